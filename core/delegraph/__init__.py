@@ -1,0 +1,1 @@
+"""Delegraph: pip-installable backends for PyTorch on edge devices."""

@@ -1,0 +1,1 @@
+"""Model -> program, ahead of time; needs torch."""

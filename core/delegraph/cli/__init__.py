@@ -1,0 +1,1 @@
+"""`delegraph lower | run | inspect | plugins`."""

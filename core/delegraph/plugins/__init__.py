@@ -1,0 +1,1 @@
+"""Who offers what: discovery through entry points, hook specs, registries and diagnosis."""

@@ -1,0 +1,52 @@
+"""The stamp that lowering puts on every delegate blob, and that a backend's `check` judges before `init`.
+
+It travels as the compile spec `delegraph.stamp` (JSON), which ExecuTorch's runtime passes through unread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from delegraph.program.schema import CompileSpec
+
+STAMP_KEY: Final = "delegraph.stamp"
+
+
+@dataclass(frozen=True, slots=True)
+class BlobStamp:
+    """Who made a blob. `blob_version` is the backend's own: its `BackendDetails.blob_version`."""
+
+    backend: str
+    distribution: str
+    version: str
+    blob_version: int
+
+    def to_compile_spec(self) -> CompileSpec:
+        """The compile spec that carries this stamp."""
+        return CompileSpec(STAMP_KEY, json.dumps(asdict(self), sort_keys=True).encode())
+
+    def __str__(self) -> str:
+        return f"{self.backend} blob version {self.blob_version}, made by {self.distribution} {self.version}"
+
+
+def read_stamp(compile_specs: Iterable[CompileSpec]) -> BlobStamp | None:
+    """The stamp among `compile_specs`, or None if there is none or it cannot be read."""
+    for spec in compile_specs:
+        if spec.key == STAMP_KEY:
+            return _parse(spec.value)
+    return None
+
+
+def _parse(value: bytes) -> BlobStamp | None:
+    try:
+        fields = json.loads(value)
+        stamp = BlobStamp(**fields)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    texts = (stamp.backend, stamp.distribution, stamp.version)
+    if not all(isinstance(text, str) for text in texts) or type(stamp.blob_version) is not int:
+        return None
+    return stamp

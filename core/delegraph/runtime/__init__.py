@@ -1,0 +1,1 @@
+"""Program -> outputs, without torch."""
