@@ -10,14 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegraph.errors import PluginError
 from delegraph.program.schema import Buffer, CompileSpec
 
 if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
     from delegraph.plugins.stamp import BlobStamp
     from delegraph.runtime.tracing import EventTracer
 
@@ -133,3 +135,40 @@ class BackendInterface(ABC):
 
             raise InvalidArgument(f"{type(self).__name__} has no options; asked for {', '.join(keys)}")
         return {}
+
+
+class BackendRegistry:
+    """Backends by id: `overrides`, then what `plugins` offers. Imports a backend when it is asked for."""
+
+    def __init__(self, plugins: PluginRegistry, overrides: Mapping[str, BackendInterface] | None = None) -> None:
+        self.plugins = plugins
+        self._overrides = dict(overrides or {})
+
+    @property
+    def registered_backend_names(self) -> list[str]:
+        """Every id that can be asked for, sorted."""
+        return sorted({*self._overrides, *self.plugins.names(GROUP)})
+
+    def is_available(self, backend_name: str) -> Availability:
+        """Whether the backend is installed, loads, and finds its device; if not, why. Never raises."""
+        try:
+            return availability(self.get(backend_name))
+        except PluginError as error:
+            return Availability(False, str(error))
+
+    def get(self, backend_id: str) -> BackendInterface:
+        """The backend. Raises a `PluginError`."""
+        override = self._overrides.get(backend_id)
+        if override is not None:
+            return override
+        backend: BackendInterface = self.plugins.load(GROUP, backend_id)
+        return backend
+
+
+GROUP: Final = "delegraph.backends"
+
+
+def availability(backend: BackendInterface) -> Availability:
+    """What `is_available` says, as an `Availability`."""
+    answer = backend.is_available()
+    return answer if isinstance(answer, Availability) else Availability(answer, "" if answer else "its device is not here")

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import KernelAlreadyRegistered, OperatorMissing
+from delegraph.errors import KernelAlreadyRegistered, OperatorMissing, PluginError
 from delegraph.program.dtypes import scalar_type
 from delegraph.program.schema import ScalarType
+
+if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
 
 TensorMeta: TypeAlias = tuple[ScalarType, tuple[int, ...]]
 """The dtype and dim order of one tensor argument."""
@@ -67,6 +71,12 @@ class BindContext(KernelContext, Protocol):
 
     def is_constant(self, array: NDArray[Any]) -> bool:
         """Whether the array's content can never change: it lies in the program's constants."""
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Uninitialised C-contiguous scratch memory that the bound call may use each time it runs.
+
+        All instructions of a method share it: nothing survives in it from one call to the next.
+        """
 
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -139,26 +149,67 @@ class KernelLibrary:
 
 
 class KernelRegistry:
-    """Kernel libraries in order of preference."""
+    """Kernel libraries in order of preference. A library may be given as a `partial` that loads it when needed."""
 
-    def __init__(self, libraries: Iterable[KernelLibrary]) -> None:
-        self.libraries = tuple(libraries)
+    def __init__(self, libraries: Iterable[KernelLibrary | partial[KernelLibrary]]) -> None:
+        self._sources = list(libraries)
+        self.broken: list[PluginError] = []
+        """Why libraries could not be loaded. Nobody who does not need them is troubled."""
+
+    @classmethod
+    def of(cls, kernels: Sequence[str | KernelLibrary] | None, plugins: PluginRegistry) -> KernelRegistry:
+        """The libraries `kernels`, those given by name from `plugins`; None: all that `plugins` has, sorted by name.
+
+        Raises a `PluginError` if one that was named cannot be loaded.
+        """
+        if kernels is None:
+            return cls(partial(plugins.load, "delegraph.kernels", name) for name in plugins.names("delegraph.kernels"))
+        return cls(plugins.load("delegraph.kernels", item) if isinstance(item, str) else item for item in kernels)
+
+    @property
+    def libraries(self) -> tuple[KernelLibrary, ...]:
+        """Every library that can be loaded, in order."""
+        return tuple(self)
+
+    def __iter__(self) -> Iterator[KernelLibrary]:
+        for position, source in enumerate(self._sources):
+            library = self._load(source) if isinstance(source, partial) else source
+            if library is not None:
+                self._sources[position] = library
+                yield library
+
+    def find(self, op: str, key: KernelKey) -> Kernel | None:
+        """The first library's kernel that fits, or None."""
+        return next((kernel for library in self if (kernel := library.lookup(op, key)) is not None), None)
 
     def lookup(self, op: str, key: KernelKey) -> Kernel:
         """The first library's kernel that fits. Raises `OperatorMissing`, which says what would help."""
-        for library in self.libraries:
-            kernel = library.lookup(op, key)
-            if kernel is not None:
-                return kernel
-        asked = ", ".join(library.name for library in self.libraries) or "none installed"
-        raise OperatorMissing(
-            f"no kernel for {op} on {kernel_key_text(key)} in the kernel libraries asked ({asked});"
-            " install one that has it, or lower the operator to a backend"
+        kernel = self.find(op, key)
+        if kernel is None:
+            raise OperatorMissing(self.missing_text([(op, key)]))
+        return kernel
+
+    def missing_text(self, missing: Iterable[tuple[str, KernelKey]]) -> str:
+        """What to tell somebody who needs kernels that no library has."""
+        wanted = "\n".join(sorted(f"  {op} on {kernel_key_text(key)}" for op, key in missing))
+        asked = ", ".join(library.name for library in self) or "none installed"
+        broken = "".join(f"\n  could not be loaded: {error}" for error in self.broken)
+        return (
+            f"no kernel for\n{wanted}\nin the kernel libraries asked ({asked});"
+            f" install one that has it, or lower the operators to a backend{broken}"
         )
 
     def operator_names(self) -> frozenset[str]:
         """Every operator that some library has."""
-        return frozenset[str]().union(*(library.operator_names() for library in self.libraries))
+        return frozenset[str]().union(*(library.operator_names() for library in self))
+
+    def _load(self, source: partial[KernelLibrary]) -> KernelLibrary | None:
+        try:
+            return source()
+        except PluginError as error:
+            if str(error) not in map(str, self.broken):
+                self.broken.append(error)
+            return None
 
 
 def kernel_key_text(key: KernelKey) -> str:

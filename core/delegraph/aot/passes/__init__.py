@@ -1,1 +1,10 @@
-"""aot/passes"""
+"""Graph passes: the interface, and how a pipeline of them is run on a program.
+
+A pass edits the graph of a program in place. What is accepted wherever passes are: an `ExportPass`, or any callable
+that takes a `torch.fx.GraphModule` and returns None or an object with a `graph_module` (ExecuTorch's and torch's
+`PassResult`).
+"""
+
+from delegraph.aot.passes.interface import ExportPass, GraphPass, PassResult, run_passes
+
+__all__ = ["ExportPass", "GraphPass", "PassResult", "run_passes"]

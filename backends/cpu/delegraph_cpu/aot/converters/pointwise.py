@@ -1,0 +1,349 @@
+"""Element by element: arithmetic, comparison, logic, activations, casts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NUMBERS, REALS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of
+
+BOOL = torch.bool
+NUMBERS_OR_BOOL = NUMBERS | {BOOL}
+
+# ---- one operand: the result's dtype is the operand's, or float for an operation that has no integers ----------
+
+for _names, _op_type, _dtypes in (
+    ("abs", "Abs", NUMBERS),
+    ("acos", "Acos", FLOATS),
+    ("acosh", "Acosh", FLOATS),
+    ("asin", "Asin", FLOATS),
+    ("asinh", "Asinh", FLOATS),
+    ("atan", "Atan", FLOATS),
+    ("atanh", "Atanh", FLOATS),
+    ("ceil", "Ceil", REALS),
+    ("cos", "Cos", REALS),
+    ("cosh", "Cosh", FLOATS),
+    ("erf", "Erf", FLOATS),
+    ("exp", "Exp", REALS),
+    ("floor", "Floor", REALS),
+    ("hardswish", "HardSwish", FLOATS),
+    ("log", "Log", REALS),
+    ("mish", "Mish", FLOATS),
+    ("neg", "Neg", NUMBERS),
+    ("reciprocal", "Reciprocal", REALS),
+    ("relu", "Relu", REALS | {torch.int32}),
+    ("round", "Round", REALS),
+    ("sigmoid", "Sigmoid", REALS),
+    ("sign sgn", "Sign", NUMBERS),
+    ("sin", "Sin", REALS),
+    ("sinh", "Sinh", FLOATS),
+    ("sqrt", "Sqrt", REALS),
+    ("tan", "Tan", FLOATS),
+    ("tanh", "Tanh", REALS),
+):
+
+    def _unary(g: GraphBuilder, node: Node, self: Node, *_: object, op_type: str = _op_type) -> ir.Value:
+        return g.op(op_type, g.tensor(self, dtype_of(node)))
+
+    convert_with(_names, dtypes=_dtypes, keep=_names in ("hardswish", "mish"))(_unary)
+
+
+@convert_with("rsqrt", dtypes=REALS)
+def rsqrt(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Reciprocal", g.op("Sqrt", g.tensor(self, dtype_of(node))))
+
+
+@convert_with("exp2", dtypes=REALS)
+def exp2(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Pow", g.tensor(2.0, dtype_of(node)), g.tensor(self, dtype_of(node)))
+
+
+@convert_with("log2", dtypes=REALS)
+def log2(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return _log_to_base(g, node, self, 2.0)
+
+
+@convert_with("log10", dtypes=REALS)
+def log10(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return _log_to_base(g, node, self, 10.0)
+
+
+def _log_to_base(g: GraphBuilder, node: Node, self: Node, base: float) -> ir.Value:
+    dtype = dtype_of(node)
+    return g.op("Mul", g.op("Log", g.tensor(self, dtype)), g.tensor(1.0 / math.log(base), dtype))
+
+
+@convert_with("trunc", dtypes=REALS)
+def trunc(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return _trunc(g, g.value(self))
+
+
+def _trunc(g: GraphBuilder, value: ir.Value) -> ir.Value:
+    return g.op("Mul", g.op("Sign", value), g.op("Floor", g.op("Abs", value)))
+
+
+@convert_with("isnan", dtypes=FLOATS | {BOOL})
+def isnan(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("IsNaN", g.value(self))
+
+
+@convert_with("isinf", dtypes=REALS | {BOOL})
+def isinf(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("IsInf", g.value(self))
+
+
+@convert_with("logical_not", dtypes=ALL)
+def logical_not(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Not", g.tensor(self, BOOL))
+
+
+@convert_with("bitwise_not", dtypes=INDICES | {BOOL})
+def bitwise_not(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Not" if dtype_of(node) == BOOL else "BitwiseNot", g.value(self))
+
+
+# ---- two operands: computed in the result's dtype ---------------------------------------------------------------
+
+for _names, _op_type, _dtypes in (
+    ("mul.Tensor mul.Scalar", "Mul", NUMBERS_OR_BOOL),
+    ("div.Tensor div.Scalar true_divide.Tensor", "Div", NUMBERS_OR_BOOL),
+    ("maximum", "Max", NUMBERS),
+    ("minimum", "Min", NUMBERS),
+):
+
+    def _binary(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, op_type: str = _op_type) -> ir.Value:
+        dtype = dtype_of(node)
+        if dtype == BOOL:
+            return g.op("And", g.tensor(self, dtype), g.tensor(other, dtype))
+        return g.op(op_type, g.tensor(self, dtype), g.tensor(other, dtype))
+
+    convert_with(_names, dtypes=_dtypes)(_binary)
+
+
+@convert_with("add.Tensor add.Scalar", dtypes=NUMBERS_OR_BOOL)
+def add(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, alpha: Scalar) -> ir.Value:
+    if dtype_of(node) == BOOL:
+        return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL))
+    return g.op("Add", g.tensor(self, dtype_of(node)), _scaled(g, node, other, alpha))
+
+
+def _no_bool_result(node: Node, *_: object) -> str | None:
+    return "the result is a bool" if dtype_of(node) == BOOL else None
+
+
+@convert_with("sub.Tensor sub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
+def sub(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, alpha: Scalar) -> ir.Value:
+    return g.op("Sub", g.tensor(self, dtype_of(node)), _scaled(g, node, other, alpha))
+
+
+@convert_with("rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
+def rsub(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, alpha: Scalar) -> ir.Value:
+    return g.op("Sub", g.tensor(other, dtype_of(node)), _scaled(g, node, self, alpha))
+
+
+def _scaled(g: GraphBuilder, node: Node, operand: TensorLike, alpha: Scalar) -> ir.Value:
+    dtype = dtype_of(node)
+    value = g.tensor(operand, dtype)
+    return value if alpha == 1 else g.op("Mul", value, g.tensor(alpha, dtype))
+
+
+@convert_with("pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar", dtypes=NUMBERS)
+def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) -> ir.Value:
+    dtype = dtype_of(node)
+    base = g.tensor(self, dtype)
+    if exponent in (1, 2):
+        return base if exponent == 1 else g.op("Mul", base, base)
+    if exponent == 0.5:
+        return g.op("Sqrt", base)
+    return g.op("Pow", base, g.tensor(exponent, dtype))
+
+
+def _mode_is_known(node: Node, self: object, other: object, *, rounding_mode: object = None) -> str | None:
+    return None
+
+
+@convert_with("div.Tensor_mode div.Scalar_mode", dtypes=NUMBERS)
+def div_mode(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, rounding_mode: str | None) -> ir.Value:
+    dtype = dtype_of(node)
+    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
+    if rounding_mode == "floor":
+        return _floor_divide(g, a, b, dtype)
+    quotient = g.op("Div", a, b)  # ONNX: integers are divided towards zero
+    return quotient if rounding_mode is None or dtype in INDICES else _trunc(g, quotient)
+
+
+@convert_with("floor_divide", dtypes=NUMBERS)
+def floor_divide(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+    dtype = dtype_of(node)
+    return _floor_divide(g, g.tensor(self, dtype), g.tensor(other, dtype), dtype)
+
+
+def _floor_divide(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
+    if dtype not in INDICES:
+        return g.op("Floor", g.op("Div", a, b))
+    # Mod has the sign of the divisor, so that a - mod(a, b) is a multiple of b and the division is exact.
+    return g.op("Div", g.op("Sub", a, g.op("Mod", a, b)), b)
+
+
+@convert_with("remainder.Tensor remainder.Scalar", dtypes=NUMBERS)
+def remainder(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+    dtype = dtype_of(node)
+    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
+    if dtype in INDICES:
+        return g.op("Mod", a, b)
+    rest, zero = g.op("Mod", a, b, fmod=1), g.tensor(0.0, dtype)
+    other_sign = g.op("Less", g.op("Mul", g.op("Sign", rest), g.op("Sign", b)), zero)
+    return g.op("Where", other_sign, g.op("Add", rest, b), rest)
+
+
+@convert_with("fmod.Tensor fmod.Scalar", dtypes=NUMBERS)
+def fmod(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+    dtype = dtype_of(node)
+    return g.op("Mod", g.tensor(self, dtype), g.tensor(other, dtype), fmod=1)
+
+
+# ---- comparison: computed in the operands' common dtype ---------------------------------------------------------
+
+for _name, _op_type, _negated in (
+    ("eq", "Equal", False),
+    ("ne", "Equal", True),
+    ("lt", "Less", False),
+    ("le", "LessOrEqual", False),
+    ("gt", "Greater", False),
+    ("ge", "GreaterOrEqual", False),
+):
+
+    def _compare(
+        g: GraphBuilder,
+        node: Node,
+        self: Node,
+        other: TensorLike,
+        op_type: str = _op_type,
+        negated: bool = _negated,
+    ) -> ir.Value:
+        dtype = _common_dtype(self, other)
+        if dtype == BOOL and op_type != "Equal":
+            dtype = torch.int32
+        if isinstance(self, Node) and dtype_of(self) == BOOL and not isinstance(other, Node | bool):
+            dtype = _common_dtype(self, other)
+        result = g.op(op_type, g.tensor(self, dtype), g.tensor(other, dtype))
+        return g.op("Not", result) if negated else result
+
+    convert_with(f"{_name}.Tensor {_name}.Scalar", dtypes=NUMBERS_OR_BOOL)(_compare)
+
+
+def _common_dtype(*operands: Any) -> torch.dtype:
+    return torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands))
+
+
+# ---- logic ------------------------------------------------------------------------------------------------------
+
+for _names, _op_type in (
+    ("logical_and", "And"),
+    ("logical_or", "Or"),
+    ("logical_xor", "Xor"),
+):
+
+    def _logical(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str = _op_type) -> ir.Value:
+        return g.op(op_type, g.tensor(self, BOOL), g.tensor(other, BOOL))
+
+    convert_with(_names, dtypes=ALL)(_logical)
+
+for _names, _logical_type, _bitwise_type in (
+    ("bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor", "And", "BitwiseAnd"),
+    ("bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor", "Or", "BitwiseOr"),
+    ("bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor", "Xor", "BitwiseXor"),
+):
+
+    def _bitwise(
+        g: GraphBuilder,
+        node: Node,
+        self: Node,
+        other: TensorLike,
+        logical: str = _logical_type,
+        bitwise: str = _bitwise_type,
+    ) -> ir.Value:
+        dtype = dtype_of(node)
+        return g.op(logical if dtype == BOOL else bitwise, g.tensor(self, dtype), g.tensor(other, dtype))
+
+    convert_with(_names, dtypes=INDICES | {BOOL})(_bitwise)
+
+
+@convert_with("where.self where.ScalarOther where.ScalarSelf", dtypes=NUMBERS_OR_BOOL)
+def where(g: GraphBuilder, node: Node, condition: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+    dtype = dtype_of(node)
+    if dtype != BOOL:
+        return g.op("Where", g.tensor(condition, BOOL), g.tensor(self, dtype), g.tensor(other, dtype))
+    # onnxruntime has no Where for bool
+    chosen = g.tensor(condition, BOOL)
+    yes = g.op("And", chosen, g.tensor(self, BOOL))
+    return g.op("Or", yes, g.op("And", g.op("Not", chosen), g.tensor(other, BOOL)))
+
+
+@convert_with("masked_fill.Scalar masked_fill.Tensor", dtypes=NUMBERS_OR_BOOL, keep=True)
+def masked_fill(g: GraphBuilder, node: Node, self: Node, mask: Node, value: TensorLike) -> ir.Value:
+    return where(g, node, mask, value, self)
+
+
+# ---- activations ------------------------------------------------------------------------------------------------
+
+
+@convert_with("clamp hardtanh relu6", dtypes=NUMBERS)
+def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = None) -> ir.Value:
+    if node.target is torch.ops.aten.relu6.default:
+        low, high = 0, 6
+    dtype = dtype_of(node)
+    bounds = (None if bound is None else g.tensor(bound, dtype) for bound in (low, high))
+    return g.op("Clip", g.tensor(self, dtype), *bounds)
+
+
+@convert_with("clamp.Tensor", dtypes=NUMBERS)
+def clamp_tensor(g: GraphBuilder, node: Node, self: Node, low: Node | None, high: Node | None) -> ir.Value:
+    dtype = dtype_of(node)
+    value = g.tensor(self, dtype)
+    if low is not None:
+        value = g.op("Max", value, g.tensor(low, dtype))
+    return value if high is None else g.op("Min", value, g.tensor(high, dtype))
+
+
+@convert_with("gelu", keep=True)
+def gelu(g: GraphBuilder, node: Node, self: Node, approximate: str) -> ir.Value:
+    return g.op("Gelu", g.value(self), approximate=None if approximate == "none" else approximate)
+
+
+@convert_with("silu", keep=True)
+def silu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    value = g.value(self)
+    return g.op("Mul", value, g.op("Sigmoid", value))
+
+
+@convert_with("hardsigmoid", keep=True)
+def hardsigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("HardSigmoid", g.value(self), alpha=1 / 6, beta=0.5)
+
+
+@convert_with("leaky_relu", keep=True)
+def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: float) -> ir.Value:
+    return g.op("LeakyRelu", g.value(self), alpha=float(negative_slope))
+
+
+@convert_with("elu", keep=True, check=lambda node, self, alpha, scale, input_scale: (
+    None if scale == 1 and input_scale == 1 else "elu with scale or input_scale"))
+def elu(g: GraphBuilder, node: Node, self: Node, alpha: float, *_: object) -> ir.Value:
+    return g.op("Elu", g.value(self), alpha=float(alpha))
+
+
+@convert_with("selu", keep=True)
+def selu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Selu", g.value(self))
+
+
+@convert_with("celu", keep=True)
+def celu(g: GraphBuilder, node: Node, self: Node, alpha: float) -> ir.Value:
+    return g.op("Celu", g.value(self), alpha=float(alpha))

@@ -1,0 +1,101 @@
+"""What a converter is, and the table that the family modules fill: operator -> converter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.dtypes import FLOATS, ONNX_TYPES
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+
+__all__ = ["CONVERTERS", "Check", "Convert", "Converter", "aten", "convert_with", "schema_arguments", "tensors_of"]
+
+Convert: TypeAlias = Callable[..., Converted]
+"""`(builder, node, *schema arguments)` -> the node's value(s). Arguments come as they stand in the node, defaults filled in."""
+
+Check: TypeAlias = Callable[..., str | None]
+"""`(node, *schema arguments)` -> None if it can be converted, else the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """How one operator is written in ONNX, and when it can be.
+
+    `dtypes` are admitted for every tensor of the node; `check` looks at the rest. `keep` asks edge lowering not to
+    decompose the operator.
+    """
+
+    function: Convert
+    dtypes: frozenset[torch.dtype] = FLOATS
+    check: Check | None = None
+    keep: bool = False
+
+    def support(self, node: Node) -> str | None:
+        """None if `node` can be converted, else why not."""
+        return _check_tensors(node, self.dtypes) or (
+            self.check(node, *schema_arguments(node)) if self.check is not None else None
+        )
+
+    def convert(self, builder: GraphBuilder, node: Node) -> Converted:
+        """Add `node` to the graph; it must be supported."""
+        return self.function(builder, node, *schema_arguments(node))
+
+
+CONVERTERS: Final[dict[Callable[..., Any], Converter]] = {}
+"""Filled by the family modules; import it from `delegraph_cpu.aot.converters`, which imports them all."""
+
+
+def convert_with(
+    operators: str | Iterable[Callable[..., Any]],
+    *,
+    dtypes: frozenset[torch.dtype] = FLOATS,
+    check: Check | None = None,
+    keep: bool = False,
+) -> Callable[[Convert], Convert]:
+    """Put the decorated function into the table for `operators`: names of aten overloads, or the callables themselves."""
+
+    def register(function: Convert) -> Convert:
+        targets = [aten(name) for name in operators.split()] if isinstance(operators, str) else operators
+        for target in targets:
+            assert target not in CONVERTERS, f"{target} has two converters"
+            CONVERTERS[target] = Converter(function, dtypes, check, keep)
+        return function
+
+    return register
+
+
+def aten(name: str) -> torch._ops.OpOverload:
+    """The overload `aten.<name>`; without a dot, the default one."""
+    packet, _, overload = name.partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return found
+
+
+def schema_arguments(node: Node) -> list[Any]:
+    """The arguments of `node` in the order of its operator's schema, defaults filled in."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return list(node.args)
+    rest = node.target._schema.arguments[len(node.args) :]
+    return [*node.args, *(node.kwargs.get(a.name, a.default_value) for a in rest)]
+
+
+def tensors_of(node: Node) -> list[torch.Tensor]:
+    """The (fake) tensors that go into and come out of `node`."""
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    results = node.meta.get("val")
+    values += results if isinstance(results, tuple | list) else [results]
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def _check_tensors(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
+    for tensor in tensors_of(node):
+        if tensor.dtype not in dtypes:
+            known = tensor.dtype in ONNX_TYPES
+            return f"dtype {tensor.dtype} is not supported {'by this operator' if known else 'by this backend'}"
+        if any(isinstance(size, int) and size == 0 for size in tensor.shape):
+            return "a tensor is empty"
+    return None

@@ -1,0 +1,215 @@
+"""Edge nodes -> ONNX graph: the values converted so far, constants, and the operators that simplify as they are added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
+from torch.fx import Node
+
+from delegraph_cpu.aot.dtypes import onnx_type
+
+__all__ = ["OPSET", "Converted", "GraphBuilder", "Scalar", "Size", "TensorLike"]
+
+OPSET: Final = 20
+"""The ONNX opset written: the first with Gelu; onnxruntime 1.17 and later read it."""
+
+Scalar: TypeAlias = int | float | bool
+Size: TypeAlias = "int | Node"
+TensorLike: TypeAlias = "Node | ir.Value | Scalar"
+Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
+
+
+class GraphBuilder:
+    """An ONNX graph under construction.
+
+    `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
+    int64 scalar.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[Node, Converted] = {}
+        self.nodes: list[ir.Node] = []
+        self.initializers: dict[str, ir.Value] = {}
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._parameters: dict[Node, NDArray[Any]] = {}
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def add_parameter(self, node: Node, tensor: torch.Tensor) -> None:
+        """Make the placeholder `node` an initialiser over the memory of `tensor`."""
+        array = as_array(tensor)
+        self._parameters[node] = array
+        self.values[node] = self._initializer(node.name, array)
+
+    def parameter(self, argument: object) -> NDArray[Any] | None:
+        """The content of `argument` if it is a weight or a lifted constant, else None."""
+        return self._parameters.get(argument) if isinstance(argument, Node) else None
+
+    def value(self, argument: Node | ir.Value) -> ir.Value:
+        """The value of a converted node with one result."""
+        found = self.values[argument] if isinstance(argument, Node) else argument
+        assert isinstance(found, ir.Value), f"{argument} has several results"
+        return found
+
+    def tensor(self, argument: TensorLike, dtype: torch.dtype) -> ir.Value:
+        """`argument` as a value of `dtype`: a node, cast if it must be, or a constant made of a Python number.
+
+        A bare value is taken to be of `dtype` already.
+        """
+        if isinstance(argument, ir.Value):
+            return argument
+        if not isinstance(argument, Node):
+            return self.constant(np.array(argument, _NUMPY[dtype]))
+        have = dtype_of(argument)
+        return self.value(argument) if have == dtype else self.cast(self.value(argument), dtype)
+
+    def constant(self, array: NDArray[Any]) -> ir.Value:
+        """A constant; equal ones are one."""
+        array = np.ascontiguousarray(array) if array.ndim else array
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._initializer(f"constant_{len(self._constants)}", array)
+        return self._constants[key]
+
+    def weight(self, name: str, array: NDArray[Any]) -> ir.Value:
+        """An initialiser for a rearranged weight; `name` need not be unique."""
+        return self._initializer(f"{name}.{len(self.initializers)}", np.ascontiguousarray(array))
+
+    def ints(self, sizes: Sequence[int]) -> ir.Value:
+        """A 1-D int64 constant."""
+        return self.constant(np.array(sizes, np.int64))
+
+    def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
+        """A 1-D int64 value of sizes, each known or a SymInt."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.ints(sizes)  # type: ignore[arg-type]
+        parts = [self.ints([s]) if isinstance(s, int) else self.reshape(self.value(s), [1]) for s in sizes]
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+
+    def size(self, value: ir.Value, dim: int) -> ir.Value:
+        """Size of `value` along `dim` (not negative), an int64 scalar."""
+        return self.reshape(self.op("Shape", value, start=dim, end=dim + 1), [])
+
+    # ---- operators -------------------------------------------------------------------------------
+
+    def op(self, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: object) -> ir.Value:
+        """Add an operator with one result. Attributes that are None are left out."""
+        return self.ops(op_type, 1, *inputs, domain=domain, **attributes)[0]
+
+    def ops(
+        self, op_type: str, results: int, *inputs: ir.Value | None, domain: str = "", **attributes: object
+    ) -> Sequence[ir.Value]:
+        """Add an operator with several results."""
+        node = ir.Node(domain, op_type, _without_trailing_none(inputs), _attributes(attributes), num_outputs=results)
+        for index, output in enumerate(node.outputs):
+            output.name = f"{op_type}_{len(self.nodes)}_{index}"
+        self.nodes.append(node)
+        return node.outputs
+
+    def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
+        """`value` as `dtype`."""
+        return self.op("Cast", value, to=int(onnx_type(dtype)))
+
+    def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        """`value` in a known `shape` (one dim may be -1); a reshape of a reshape is one."""
+        source = _input_of(value, "Reshape")
+        return self.op("Reshape", source or value, self.ints(shape))
+
+    def transpose(self, value: ir.Value, permutation: Sequence[int]) -> ir.Value:
+        """`value` with permuted dims; a transpose of a transpose is one, or none."""
+        source = _input_of(value, "Transpose")
+        if source is not None:
+            producer = value.producer()
+            assert producer is not None
+            first = producer.attributes["perm"].as_ints()
+            value, permutation = source, [first[dim] for dim in permutation]
+        if list(permutation) == sorted(permutation):
+            return value
+        return self.op("Transpose", value, perm=list(permutation))
+
+    # ---- the result ------------------------------------------------------------------------------
+
+    def model(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
+        """The finished model, with what its outputs do not need left out."""
+        nodes = _needed(self.nodes, outputs)
+        used = {id(value) for node in nodes for value in node.inputs} | {id(value) for value in outputs}
+        weights = [value for value in self.initializers.values() if id(value) in used]
+        graph = ir.Graph(
+            inputs,
+            outputs,
+            nodes=nodes,
+            initializers=weights,
+            opset_imports={"": OPSET, **{node.domain: 1 for node in nodes if node.domain}},
+            name="delegate",
+        )
+        return ir.Model(graph, ir_version=10, producer_name="delegraph-cpu")
+
+    def _initializer(self, name: str, array: NDArray[Any]) -> ir.Value:
+        assert name not in self.initializers, name
+        tensor = ir.Tensor(array, name=name)
+        value = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.initializers[name] = value
+        return value
+
+
+def dtype_of(node: Node) -> torch.dtype:
+    """The dtype of a node's tensor; a SymInt counts as int64."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    return {bool: torch.bool, float: torch.float64, torch.SymBool: torch.bool, torch.SymFloat: torch.float64}.get(
+        type(value), torch.int64
+    )
+
+
+def shape_of(node: Node) -> tuple[int | torch.SymInt, ...]:
+    """The shape of a node's tensor."""
+    return tuple(node.meta["val"].shape)
+
+
+def rank_of(node: Node) -> int:
+    """The number of dims of a node's tensor."""
+    return len(node.meta["val"].shape)
+
+
+def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """A C-contiguous array over the memory of `tensor` (a copy only if it is not contiguous)."""
+    array: NDArray[Any] = tensor.detach().cpu().contiguous().numpy()
+    return array
+
+
+_NUMPY: Final[Mapping[torch.dtype, type[np.generic]]] = {
+    torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16, torch.int64: np.int64,
+    torch.int32: np.int32, torch.int16: np.int16, torch.int8: np.int8, torch.uint8: np.uint8, torch.bool: np.bool_,
+}  # fmt: skip
+
+
+def _attributes(attributes: Mapping[str, object]) -> list[ir.Attr]:
+    return [ir.convenience.convert_attribute(k, v) for k, v in attributes.items() if v is not None]  # type: ignore[arg-type]
+
+
+def _without_trailing_none(inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
+    end = len(inputs)
+    while end and inputs[end - 1] is None:
+        end -= 1
+    return inputs[:end]
+
+
+def _input_of(value: ir.Value, op_type: str) -> ir.Value | None:
+    producer = value.producer()
+    return producer.inputs[0] if producer is not None and producer.op_type == op_type else None
+
+
+def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
+    wanted = {id(value) for value in outputs}
+    kept = []
+    for node in reversed(nodes):
+        if any(id(output) in wanted for output in node.outputs):
+            kept.append(node)
+            wanted.update(id(value) for value in node.inputs)
+    return kept[::-1]

@@ -1,0 +1,251 @@
+"""Blob -> onnxruntime session -> outputs in planned memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
+from delegraph.program.schema import Buffer, CompileSpec
+from delegraph.runtime.backends import (
+    Argument,
+    Availability,
+    BackendExecutionContext,
+    BackendInitContext,
+    BackendInterface,
+    Compatibility,
+    Verdict,
+)
+from delegraph_cpu.blob import BLOB_VERSION, Blob, TensorInfo, Weight, unpack
+from delegraph_cpu.runtime.options import OPTION_NAMES, Options, OptionValue
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+    from delegraph.plugins.stamp import BlobStamp
+
+__all__ = ["CpuBackend"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """A loaded blob. `memory` is what the session reads without owning it: the weights."""
+
+    session: onnxruntime.InferenceSession
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    memory: tuple[NDArray[Any], ...]
+
+
+class CpuBackend(BackendInterface):
+    """Runs what `delegraph_cpu.aot` compiled. Handles may be executed from several threads at a time."""
+
+    def __init__(self) -> None:
+        self._options: Options | None = None
+
+    def is_available(self) -> Availability:
+        """Whether onnxruntime is installed."""
+        if importlib.util.find_spec("onnxruntime") is not None:
+            return Availability(True)
+        return Availability(False, "onnxruntime is not installed", "pip install onnxruntime")
+
+    def check(self, stamp: BlobStamp | None) -> Compatibility:
+        """Judge the version of the blob's format; whether onnxruntime can read the graph shows in `init`."""
+        if stamp is None or stamp.blob_version == BLOB_VERSION:
+            return Compatibility(Verdict.OK)
+        if stamp.blob_version > BLOB_VERSION:
+            return Compatibility(
+                Verdict.REFUSE,
+                f"{stamp}; this delegraph-cpu reads blob version {BLOB_VERSION}: install a newer delegraph-cpu",
+            )
+        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+
+    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
+        """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.
+
+        Raises `DelegateInvalidCompatibility` for a blob that is damaged or that onnxruntime refuses, and
+        `InvalidArgument` for options (see `Options`) that do not exist or contradict those of earlier delegates.
+        """
+        blob = unpack(processed)
+        options = self._defaults().updated(context.runtime_specs)
+        weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
+        return Delegate(_session(blob, weights, options), blob.inputs, blob.outputs, tuple(weights.values()))
+
+    def execute(self, context: BackendExecutionContext, handle: Delegate, args: Sequence[Argument]) -> None:
+        """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
+        if len(args) != len(handle.inputs) + len(handle.outputs):
+            raise Internal(
+                f"a delegate of CpuBackend takes {len(handle.inputs)} inputs and {len(handle.outputs)} outputs,"
+                f" and was called with {len(args)} arguments"
+            )
+        binding = handle.session.io_binding()
+        inputs = _bind_inputs(binding, handle.inputs, args)
+        copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
+        _run(handle.session, binding)
+        if copies:
+            results = binding.get_outputs()
+            for index, out in copies:
+                result = results[index].numpy()
+                np.copyto(context.resize(out, result.shape), result)
+
+    def bind(
+        self, context: BackendExecutionContext, handle: Delegate, args: Sequence[Argument]
+    ) -> Callable[[], object] | None:
+        """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place."""
+        infos = (*handle.inputs, *handle.outputs)
+        if len(args) != len(infos) or not all(map(_fits, infos, args)):
+            return None
+        binding = handle.session.io_binding()
+        inputs = _bind_inputs(binding, handle.inputs, args)
+        copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
+        assert not copies
+        return partial(_run, handle.session, binding)
+
+    def set_option(self, options: Mapping[str, OptionValue]) -> None:
+        """Change the defaults for delegates loaded from now on; see `Options`."""
+        self._options = self._defaults().updated(options)
+
+    def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
+        """The defaults for delegates that are loaded without options of their own."""
+        unknown = sorted(set(keys) - OPTION_NAMES)
+        if unknown:
+            raise InvalidArgument(
+                f"CpuBackend has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}"
+            )
+        return {key: getattr(self._defaults(), key) for key in keys}
+
+    def _defaults(self) -> Options:
+        if self._options is None:
+            self._options = Options.from_environment()
+        return self._options
+
+
+# ---- loading ------------------------------------------------------------------------------------------------------
+
+
+def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:
+    """A weight's content, where it lies."""
+    if weight.key is None:
+        data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
+    else:
+        found = named_data.get(weight.key)
+        if found is None or memoryview(found).nbytes != weight.nbytes:
+            raise DelegateInvalidCompatibility(
+                f"a blob of CpuBackend needs {weight.nbytes} bytes of named data {weight.key!r}, and the program has"
+                f" {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
+            )
+        data = memoryview(found)
+    return np.frombuffer(data, weight.dtype).reshape(weight.shape)
+
+
+def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: Options) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    from delegraph_cpu.sessions import create_session, use_own_threads, use_shared_pool
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = _ERRORS_ONLY
+    settings.graph_optimization_level = getattr(
+        onnxruntime.GraphOptimizationLevel, _LEVELS[options.optimization_level]
+    )
+    if options.thread_pool == "shared":
+        use_shared_pool(settings, options.num_threads)
+    else:
+        use_own_threads(settings, options.num_threads, options.spinning)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    settings.add_external_initializers(list(weights), values)
+    try:
+        return create_session(bytes(blob.graph), settings)
+    except Exception as error:  # pybind's exceptions have no common base
+        raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
+
+
+_ERRORS_ONLY: Final = 3  # OrtLoggingLevel
+_LEVELS: Final = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+def _refusal(made_with: str, here: str, error: Exception) -> str:
+    remedy = "lower the program again"
+    if made_with != here:
+        remedy += f" with onnxruntime {here}, or install onnxruntime {made_with}"
+    return f"onnxruntime {here} refuses a graph that was optimised with {made_with}: {error}; {remedy}"
+
+
+# ---- running ------------------------------------------------------------------------------------------------------
+
+
+def _fits(info: TensorInfo, argument: Argument) -> bool:
+    """Whether onnxruntime can use `argument` in place, always in this shape."""
+    return isinstance(argument, np.ndarray) and info.is_static and _usable(argument) and not info.scalar
+
+
+def _usable(array: NDArray[Any]) -> bool:
+    return array.flags.c_contiguous and array.flags.aligned
+
+
+def _bind_inputs(
+    binding: onnxruntime.IOBinding, infos: Sequence[TensorInfo], args: Sequence[Argument]
+) -> list[NDArray[Any] | None]:
+    """Bind the inputs; returns the arrays, which must outlive the run. An argument without dtype is not the graph's."""
+    from onnxruntime import OrtValue
+
+    arrays: list[NDArray[Any] | None] = []
+    for info, argument in zip(infos, args, strict=False):
+        array = None
+        if info.dtype:
+            array = np.require(argument, info.dtype if info.scalar else None, ("C", "A"))
+            binding.bind_ortvalue_input(info.name, OrtValue.ortvalue_from_numpy(array))
+        arrays.append(array)
+    return arrays
+
+
+def _bind_outputs(
+    context: BackendExecutionContext,
+    binding: onnxruntime.IOBinding,
+    handle: Delegate,
+    inputs: Sequence[NDArray[Any] | None],
+    outputs: Sequence[Argument],
+) -> list[tuple[int, NDArray[Any]]]:
+    """Bind the outputs to their planned memory; returns (index, out) of those that must be copied after the run."""
+    from onnxruntime import OrtValue
+
+    sizes = _sizes(handle.inputs, inputs)
+    copies = []
+    for index, (info, out) in enumerate(zip(handle.outputs, outputs, strict=True)):
+        assert isinstance(out, np.ndarray)
+        shape = tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape)
+        if -1 not in shape and _usable(out):
+            if out.shape != shape:
+                out = context.resize(out, shape)
+            binding.bind_ortvalue_output(info.name, OrtValue.ortvalue_from_numpy(out))
+        else:
+            binding.bind_output(info.name)
+            copies.append((index, out))
+    return copies
+
+
+def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -> dict[str, int]:
+    """The value of each symbol that is a dim of an input."""
+    sizes = {}
+    for info, array in zip(infos, arrays, strict=True):
+        if array is not None:
+            sizes.update({dim: size for dim, size in zip(info.shape, array.shape, strict=True) if isinstance(dim, str)})
+    return sizes
+
+
+def _run(session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding) -> None:
+    try:
+        session.run_with_iobinding(binding)
+    except Exception as error:  # pybind's exceptions have no common base
+        raise Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}") from error

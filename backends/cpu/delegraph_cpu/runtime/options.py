@@ -1,0 +1,67 @@
+"""What a caller may choose when a delegate is loaded, and where the values come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeAlias
+
+from delegraph.errors import InvalidArgument
+
+__all__ = ["Options", "OptionValue"]
+
+OptionValue: TypeAlias = bool | int | str
+
+THREADS_VARIABLE: Final = "DELEGRAPH_CPU_THREADS"
+THREAD_POOLS: Final = ("shared", "session")
+OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of one delegate.
+
+    num_threads: threads that compute, the caller's included; 0 leaves it to onnxruntime (one per physical core).
+    thread_pool: "shared", one pool for all delegates of the process, or "session", one for this delegate.
+    spinning: whether idle threads of a "session" pool wait busily: a lower latency for more power.
+    optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
+    """
+
+    num_threads: int = 0
+    thread_pool: str = "shared"
+    spinning: bool = True
+    optimization_level: str = "all"
+
+    def __post_init__(self) -> None:
+        _require(type(self.num_threads) is int and 0 <= self.num_threads <= 1024, "num_threads", "0 to 1024")
+        _require(self.thread_pool in THREAD_POOLS, "thread_pool", " or ".join(THREAD_POOLS))
+        _require(isinstance(self.spinning, bool), "spinning", "true or false")
+        _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
+
+    def updated(self, changes: Mapping[str, OptionValue]) -> Options:
+        """These options with `changes`. Raises `InvalidArgument` for an unknown key or a value out of range."""
+        unknown = changes.keys() - OPTION_NAMES
+        if unknown:
+            raise InvalidArgument(
+                f"CpuBackend has no option {', '.join(sorted(unknown))}; it has {', '.join(sorted(OPTION_NAMES))}"
+            )
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    @staticmethod
+    def from_environment() -> Options:
+        """The defaults, with the number of threads from DELEGRAPH_CPU_THREADS if it is set."""
+        text = os.environ.get(THREADS_VARIABLE, "").strip()
+        if not text:
+            return Options()
+        if not text.isdecimal():
+            raise InvalidArgument(f"{THREADS_VARIABLE}={text!r} is not a number of threads")
+        return Options(num_threads=int(text))
+
+
+OPTION_NAMES: Final = frozenset(f.name for f in fields(Options))
+
+
+def _require(condition: bool, name: str, allowed: str) -> None:
+    if not condition:
+        raise InvalidArgument(f"CpuBackend's option {name} must be {allowed}")

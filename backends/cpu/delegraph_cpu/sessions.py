@@ -1,0 +1,70 @@
+"""onnxruntime sessions, and the thread pool that they share.
+
+onnxruntime has one global pool per process. Once it exists, every session of the process must use it: a
+session that asks for threads of its own is refused. So the first delegate decides: "shared" makes the pool.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort
+
+from delegraph.errors import InvalidArgument
+
+__all__ = ["create_session", "use_own_threads", "use_shared_pool"]
+
+_lock: Final = threading.Lock()
+_pool_size: int | None = None
+"""Threads that the shared pool was made with; 0 for onnxruntime's choice; None before there is one."""
+
+
+def use_shared_pool(options: onnxruntime.SessionOptions, num_threads: int) -> None:
+    """Let a session use the process's pool, made with `num_threads` if there is none.
+
+    0 takes the pool as it is. Raises `InvalidArgument` if the pool has another number of threads.
+    """
+    global _pool_size  # noqa: PLW0603
+    with _lock:
+        if _pool_size is None:
+            _make_pool(num_threads)
+            _pool_size = num_threads
+    if num_threads not in (0, _pool_size):
+        raise InvalidArgument(
+            f"num_threads={num_threads}, but the thread pool that this process's delegates share was made with"
+            f" {_pool_size or 'the default number of'} threads when the first one was loaded; set DELEGRAPH_CPU_THREADS,"
+            " or load all of them with thread_pool='session'"
+        )
+    options.use_per_session_threads = False
+
+
+def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spinning: bool) -> None:
+    """Give a session threads of its own. Raises `InvalidArgument` if the shared pool exists."""
+    if _pool_size is not None:
+        raise InvalidArgument(
+            "thread_pool='session', but an earlier delegate of this process made the shared pool, and onnxruntime"
+            " then allows no other; load all delegates with thread_pool='session'"
+        )
+    options.intra_op_num_threads = num_threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+
+
+def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    """A session on the CPU. Raises what onnxruntime raises."""
+    return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+
+
+def has_shared_pool() -> bool:
+    """Whether this process's delegates share a pool by now."""
+    return _pool_size is not None
+
+
+def _make_pool(num_threads: int) -> None:
+    try:
+        ort.set_global_thread_pool_sizes(num_threads, 1)
+    except Exception as error:  # pybind's exceptions have no common base
+        if "already been created" not in str(error):
+            raise
+        # The application made the pool itself: that one is shared.

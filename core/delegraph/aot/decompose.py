@@ -1,0 +1,114 @@
+"""One operator call -> the core ATen calls it stands for, traced once per argument signature.
+
+torch's `ExportedProgram.run_decompositions` re-traces the whole program each time it is called. Here a call is
+traced alone, on fake tensors, and the little graph (a *template*) is inlined wherever the same signature recurs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from typing import Any, TypeAlias
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import Node
+from torch.utils import _pytree as pytree
+
+__all__ = ["Decompositions", "Keep", "NodeFilter", "is_composite"]
+
+NodeFilter: TypeAlias = Callable[[Node], bool]
+
+Keep: TypeAlias = Mapping[OpOverload, NodeFilter | None]
+"""Operators to keep whole, each with a filter over its nodes (None: all of them)."""
+
+_NEVER = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"})
+
+
+@cache
+def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
+    """torch's default decompositions to core ATen, plus `linalg_vector_norm` as ExecuTorch adds it."""
+    table = dict(torch.export.default_decompositions().items())
+    extra = torch._decomp.get_decompositions([torch.ops.aten.linalg_vector_norm.default])
+    return {op: rule for op, rule in {**table, **extra}.items() if isinstance(op, OpOverload)}
+
+
+@cache
+def is_composite(op: OpOverload) -> bool:
+    """Whether `op` is no core operator: it has a decomposition to core ATen, or is one by its own definition."""
+    if op._schema.name in _NEVER:
+        return False
+    if op in core_aten_table():
+        return True
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
+
+
+class Decompositions:
+    """Templates for one lowering. `mode` is the fake tensor mode of the program's values; with `only`, no other
+    operator is decomposed."""
+
+    def __init__(self, mode: FakeTensorMode, keep: Keep, only: Collection[OpOverload] | None = None) -> None:
+        self.mode = mode
+        self._keep = keep
+        self._only = only
+        self._table = {op: rule for op, rule in core_aten_table().items() if op not in keep}
+        self._templates: dict[object, GraphModule] = {}
+
+    def applies_to(self, op: OpOverload, node: Node) -> bool:
+        """Whether `node`, a call of `op`, is to be decomposed."""
+        if op in self._keep:
+            accepts = self._keep[op]
+            if accepts is None or accepts(node):
+                return False
+        return is_composite(op) if self._only is None else op in self._only
+
+    def template(self, op: OpOverload, args: Any, kwargs: Any) -> tuple[GraphModule, list[int]]:
+        """The graph for a call with these values (fake tensors, SymInts, plain values), and the positions of its
+        inputs among the flattened arguments."""
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        inputs = [i for i, value in enumerate(flat) if isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat))]
+        key = (op, spec, tuple(_signature(value) for value in flat))
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = self._trace(op, flat, spec, inputs)
+        return template, inputs
+
+    def _trace(self, op: OpOverload, flat: list[Any], spec: pytree.TreeSpec, inputs: list[int]) -> GraphModule:
+        def call(*values: Any) -> Any:
+            filled = list(flat)
+            for position, value in zip(inputs, values, strict=True):
+                filled[position] = value
+            call_args, call_kwargs = pytree.tree_unflatten(filled, spec)
+            return op(*call_args, **call_kwargs)
+
+        rule = core_aten_table().get(op)
+        table = self._table if rule is None else {**self._table, op: rule}
+        # With mkldnn on, torch's LSTM turns into an operator that only mkldnn has.
+        with enable_python_dispatcher(), torch.backends.mkldnn.flags(enabled=False), self.mode:
+            functional = torch.func.functionalize(call, remove="mutations")
+            # Inlined templates share fake values, and the tracer tells inputs apart by identity: give it fresh ones.
+            values = [_fresh(flat[i]) for i in inputs]
+            return make_fx(functional, decomposition_table=table, tracing_mode="real")(*values)
+
+
+def _fresh(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+
+
+def _signature(value: Any) -> object:
+    """What a template depends on: everything but the identity of a tensor."""
+    if isinstance(value, FakeTensor):
+        return ("tensor", _ints(value.shape), _ints(value.stride()), value.dtype, value.device)
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return ("sym", str(value.node.expr))
+    return (type(value), value)
+
+
+def _ints(sizes: Any) -> tuple[object, ...]:
+    return tuple(size if isinstance(size, int) else str(size.node.expr) for size in sizes)

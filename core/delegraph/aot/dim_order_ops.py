@@ -1,0 +1,75 @@
+"""`dim_order_ops`: copies whose layout is a dim order instead of a memory format.
+
+The names and schemas are those of ExecuTorch's runtime operators (`exir/passes/dim_order_ops_registry.py`). Where
+ExecuTorch has been imported into the process before, its registration is the one that stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+__all__ = ["dim_order"]
+
+_TO: Final = (
+    "_to_dim_order_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,"
+    " bool? pin_memory=None, bool non_blocking=False, int[]? dim_order=None"
+)
+_CLONE: Final = "_clone_dim_order(Tensor self, *, bool non_blocking=False, int[]? dim_order=None"
+_SCHEMAS: Final = (
+    f"{_TO}) -> Tensor",
+    "_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out)"
+    " -> Tensor(a!)",
+    f"{_CLONE}) -> Tensor",
+    f"_clone_dim_order.out{_CLONE.removeprefix('_clone_dim_order')}, Tensor(a!) out) -> Tensor(a!)",
+)
+
+
+def dim_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The dims of `tensor` from the outermost in memory to the innermost (ExecuTorch's dim order)."""
+    return tuple(tensor.dim_order())
+
+
+def _copy(source: torch.Tensor, dtype: torch.dtype, order: Sequence[int] | None) -> torch.Tensor:
+    order = dim_order(source) if order is None else tuple(order)
+    strides: list[Any] = [0] * len(order)
+    step: Any = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * source.shape[dim]
+    out = torch.empty_strided(tuple(source.shape), strides, dtype=dtype, device=source.device)
+    return out.copy_(source)
+
+
+def _to_dim_order_copy(self: torch.Tensor, *, dtype: torch.dtype | None = None, dim_order: Any = None, **_: Any) -> Any:
+    return _copy(self, dtype or self.dtype, dim_order)
+
+
+def _clone_dim_order(self: torch.Tensor, *, dim_order: Any = None, **_: Any) -> Any:
+    return _copy(self, self.dtype, dim_order)
+
+
+def _out(self: torch.Tensor, *, out: torch.Tensor, **_: Any) -> torch.Tensor:
+    return out.copy_(self)
+
+
+def _register() -> torch.library.Library | None:
+    if hasattr(torch.ops.dim_order_ops, "_to_dim_order_copy"):
+        return None
+    library = torch.library.Library("dim_order_ops", "FRAGMENT")
+    for schema in _SCHEMAS:
+        library.define(schema)
+    implementations = {
+        "_to_dim_order_copy": _to_dim_order_copy,
+        "_to_dim_order_copy.out": _out,
+        "_clone_dim_order": _clone_dim_order,
+        "_clone_dim_order.out": _out,
+    }
+    for name, implementation in implementations.items():
+        library.impl(name, implementation, "CompositeExplicitAutograd")
+    return library
+
+
+_LIBRARY: Final = _register()  # torch unregisters the operators when the library object goes

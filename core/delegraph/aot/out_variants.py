@@ -1,0 +1,131 @@
+"""Functional operator -> its out variant: the overload that writes the same results into tensors it is given.
+
+An in-place operator is its own out variant: its mutated argument is the memory it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.fx import Node
+
+from delegraph.aot.source_location import user_location
+from delegraph.errors import MissingOutVariant
+from delegraph.program.schema import Operator
+
+__all__ = ["OutVariant", "check_out_variants", "out_variant"]
+
+_TENSOR_OPTIONS: Final = frozenset({"dtype", "layout", "device", "pin_memory"})
+"""A factory's options: the out tensor already has them, so an out overload may leave them out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutVariant:
+    """`op` writes into its out arguments `outs` (in order of the returns); no outs: it works in place."""
+
+    op: OpOverload
+    outs: tuple[str, ...]
+
+    @property
+    def operator(self) -> Operator:
+        """The name that the program calls it by."""
+        return operator_of(self.op)
+
+
+def operator_of(op: OpOverload) -> Operator:
+    """`aten.add.out` -> aten::add.out; the default overload has no name in a program."""
+    overload = op._schema.overload_name
+    return Operator(op._schema.name, overload)
+
+
+def out_variant(op: OpOverload) -> OutVariant:
+    """The out variant of `op`. Raises `MissingOutVariant`."""
+    variant = find_out_variant(op)
+    if variant is None:
+        raise MissingOutVariant(_missing_text(op))
+    return variant
+
+
+@cache
+def find_out_variant(op: OpOverload) -> OutVariant | None:
+    """The out variant of `op`, or None if there is none."""
+    if op._schema.is_mutable:
+        return OutVariant(op, ())
+    wanted = _signature(op._schema)
+    without_options = tuple(entry for entry in wanted if entry[0] not in _TENSOR_OPTIONS)
+    candidates = [candidate for candidate in _overloads(op.overloadpacket) if _outs(candidate._schema)]
+    for signature in (wanted, without_options):
+        for candidate in candidates:
+            if _signature(candidate._schema) == signature and _fills_returns(candidate._schema, op._schema):
+                return OutVariant(candidate, tuple(argument.name for argument in _outs(candidate._schema)))
+    return None
+
+
+def check_out_variants(nodes: Iterable[Node]) -> None:
+    """Raise one `MissingOutVariant` that lists every operator among `nodes` that has no out variant."""
+    missing = [n for n in nodes if isinstance(n.target, OpOverload) and find_out_variant(n.target) is None]
+    if not missing:
+        return
+    lines = [f"\n- {_missing_text(op)}{_uses(users)}" for op, users in _by_operator(missing).items()]
+    raise MissingOutVariant(
+        f"{len(lines)} operator{'s' * (len(lines) > 1)} cannot run on planned memory:" + "".join(lines),
+        node=missing[0].name,
+        location=user_location(missing[0]),
+    )
+
+
+def _by_operator(nodes: Sequence[Node]) -> dict[OpOverload, list[Node]]:
+    users: dict[OpOverload, list[Node]] = {}
+    for node in nodes:
+        assert isinstance(node.target, OpOverload)
+        users.setdefault(node.target, []).append(node)
+    return users
+
+
+def _uses(nodes: Sequence[Node]) -> str:
+    return "".join(f"\n    {node.name} at {user_location(node) or 'an unknown line'}" for node in nodes)
+
+
+def _missing_text(op: OpOverload) -> str:
+    packet = op.overloadpacket
+    others = [f"{o._schema.name}.{o._overloadname}" for o in _overloads(packet) if _outs(o._schema)]
+    has = f"the out overloads are {', '.join(others)}, none with its arguments" if others else "no overload takes out"
+    return (
+        f"{op._schema} has no out variant: {has}. Delegate it to a backend, decompose it, or register an out variant"
+        f' (torch.library: "{_wanted_schema(op)}") in the kernel library\'s AOT module and import that before lowering'
+    )
+
+
+def _wanted_schema(op: OpOverload) -> str:
+    """The schema that `torch.library` would have to be given."""
+    schema = op._schema
+    letters = [chr(ord("a") + i) for i in range(len(schema.returns))]
+    outs = [f"Tensor({letter}!) out{i if len(letters) > 1 else ''}" for i, letter in enumerate(letters)]
+    arguments = str(schema).partition("(")[2].rpartition(") ->")[0]
+    star = [] if any(argument.kwarg_only for argument in schema.arguments) else ["*"]
+    returns = ", ".join(f"Tensor({letter}!)" for letter in letters)
+    body = ", ".join([*filter(None, [arguments]), *star, *outs])
+    return f"{schema.name.split('::')[1]}.out({body}) -> {returns if len(letters) == 1 else f'({returns})'}"
+
+
+def _overloads(packet: OpOverloadPacket[Any, Any]) -> list[OpOverload]:
+    return [getattr(packet, name) for name in packet.overloads()]
+
+
+def _signature(schema: torch.FunctionSchema) -> tuple[tuple[str, str], ...]:
+    """Names and types of the arguments that are no outs, in order."""
+    return tuple((a.name, str(a.real_type)) for a in schema.arguments if not a.is_out)
+
+
+def _outs(schema: torch.FunctionSchema) -> list[torch.Argument]:
+    return [a for a in schema.arguments if a.is_out and a.kwarg_only]
+
+
+def _fills_returns(out: torch.FunctionSchema, functional: torch.FunctionSchema) -> bool:
+    """Whether the outs are of the functional results' types."""
+    return [str(a.type) for a in _outs(out)] == [str(r.type) for r in functional.returns]

@@ -1,0 +1,75 @@
+"""What a pass is, and `run_passes`: (program, passes) -> program, each pass checked after it ran."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeAlias
+
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassResult
+
+from delegraph.aot.dialects import Dialect, verify
+from delegraph.aot.program_edit import copy_program, rebuild
+from delegraph.errors import DelegraphError, LoweringError
+
+__all__ = ["ExportPass", "GraphPass", "PassResult", "run_passes"]
+
+
+class ExportPass(ABC):
+    """A pass with a name. `requires` is checked before it, `ensures` after it (None: nothing beyond the pipeline's)."""
+
+    requires: Dialect | None = None
+    ensures: Dialect | None = None
+
+    def __call__(self, graph_module: GraphModule) -> PassResult:
+        """Run the pass on `graph_module`, in place."""
+        return self.call(graph_module)
+
+    @abstractmethod
+    def call(self, graph_module: GraphModule) -> PassResult:
+        """Edit the graph; return `PassResult(graph_module, modified)`. New nodes carry `meta["val"]`."""
+
+
+GraphPass: TypeAlias = Callable[[GraphModule], Any]
+
+
+def run_passes(
+    program: ExportedProgram, passes: Iterable[GraphPass], dialect: Dialect, kept: Collection[OpOverload] = ()
+) -> ExportedProgram:
+    """A new program with the passes applied in order; `program` is left as it was. `kept` as in `verify`.
+
+    Raises `VerificationError` if the result is no longer in `dialect`, and `LoweringError` naming the pass if one raises.
+    """
+    for graph_pass in passes:
+        program = _run(copy_program(program), graph_pass)
+        verify(program, getattr(graph_pass, "ensures", None) or dialect, kept)
+    return program
+
+
+def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
+    name = getattr(graph_pass, "__name__", type(graph_pass).__name__)
+    requires = getattr(graph_pass, "requires", None)
+    if requires is not None:
+        verify(program, requires)
+    try:
+        result = graph_pass(program.graph_module)
+    except DelegraphError:
+        raise
+    except Exception as cause:
+        raise LoweringError(f"pass {name} failed: {cause}") from cause
+    module = program.graph_module if result is None else getattr(result, "graph_module", result)
+    if not isinstance(module, GraphModule):
+        raise LoweringError(
+            f"pass {name} returned {type(module).__name__}; expected a PassResult, a GraphModule or None"
+        )
+    module.graph.lint()
+    root = {
+        str(node.target): operator.attrgetter(str(node.target))(module)
+        for node in module.graph.nodes
+        if node.op == "get_attr"
+    }
+    return rebuild(program, root, module.graph, program.graph_signature.output_specs)

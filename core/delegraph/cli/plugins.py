@@ -1,0 +1,183 @@
+"""`delegraph plugins list | show NAME | check [NAME] | doctor [m.pte]`: what is installed, and what is wrong with it.
+
+None of them imports a plug-in into this process. Exit codes: 0 all is well, 1 something was found, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from delegraph.errors import DelegraphError
+from delegraph.plugins.inventory import Entry, State, inventory
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `plugins` and its commands to the command line."""
+    parser = subparsers.add_parser("plugins", help="list, test and diagnose what is installed")
+    commands = parser.add_subparsers(dest="plugins_command", required=True, metavar="list | show | check | doctor")
+    listing = commands.add_parser("list", help="what is installed, told without importing it")
+    listing.add_argument("--group", help="only this entry-point group, for example `backends`")
+    show = commands.add_parser("show", help="all that is known of one plug-in")
+    show.add_argument("name", help="its name, its id (`backends:Npu`) or its distribution")
+    check = commands.add_parser("check", help="load plug-ins in a process of their own")
+    check.add_argument("name", nargs="?", help="its name, its id (`backends:Npu`) or its distribution; all if left out")
+    doctor = commands.add_parser("doctor", help="find out what is wrong, here or with a program here")
+    doctor.add_argument("program", nargs="?", help="a .pte: also tell what it needs that is not here")
+    for command in (check, doctor):
+        command.add_argument("--timeout", type=float, default=60.0, help="seconds that a plug-in may take to load")
+    for command in (listing, show, check, doctor):
+        command.add_argument("--json", action="store_true", help="print JSON")
+        command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `args` say; returns the exit code."""
+    try:
+        answer = _COMMANDS[args.plugins_command](args)
+    except (DelegraphError, OSError) as error:
+        print(f"delegraph plugins {args.plugins_command}: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        json.dump(answer.rows, sys.stdout, indent=2)
+        print()
+        return answer.code
+    if answer.columns and answer.rows and not _print_table(answer):
+        return 2
+    for detail in answer.details if answer.rows else [answer.nothing]:
+        print(detail)
+    return answer.code
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Rows for JSON, of which the `columns` make a table (none: no table); then what is too long for one."""
+
+    rows: Sequence[dict[str, Any]]
+    code: int
+    columns: Sequence[str] = ()
+    details: Sequence[str] = ()
+    nothing: str = "no plug-ins are installed"
+
+
+def _list(args: argparse.Namespace) -> _Answer:
+    from delegraph.plugins.hookspecs import group_named
+
+    group = group_named(args.group).name if args.group else None
+    entries = [entry for entry in inventory(os.environ) if group in (None, entry.offer.group)]
+    faulty = any(entry.state in (State.BROKEN, State.CONFLICT) for entry in entries)
+    reasons = [f"{entry.offer.id}: {entry.reason}" for entry in entries if entry.reason]
+    columns = ("group", "name", "distribution", "version", "value", "state")
+    return _Answer([_row(entry) for entry in entries], int(faulty), columns, reasons)
+
+
+def _show(args: argparse.Namespace) -> _Answer:
+    from delegraph.plugins.hookspecs import GROUPS
+
+    rows = []
+    for entry in _named(args.name):
+        group = GROUPS[entry.offer.group]
+        hooks = {"object": group.form.value, "hooks": list(group.hook_names), "torch_free": group.torch_free}
+        rows.append({**_row(entry), "location": entry.offer.location, **hooks})
+    details = [
+        "\n".join(f"{key:13} {_flat(value)}" for key, value in row.items() if value != "") + "\n" for row in rows
+    ]
+    return _Answer(rows, 0, details=details)
+
+
+def _check(args: argparse.Namespace) -> _Answer:
+    from delegraph.plugins.check import check
+
+    entries = _named(args.name) if args.name else inventory(os.environ)
+    results = check([entry.offer for entry in entries if entry.state is not State.DISABLED], args.timeout)
+    rows = [
+        {
+            "plugin": result.offer.id,
+            "distribution": result.offer.provider,
+            "result": result.kind or "ok",
+            "seconds": round(result.seconds, 3),
+            "detail": result.error or result.unavailable,
+        }
+        for result in results
+    ]
+    details = [f"\n{row['plugin']}: {row['detail']}" for row in rows if row["detail"]]
+    columns = ("plugin", "distribution", "result", "seconds")
+    return _Answer(rows, int(any(result.error for result in results)), columns, details)
+
+
+def _doctor(args: argparse.Namespace) -> _Answer:
+    from delegraph.plugins.doctor import Severity, diagnose
+
+    findings = diagnose(program=_read(args.program) if args.program else None, limit=args.timeout)
+    rows = [{**asdict(finding), "severity": finding.severity.value} for finding in findings]
+    details = [
+        f"{finding.severity.value}: {finding.subject}\n  {finding.problem}"
+        + (f"\n  what to do: {finding.remedy}" if finding.remedy else "")
+        for finding in findings
+    ]
+    serious = any(finding.severity is not Severity.NOTE for finding in findings)
+    return _Answer(rows, int(serious), details=details, nothing="all is well")
+
+
+_COMMANDS = {"list": _list, "show": _show, "check": _check, "doctor": _doctor}
+
+
+def _read(path: str) -> Any:
+    from delegraph.program.deserialize import deserialize_program
+
+    with open(path, "rb") as file:
+        return deserialize_program(file.read())
+
+
+def _named(name: str) -> list[Entry]:
+    from delegraph.errors import PluginNotFound
+    from delegraph.plugins.discovery import did_you_mean
+
+    entries = inventory(os.environ)
+    found = [entry for entry in entries if entry.offer.is_called(name)]
+    if not found:
+        names = {text for entry in entries for text in (entry.offer.name, entry.offer.distribution)}
+        raise PluginNotFound(f"nothing installed is called {name!r}{did_you_mean(name, sorted(names))}")
+    return found
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    offer = entry.offer
+    return {
+        "group": offer.group,
+        "name": offer.name,
+        "distribution": offer.distribution,
+        "version": offer.version,
+        "value": offer.value,
+        "state": entry.state.value,
+        "reason": entry.reason,
+    }
+
+
+def _print_table(answer: _Answer) -> bool:
+    try:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+    except ImportError:
+        print("tables need rich: `pip install 'delegraph[cli]'`; --json goes without", file=sys.stderr)
+        return False
+    table = Table()
+    for column in answer.columns:
+        table.add_column(column, overflow="fold", no_wrap=column not in ("value", "distribution"))
+    for row in answer.rows:
+        table.add_row(*(escape(str(row[column])) for column in answer.columns))
+    # What is piped is for a file or for grep, which want whole names rather than 80 columns.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    return True
+
+
+def _flat(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,152 @@
+"""Offers -> does each load? In a process of its own, with a time limit: a plug-in may hang, crash or import torch.
+
+`check` starts `python -m delegraph.plugins.check`, which reads a request as JSON and answers with a line of JSON for
+each offer. Torch-free plug-ins get a process each, so that none is spared the blame for another's import of torch;
+those that need torch share one, and it is started anew after the one that killed it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any
+
+from delegraph.errors import PluginError
+from delegraph.plugins.discovery import Offer
+from delegraph.plugins.hookspecs import group_named
+from delegraph.plugins.stamp import BlobStamp
+
+__all__ = ["CheckResult", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What came of loading one plug-in. `seconds` is what it adds to a process that has NumPy already.
+
+    `kind` is the exception's name, or "Timeout" or "Crash". `operators` are a kernel library's; `unavailable` is why a
+    backend's device cannot be used here; `verdicts` are a backend's on the stamps that were asked about.
+    """
+
+    offer: Offer
+    error: str = ""
+    kind: str = ""
+    seconds: float = 0.0
+    operators: tuple[str, ...] = ()
+    unavailable: str = ""
+    verdicts: tuple[str, ...] = field(default=())
+
+
+def check(
+    offers: Iterable[Offer], limit: float = 60.0, stamps: Mapping[str, Sequence[BlobStamp]] | None = None
+) -> list[CheckResult]:
+    """Load every offer elsewhere, each within `limit` seconds. `stamps` are to be judged, by backend id."""
+    offers = list(offers)
+    lone = [[offer] for offer in offers if group_named(offer.group).torch_free]
+    shared = [offer for offer in offers if not group_named(offer.group).torch_free]
+    return [result for batch in (*lone, shared) for result in _check_batch(batch, limit, stamps or {})]
+
+
+def _check_batch(batch: Sequence[Offer], limit: float, stamps: Mapping[str, Sequence[BlobStamp]]) -> list[CheckResult]:
+    results: list[CheckResult] = []
+    while len(results) < len(batch):
+        rest = batch[len(results) :]
+        lines, death = _run(rest, limit, stamps)
+        results += [_result(offer, json.loads(line)) for offer, line in zip(rest, lines, strict=False)]
+        if len(lines) < len(rest):
+            results.append(CheckResult(rest[len(lines)], *death))
+    return results
+
+
+def _run(
+    batch: Sequence[Offer], limit: float, stamps: Mapping[str, Sequence[BlobStamp]]
+) -> tuple[list[str], tuple[str, str]]:
+    """The worker's lines, and how it died if it did before the last one."""
+    request = {
+        "path": sys.path,
+        "offers": [asdict(offer) for offer in batch],
+        "stamps": {backend: [asdict(stamp) for stamp in judged] for backend, judged in stamps.items()},
+    }
+    # Our own package must be found before the request, which carries the rest of the path, is read.
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    search = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "delegraph.plugins.check"],
+            input=json.dumps(request).encode(),
+            capture_output=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": search},
+            timeout=limit * len(batch),
+        )
+    except subprocess.TimeoutExpired as expired:
+        return _lines(expired.stdout), (f"it did not load within {limit:g} s", "Timeout")
+    last_words = _lines(done.stderr)[-1:] or [""]
+    return _lines(done.stdout), (f"its process ended with code {done.returncode}: {last_words[0]}", "Crash")
+
+
+def _lines(output: bytes | None) -> list[str]:
+    """The complete lines."""
+    return (output or b"").decode(errors="replace").split("\n")[:-1]
+
+
+def _result(offer: Offer, answer: Mapping[str, Any]) -> CheckResult:
+    fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in answer.items()}
+    return CheckResult(offer, **fields)
+
+
+# ---- in the worker -------------------------------------------------------------------------------------
+
+
+def _serve() -> None:
+    request = json.load(sys.stdin)
+    sys.path[:] = request["path"]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a plug-in prints goes to stderr, not between the answers
+    import delegraph.runtime.backends
+    import delegraph.runtime.kernels  # noqa: F401 - NumPy and the contracts are the host's cost, not a plug-in's
+
+    for fields in request["offers"]:
+        offer = Offer(**fields)
+        stamps = [BlobStamp(**stamp) for stamp in request["stamps"].get(offer.name, ())]
+        answers.write(json.dumps(_answer(offer, stamps)) + "\n")
+        answers.flush()
+
+
+def _answer(offer: Offer, stamps: Sequence[BlobStamp]) -> dict[str, Any]:
+    from delegraph.plugins.registry import PluginRegistry
+
+    registry = PluginRegistry([offer])
+    start = perf_counter()
+    try:
+        plugin = registry.load(offer.group, offer.name)
+        seconds = perf_counter() - start
+        return {"seconds": seconds, **_facts(registry, offer, plugin, stamps)}
+    except PluginError as error:
+        return {"error": str(error), "kind": type(error).__name__, "seconds": perf_counter() - start}
+    except Exception as error:
+        return {"error": f"{offer}: {type(error).__name__}: {error}", "kind": type(error).__name__}
+
+
+def _facts(registry: Any, offer: Offer, plugin: Any, stamps: Sequence[BlobStamp]) -> dict[str, Any]:
+    if offer.group == "delegraph.partitioners":
+        registry.create(offer.group, offer.name)
+    if offer.group == "delegraph.kernels":
+        return {"operators": sorted(plugin.operator_names())}
+    if offer.group != "delegraph.backends":
+        return {}
+    available = plugin.is_available()
+    why = "; ".join(filter(None, (getattr(available, "reason", ""), getattr(available, "fix", ""))))
+    judged = [plugin.check(stamp) for stamp in stamps]
+    return {
+        "unavailable": "" if available else why or "it gives no reason",
+        "verdicts": [f"{verdict.verdict.value}: {verdict.reason}" for verdict in judged],
+    }
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,197 @@
+"""An installation, and perhaps a program -> findings: what is wrong with the plug-ins, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from delegraph.plugins.check import CheckResult, check
+from delegraph.plugins.discovery import Offer, Selection, normalised, scan, scan_undeduplicated
+from delegraph.plugins.hookspecs import group_named
+from delegraph.plugins.inventory import Entry, State, inventory, metadata_fault
+from delegraph.plugins.stamp import BlobStamp, read_stamp
+
+if TYPE_CHECKING:
+    from delegraph.program.schema import Program
+
+__all__ = ["Finding", "Severity", "diagnose"]
+
+SLOW_IMPORT = 1.0
+"""Seconds that loading a torch-free plug-in may take before it is worth a word: a cold start's budget is below that."""
+
+
+class Severity(Enum):
+    """ERROR: something does not work. WARNING: something will surprise. NOTE: good to know."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found: about whom, what, and what to do."""
+
+    severity: Severity
+    subject: str
+    problem: str
+    remedy: str = ""
+
+
+def diagnose(
+    environ: Mapping[str, str] | None = None, program: Program | None = None, limit: float = 60.0
+) -> list[Finding]:
+    """Everything that is wrong with the installed plug-ins, the worst first.
+
+    Imports no plug-in here; each is loaded in another process within `limit` seconds. With a `program`, also what that
+    needs and this installation lacks.
+    """
+    environ = os.environ if environ is None else environ
+    entries = inventory(environ)
+    stamps = _stamps(program) if program else {}
+    usable = [entry.offer for entry in entries if entry.state in (State.OK, State.CONFLICT)]
+    skipped = () if _torch_is_installed() else tuple(o for o in usable if not group_named(o.group).torch_free)
+    results = check((offer for offer in usable if offer not in skipped), limit, stamps)
+    findings = [
+        *_of_environment(environ),
+        *_of_metadata(entries),
+        *_of_copies(),
+        *_of_halves(entries),
+        *_of_skipped(skipped),
+        *(finding for result in results for finding in _of_result(result)),
+        *(_of_program(program, results, stamps) if program else ()),
+    ]
+    return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def _of_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
+    for problem in Selection.from_environment(environ).unknown(scan()):
+        yield Finding(
+            Severity.ERROR, "environment", problem, "correct the variable; every use of plug-ins fails until then"
+        )
+
+
+def _of_metadata(entries: Iterable[Entry]) -> Iterator[Finding]:
+    for entry in entries:
+        if entry.state is State.BROKEN:
+            remedy = f"reinstall {entry.offer.distribution}, or remove its metadata"
+            yield Finding(Severity.ERROR, str(entry.offer), entry.reason, remedy)
+        elif entry.state is State.CONFLICT:
+            yield Finding(Severity.ERROR, str(entry.offer), entry.reason, "or uninstall one of them")
+
+
+def _of_copies() -> Iterator[Finding]:
+    """Distributions whose metadata is on the path more than once: what is found first may not be what runs."""
+    copies: dict[str, dict[tuple[str, str], list[Offer]]] = {}
+    for offer in scan_undeduplicated():
+        places = copies.setdefault(normalised(offer.distribution), {})
+        places.setdefault((os.path.realpath(offer.location), offer.version), []).append(offer)
+    for places in copies.values():
+        (first, *_), *others = places.values()
+        for other, *_ in others:
+            problem = f"its metadata is there twice: {_place(first)}, which is found first, and {_place(other)}"
+            stale = [place for place in (other, first) if _is_stale(places, place)]
+            remedy = f"remove the stale one, {_place(stale[0])}" if stale else "remove the one that you do not use"
+            harmless = first.version == other.version and not stale
+            yield Finding(Severity.NOTE if harmless else Severity.WARNING, first.distribution, problem, remedy)
+
+
+def _is_stale(places: Mapping[tuple[str, str], Sequence[Offer]], one: Offer) -> bool:
+    return any(metadata_fault(offer) for offer in places[os.path.realpath(one.location), one.version])
+
+
+def _place(offer: Offer) -> str:
+    return f"{offer.version} in {offer.location}"
+
+
+def _of_halves(entries: Iterable[Entry]) -> Iterator[Finding]:
+    halves = {"delegraph.lowerings": "delegraph.backends", "delegraph.backends": "delegraph.lowerings"}
+    effect = {
+        "delegraph.lowerings": "what is lowered to it cannot run here",
+        "delegraph.backends": "nothing can be lowered to it here",
+    }
+    there = {(entry.offer.group, entry.offer.name) for entry in entries if entry.state is not State.DISABLED}
+    for group, name in sorted(there):
+        if group in halves and (halves[group], name) not in there:
+            problem = f"it is in {group} but not in {halves[group]}: {effect[group]}"
+            yield Finding(Severity.WARNING, name, problem, "install the distribution that has the other half")
+
+
+def _of_skipped(skipped: Sequence[Offer]) -> Iterator[Finding]:
+    if skipped:
+        named = ", ".join(offer.id for offer in skipped)
+        yield Finding(Severity.NOTE, "torch", f"it is not installed, so these were not tested: {named}")
+
+
+def _of_result(result: CheckResult) -> Iterator[Finding]:
+    subject = str(result.offer)
+    if result.error:
+        problem, _, remedy = result.error.partition("\n  what to do: ")
+        yield Finding(Severity.ERROR, subject, problem.removeprefix(f"cannot load plug-in {subject}: "), remedy)
+    if result.unavailable:
+        yield Finding(Severity.WARNING, subject, f"its device cannot be used here: {result.unavailable}")
+    if result.seconds > SLOW_IMPORT and group_named(result.offer.group).torch_free:
+        yield Finding(Severity.WARNING, subject, f"loading it takes {result.seconds:.1f} s", "its authors import less")
+
+
+# ---- what a program needs ----------------------------------------------------------------------------
+
+
+def _stamps(program: Program) -> dict[str, list[BlobStamp]]:
+    found: dict[str, list[BlobStamp]] = {}
+    for delegate in (delegate for plan in program.execution_plan for delegate in plan.delegates):
+        stamps = found.setdefault(delegate.id, [])
+        stamp = read_stamp(delegate.compile_specs)
+        if stamp is not None and stamp not in stamps:
+            stamps.append(stamp)
+    return found
+
+
+def _of_program(
+    program: Program, results: Sequence[CheckResult], stamps: Mapping[str, Sequence[BlobStamp]]
+) -> Iterator[Finding]:
+    backends = {r.offer.name: r for r in results if r.offer.group == "delegraph.backends"}
+    for backend, made_by in stamps.items():
+        result = backends.get(backend)
+        if result is None:
+            yield _missing_backend(backend, made_by)
+        else:
+            yield from _of_stamps(result, made_by)
+    have = {operator for result in results for operator in result.operators}
+    for operator in sorted(_operators(program) - have):
+        problem = f"the program needs {operator}, and no installed kernel library has it"
+        yield Finding(Severity.ERROR, operator, problem, "install a kernel library that does")
+
+
+def _missing_backend(backend: str, made_by: Sequence[BlobStamp]) -> Finding:
+    makers = sorted({f"{stamp.distribution}=={stamp.version}" for stamp in made_by})
+    problem = f"the program needs the backend {backend}, which is not installed"
+    remedy = f"`pip install {makers[0]}`, which made its blobs" if makers else "install the distribution that has it"
+    return Finding(Severity.ERROR, backend, problem, remedy)
+
+
+def _of_stamps(result: CheckResult, made_by: Sequence[BlobStamp]) -> Iterator[Finding]:
+    for stamp, verdict in zip(made_by, result.verdicts, strict=False):
+        answer, _, reason = verdict.partition(": ")
+        if answer != "ok":
+            problem = f"{result.offer.provider} answers {answer.upper()} to {stamp}: {reason}"
+            remedy = f"lower the model again, or install {stamp.distribution}=={stamp.version}"
+            yield Finding(Severity.ERROR, stamp.backend, problem, remedy)
+        elif (stamp.distribution, stamp.version) != (result.offer.distribution, result.offer.version):
+            problem = f"{stamp}; installed is {result.offer.provider}, which accepts it"
+            yield Finding(Severity.NOTE, stamp.backend, problem)
+
+
+def _operators(program: Program) -> set[str]:
+    """The kernels that a program calls; `executorch_prim` is the runtime's own."""
+    names = {f"{op.name}.{op.overload}".rstrip(".") for plan in program.execution_plan for op in plan.operators}
+    return {name for name in names if not name.startswith("executorch_prim::")}
+
+
+def _torch_is_installed() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("torch") is not None

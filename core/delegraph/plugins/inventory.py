@@ -1,0 +1,95 @@
+"""Offers -> what `delegraph plugins list` shows: each with its state, told from metadata alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib.machinery import ModuleSpec, PathFinder
+
+from delegraph.plugins.discovery import Offer, Selection, normalised, scan
+from delegraph.plugins.loader import reference
+
+__all__ = ["Entry", "State", "inventory", "metadata_fault"]
+
+
+class State(Enum):
+    """What can be said of an offer without importing it."""
+
+    OK = "ok"
+    BROKEN = "broken metadata"
+    CONFLICT = "conflict"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An offer, its state and, unless that is OK, why."""
+
+    offer: Offer
+    state: State
+    reason: str = ""
+
+
+def inventory(environ: Mapping[str, str]) -> list[Entry]:
+    """Every offer that is installed, those that are disabled included."""
+    selection, offers = Selection.from_environment(environ), scan()
+    return [_judge(offer, offers, selection) for offer in offers]
+
+
+def metadata_fault(offer: Offer) -> str:
+    """What is wrong with an offer's metadata; "" if nothing. Imports nothing, not even a parent package."""
+    parts = reference(offer.value)
+    if parts is None:
+        return f"the value {offer.value!r} is malformed; it has to read module:attribute"
+    if "unknown" in (offer.distribution, offer.version):
+        return f"the metadata in {offer.location} has no name or version"
+    if not _exists(parts[0]):
+        return f"there is no module {parts[0]}: the metadata in {offer.location} is stale"
+    return ""
+
+
+def _judge(offer: Offer, offers: Sequence[Offer], selection: Selection) -> Entry:
+    if not selection.admits(offer):
+        return Entry(offer, State.DISABLED, "by DELEGRAPH_PLUGINS or DELEGRAPH_DISABLE_PLUGINS")
+    if fault := metadata_fault(offer):
+        return Entry(offer, State.BROKEN, fault)
+    rivals = [other for other in offers if _same_name(offer, other) and other != offer and selection.admits(other)]
+    preferred = selection.prefer.get(f"{offer.group}:{offer.name}")
+    if not rivals or (preferred and normalised(preferred) == normalised(offer.distribution)):
+        return Entry(offer, State.OK)
+    named = ", ".join(f"{rival.provider} ({rival.value})" for rival in rivals)
+    if preferred:
+        return Entry(offer, State.DISABLED, f"{preferred} is preferred for this name")
+    return Entry(offer, State.CONFLICT, f"{named} offers this name too; set DELEGRAPH_PREFER={offer.id}=…")
+
+
+def _same_name(one: Offer, other: Offer) -> bool:
+    return (one.group, one.name) == (other.group, other.name)
+
+
+def _exists(module: str) -> bool:
+    """Whether `module` can be found: `find_spec` of importlib would import its parents."""
+    search: Sequence[str] | None = None
+    names = module.split(".")
+    for depth in range(1, len(names) + 1):
+        name = ".".join(names[:depth])
+        if name in sys.modules:
+            search = getattr(sys.modules[name], "__path__", [])
+            continue
+        try:
+            spec = _find(name, search)
+        except KeyError:  # a namespace package inside another one: its path is known only once its parent is imported
+            return True
+        if spec is None:
+            return False
+        search = spec.submodule_search_locations or []
+    return True
+
+
+def _find(name: str, search: Sequence[str] | None) -> ModuleSpec | None:
+    if search is not None:
+        return PathFinder.find_spec(name, list(search))
+    found = (finder.find_spec(name, None) for finder in sys.meta_path)  # finders of editable installations among them
+    return next((spec for spec in found if spec is not None), None)

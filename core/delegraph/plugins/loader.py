@@ -1,0 +1,120 @@
+"""Offer -> object: import, negotiate the API, build, validate. A failure says who, what, why and what to do."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterable
+from functools import reduce
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from delegraph.errors import PluginLoadError, PluginVersionError
+from delegraph.plugins.discovery import Offer
+from delegraph.plugins.hookspecs import Form, group_named
+from delegraph.plugins.torch_watch import TorchWatch
+from delegraph.plugins.validation import faults
+from delegraph.plugins.versions import declared_api, mismatch
+
+__all__ = ["adopt", "failure", "import_offer", "reference"]
+
+# Entry points specification: `module[:attribute][ [extras]]`, both dotted names. Extras are obsolete and ignored.
+_REFERENCE = re.compile(r"([A-Za-z_][\w.]*)\s*(?::\s*([A-Za-z_][\w.]*)\s*)?(?:\[.*\])?")
+
+
+def reference(value: str) -> tuple[str, str] | None:
+    """Module and attribute ("" for none) of an entry point's value, or None if it is malformed."""
+    match = _REFERENCE.fullmatch(value)
+    return (match[1], match[2] or "") if match else None
+
+
+def import_offer(offer: Offer) -> Any:
+    """The validated object behind `offer`; a class where the group takes an instance is instantiated.
+
+    Raises `PluginLoadError`, or `PluginVersionError` if it needs another plug-in API.
+    """
+    group = group_named(offer.group)
+    with TorchWatch() as watch:
+        try:
+            module, attribute = _import(offer)
+        except (Exception, SystemExit) as error:
+            raise failure(offer, _said(error), _import_remedy(offer, error)) from error
+        plugin = adopt(offer, attribute, (module,))
+    if group.torch_free and watch.leak:
+        raise failure(
+            offer,
+            f"loading it brought torch into a process that runs without it: {watch.leak} imports it",
+            "its authors move that import into the AOT half, or into the function that needs it",
+        )
+    return plugin
+
+
+def adopt(offer: Offer, plugin: Any, declarations: Iterable[object] = ()) -> Any:
+    """`plugin`, instantiated if its group wants that, once it is shown to fit its group and this host's plug-in API."""
+    group = group_named(offer.group)
+    for declaration in (*declarations, plugin):
+        _negotiate(offer, declaration)
+    if group.form is Form.INSTANCE and isinstance(plugin, type) and not getattr(plugin, "__abstractmethods__", None):
+        plugin = _instantiate(offer, plugin)
+    if group.name == "delegraph.plugins":
+        from delegraph.plugins.tools import tool_faults
+
+        found = tool_faults(plugin)
+    else:
+        found = faults(group, plugin)
+    if found:
+        raise failure(offer, "; ".join(found), f"its authors change it to fit {group.hooks.__qualname__}")
+    return plugin
+
+
+def failure(offer: Offer, problem: str, remedy: str, kind: type[PluginLoadError] = PluginLoadError) -> PluginLoadError:
+    """The one form of a failure to load: which plug-in of whom, what is wrong, what to do."""
+    return kind(
+        f"cannot load plug-in {offer}: {problem}\n"
+        f"  what to do: {remedy}; `delegraph plugins check {offer.name}` tests it by itself,"
+        f" DELEGRAPH_DISABLE_PLUGINS={offer.name} goes without it"
+    )
+
+
+def _import(offer: Offer) -> tuple[ModuleType, Any]:
+    parts = reference(offer.value)
+    if parts is None:
+        raise ValueError(f"the entry point {offer.value!r} is malformed; it has to read module:attribute")
+    module = import_module(parts[0])
+    return module, reduce(getattr, filter(None, parts[1].split(".")), module)
+
+
+def _instantiate(offer: Offer, factory: type) -> Any:
+    try:
+        return factory()
+    except (Exception, SystemExit) as error:
+        problem = f"{factory.__qualname__}() raised {_said(error)}"
+        raise failure(offer, problem, f"upgrade {offer.distribution} or report it to its authors") from error
+
+
+def _negotiate(offer: Offer, declaration: object) -> None:
+    try:
+        problem = mismatch(declared_api(declaration))
+    except TypeError as error:
+        raise failure(offer, str(error), "its authors write the lowest API that it needs") from error
+    if problem:
+        what, _, remedy = problem.rpartition("; ")
+        raise failure(offer, what, remedy, PluginVersionError)
+
+
+def _import_remedy(offer: Offer, error: BaseException) -> str:
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return f"upgrade {offer.distribution} or report it to its authors"
+    module, _ = reference(offer.value) or ("", "")
+    if f"{module}.".startswith(f"{error.name}."):
+        return f"its metadata in {offer.location} is stale or its files are gone: reinstall {offer.distribution}"
+    return f"install {error.name!r}, which it needs (perhaps as an extra of {offer.distribution})"
+
+
+def _said(error: BaseException) -> str:
+    """The error as its author wrote it, with the line where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    theirs = [frame for frame in last if "importlib" not in frame.filename and frame.filename != __file__]
+    where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in theirs)
+    return f"{type(error).__name__}: {error}{where}"

@@ -1,0 +1,241 @@
+"""Offers -> loaded plug-ins: who is meant by a name, loaded once, when it is used.
+
+Never fatal at discovery, always fatal at use: a broken plug-in costs nobody but those who ask for it. A name that two
+distributions offer is refused unless the user says which is meant. What is registered in the process goes before what
+is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delegraph.errors import PluginConflict, PluginLoadError, PluginNotFound
+from delegraph.plugins.discovery import Offer, Selection, did_you_mean, normalised, scan
+from delegraph.plugins.hookspecs import Form, group_named
+from delegraph.plugins.loader import adopt, failure, import_offer
+
+if TYPE_CHECKING:
+    from delegraph.plugins.tools import Tools
+
+__all__ = ["IN_PROCESS", "PluginRegistry", "default_registry", "use_registry"]
+
+IN_PROCESS = "in-process"
+"""Stands for the distribution of a plug-in that was registered by `PluginRegistry.register`."""
+
+
+class PluginRegistry:
+    """Offers by group and name, and the objects behind those that were asked for. Safe to use from several threads.
+
+    Groups are named with or without `delegraph.`. An empty registry, `PluginRegistry()`, offers only what is
+    registered in it.
+    """
+
+    def __init__(self, offers: Iterable[Offer] = (), prefer: Mapping[str, str] | None = None) -> None:
+        self._selection = Selection.from_environment({}, prefer)
+        self._offers = tuple(offers)
+        self._explicit: dict[tuple[str, str], Any] = {}
+        self._loaded: dict[Offer, Any] = {}
+        self._failed: dict[Offer, PluginLoadError] = {}
+        self._loading: set[Offer] = set()
+        self._tools: Tools | None = None
+        self._lock = threading.Lock()
+        self._locks: dict[Offer, threading.RLock] = {}
+
+    @classmethod
+    def discover(
+        cls,
+        prefer: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        path: Sequence[str] | None = None,
+    ) -> PluginRegistry:
+        """What is installed on `path` (`sys.path`), as the environment variables of `discovery` select it.
+
+        `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
+        Imports no plug-in. Raises `PluginNotFound` if a variable or `prefer` names what is not there.
+        """
+        selection = Selection.from_environment(os.environ if environ is None else environ, prefer)
+        registry = cls(selection.apply(scan(path)))
+        registry._selection = selection
+        return registry
+
+    # ---- what is there ---------------------------------------------------------------------------------
+
+    def offers(self, group: str | None = None) -> tuple[Offer, ...]:
+        """Every offer (of `group`), those registered in the process first."""
+        known = (*(_in_process(*key, obj) for key, obj in self._explicit.items()), *self._offers)
+        return tuple(offer for offer in known if group is None or offer.group == group_named(group).name)
+
+    def names(self, group: str) -> tuple[str, ...]:
+        """The names that `group` offers, sorted."""
+        return tuple(sorted({offer.name for offer in self.offers(group)}))
+
+    def find(self, group: str, name: str) -> Offer:
+        """Who is meant by `name`. Raises `PluginNotFound` or `PluginConflict`."""
+        found = [offer for offer in self.offers(group) if offer.name == name]
+        if not found:
+            raise self._not_found(group_named(group).name, name)
+        if found[0].distribution == IN_PROCESS:
+            return found[0]
+        preferred = self._selection.prefer.get(f"{found[0].group}:{name}")
+        if preferred is not None:
+            found = [offer for offer in found if normalised(offer.distribution) == normalised(preferred)]
+        if len(found) > 1:
+            raise _conflict(found)
+        return found[0]
+
+    # ---- what it is ------------------------------------------------------------------------------------
+
+    def load(self, group: str, name: str) -> Any:
+        """The validated object behind `name`: always the same one, imported at the first call.
+
+        Raises `PluginNotFound`, `PluginConflict`, `PluginLoadError` or `PluginVersionError`; a failure is remembered.
+        """
+        offer = self.find(group, name)
+        if offer.distribution == IN_PROCESS:
+            return self._explicit[offer.group, name]
+        if offer not in self._loaded:
+            self._load(offer)
+        return self._loaded[offer]
+
+    def create(self, group: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+        """What the factory behind `name` makes of `options`. Raises as `load`, and `PluginLoadError` if it raises."""
+        assert group_named(group).form is Form.FACTORY, group
+        offer, factory = self.find(group, name), self.load(group, name)
+        try:
+            return factory(options or {})
+        except Exception as error:
+            problem = f"its factory raised {type(error).__name__}: {error}"
+            raise failure(offer, problem, f"check the options ({dict(options or {})})") from error
+
+    def register(self, group: str, name: str, plugin: Any) -> None:
+        """Offer `plugin` in this process, before whatever is installed under that name.
+
+        Raises `PluginLoadError` if it does not fit its group, `PluginConflict` if another one is registered already.
+        """
+        key = group_named(group).name, name
+        known = self._explicit.get(key)
+        if known is not None and (known is plugin or type(known) is plugin):
+            return
+        if known is not None:
+            raise PluginConflict(f"{group}:{name} is registered in this process already, as {known!r}")
+        self._explicit[key] = adopt(_in_process(*key, plugin), plugin)
+        self._tools = None
+
+    def _load(self, offer: Offer) -> None:
+        """Put the object into `_loaded`.
+
+        Under a lock of this offer alone: a plug-in that uses the registry while it is imported must not wait for
+        a thread that waits for that import.
+        """
+        with self._lock:
+            lock = self._locks.setdefault(offer, threading.RLock())
+        with lock:
+            if offer in self._loaded:
+                return
+            if offer in self._failed:
+                known = self._failed[offer]
+                raise type(known)(*known.args) from known.__cause__
+            if offer in self._loading:  # the lock is re-entrant, so this is the thread that holds it
+                raise failure(offer, "it asks for itself while it is being loaded", "its authors ask for it later")
+            self._loading.add(offer)
+            try:
+                self._loaded[offer] = import_offer(offer)
+            except PluginLoadError as error:
+                self._failed[offer] = error
+                raise
+            finally:
+                self._loading.discard(offer)
+
+    def _not_found(self, group: str, name: str) -> PluginNotFound:
+        names = self.names(group)
+        elsewhere = [offer for offer in self._offers if offer.name == name]
+        also = "".join(f"; {offer.provider} has that name in {offer.group}" for offer in elsewhere)
+        return PluginNotFound(
+            f"no installed distribution offers {name!r} in {group}{did_you_mean(name, names)}{also}\n"
+            f"  installed: {', '.join(names) or 'none'}\n"
+            f"  what to do: `pip install` the distribution that offers it; `delegraph plugins list` shows what is there"
+        )
+
+    # ---- tools -----------------------------------------------------------------------------------------
+
+    def bound(self, group: str, plugin: Any, hook: str) -> Callable[..., Any]:
+        """What to call for `plugin`'s `hook`, by position: its own method, or that with the tools' wrappers around."""
+        tools = self._active_tools()
+        if tools is None or not tools.wraps(hook):
+            method: Callable[..., Any] = getattr(plugin, hook)
+            return method
+        return tools.bound(group_named(group), self._offer_of(group, plugin), plugin, hook)
+
+    def is_wrapped(self, hook: str) -> bool:
+        """Whether some tool wraps `hook`; if it wraps `execute`, a backend's `bind` must not go around it."""
+        tools = self._active_tools()
+        return tools is not None and tools.wraps(hook)
+
+    def notify(self, event: str, **details: Any) -> None:
+        """Tell the tools that watch `event`. One that raises is reported by a `PluginWarning` and harms nobody."""
+        tools = self._active_tools()
+        if tools is not None:
+            tools.notify(event, details)
+
+    def _active_tools(self) -> Tools | None:
+        """The tools, loaded when they are first needed; None where there are none, and then pluggy stays unloaded."""
+        if self._tools is None and self.offers("plugins"):
+            from delegraph.plugins.tools import load_tools
+
+            self._tools = load_tools(self)
+        return self._tools
+
+    def _offer_of(self, group: str, plugin: Any) -> Offer:
+        known = {id(obj): offer for offer, obj in self._loaded.items()}
+        known |= {id(obj): _in_process(*key, obj) for key, obj in self._explicit.items()}
+        return known.get(id(plugin)) or _in_process(group_named(group).name, type(plugin).__name__, plugin)
+
+
+def _in_process(group: str, name: str, plugin: Any) -> Offer:
+    kind = plugin if hasattr(plugin, "__qualname__") else type(plugin)
+    return Offer(group, name, f"{kind.__module__}:{kind.__qualname__}", IN_PROCESS, "0")
+
+
+def _conflict(found: Sequence[Offer]) -> PluginConflict:
+    first = found[0]
+    providers = "; ".join(f"{offer.provider} ({offer.value}, in {offer.location})" for offer in found)
+    if len({normalised(offer.distribution) for offer in found}) == 1:
+        return PluginConflict(
+            f"{first.distribution} is installed more than once, and its copies disagree on {first.id}: {providers}\n"
+            "  what to do: remove the stale metadata, or uninstall it until pip finds it no more, and install it again"
+        )
+    return PluginConflict(
+        f"{len(found)} distributions offer {first.id}: {providers}\n"
+        f'  what to do: say which is meant, prefer={{"{first.id}": "{first.distribution}"}} or'
+        f" DELEGRAPH_PREFER={first.id}={first.distribution}, or uninstall the other"
+    )
+
+
+_default: PluginRegistry | None = None
+_default_lock = threading.Lock()
+
+
+def default_registry() -> PluginRegistry:
+    """The process's registry of what is installed, made when it is first asked for. Raises as `discover`."""
+    global _default  # noqa: PLW0603 - the one process-wide registry, replaceable by `use_registry`
+    with _default_lock:
+        if _default is None:
+            _default = PluginRegistry.discover()
+        return _default
+
+
+@contextmanager
+def use_registry(registry: PluginRegistry) -> Iterator[PluginRegistry]:
+    """Make `registry` the process's registry for the length of a `with` block, in all threads."""
+    global _default  # noqa: PLW0603
+    with _default_lock:
+        before, _default = _default, registry
+    try:
+        yield registry
+    finally:
+        with _default_lock:
+            _default = before

@@ -1,0 +1,115 @@
+"""A plug-in's object -> what is wrong with it: hooks that are missing, misspelt, or of another signature.
+
+The host calls hooks by position, so parameters must have the spec's names in the spec's order; what comes after them
+needs a default. That is stricter than pluggy, which lets an implementation take a subset: an object whose hooks pass
+here is a valid pluggy plug-in too, and `tools.py` registers it as one where a tool wraps it. Without tools, the plain
+methods are called and pluggy is not even imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from delegraph.plugins.hookspecs import Form, Group
+
+__all__ = ["faults", "misspelt", "parameters", "signature_fault"]
+
+
+def faults(group: Group, plugin: Any) -> list[str]:
+    """Everything about `plugin` that does not fit `group`; empty if it fits. Calls nothing of it."""
+    if group.form in (Form.FACTORY, Form.FUNCTION):
+        (hook,) = group.hook_names
+        if not callable(plugin):
+            return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}: {_text(hook, group)}"]
+        return list(signature_fault(group, hook, plugin))
+    if group.form is Form.CLASS and not isinstance(plugin, type):
+        return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}"]
+    missing = [hook for hook in group.hook_names if _is_missing(plugin, hook)]
+    return [
+        *misspelt(group, plugin),
+        *(f"it has no {_text(hook, group)}{_hint(group)}" for hook in missing),
+        *(
+            fault
+            for hook in group.hook_names
+            if hook not in missing
+            for fault in signature_fault(group, hook, getattr(plugin, hook))
+        ),
+    ]
+
+
+def misspelt(group: Group, plugin: Any) -> Iterator[str]:
+    """Public methods of the plug-in's own that look like a hook that it does not define itself."""
+    own = _own_methods(plugin)
+    hooks = set(group.hook_names)
+    for name, method in own.items():
+        if name in hooks or name.startswith("_"):
+            continue
+        marked = hasattr(method, "delegraph_impl")
+        close = _closest(name, hooks if marked else hooks - own.keys())
+        if close:
+            yield f"it has {name}(), which is no hook of {group.name}; did you mean {close}()?"
+        elif marked:
+            yield f"it marks {name}() with @hookimpl, which is no hook of {group.name}: {', '.join(group.hook_names)}"
+
+
+def parameters(group: Group, hook: str) -> tuple[str, ...]:
+    """The names of a hook's parameters, in order."""
+    return tuple(inspect.signature(getattr(group.hooks, hook)).parameters)[1:]
+
+
+def signature_fault(group: Group, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
+    """A message if `implementation` cannot take the hook's parameters by position under their own names."""
+    names = parameters(group, hook)
+    try:
+        signature = inspect.signature(implementation)
+    except ValueError:  # a builtin without a signature: nothing to compare
+        return
+    try:
+        taken = signature.bind(*names).arguments
+    except TypeError:
+        taken = {"": ""}
+    # Binding the names themselves shows which parameter takes which; a tuple is what `*args` took.
+    if not all(value == name or isinstance(value, tuple) for name, value in (taken or {}).items()) or "" in taken:
+        yield f"its signature is {hook}({_plain(signature)}), and the hook's is {_text(hook, group)}"
+
+
+def _is_missing(plugin: Any, hook: str) -> bool:
+    abstract = getattr(plugin, "__abstractmethods__", ())
+    return hook in abstract or not callable(getattr(plugin, hook, None))
+
+
+def _own_methods(plugin: Any) -> dict[str, Any]:
+    """The callables that the plug-in's own classes define: not those that it inherits from the host."""
+    classes = plugin.__mro__ if isinstance(plugin, type) else type(plugin).__mro__
+    namespaces = [vars(c) for c in reversed(classes) if not f"{c.__module__}.".startswith(("delegraph.", "builtins."))]
+    merged = {name: value for namespace in namespaces for name, value in namespace.items()}
+    return {name: value for name, value in merged.items() if callable(value) or isinstance(value, _DESCRIPTORS)}
+
+
+_DESCRIPTORS = (staticmethod, classmethod)
+
+
+def _closest(name: str, hooks: set[str]) -> str:
+    from difflib import get_close_matches
+
+    # 0.8 lets one letter in five be wrong: `excute`, `distroy`, `set_options`, but not a helper like `init_device`.
+    return next(iter(get_close_matches(name, sorted(hooks), n=1, cutoff=0.8)), "")
+
+
+def _hint(group: Group) -> str:
+    return f"; derive from {group.base} or write it" if group.base else ""
+
+
+def _kind(plugin: object) -> str:
+    return f"the class {plugin.__qualname__}" if isinstance(plugin, type) else f"a {type(plugin).__name__}"
+
+
+def _text(hook: str, group: Group) -> str:
+    return f"{hook}({', '.join(parameters(group, hook))})"
+
+
+def _plain(signature: inspect.Signature) -> str:
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+    return ", ".join(map(str, bare))

@@ -1,0 +1,253 @@
+"""Tables of `schema/program.fbs` -> records of an execution plan.
+
+Structure is checked here and by the reader: what is not there, a union or enum code that means nothing. Meaning (index
+ranges, sizes, kinds) is `verify.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+from delegraph.program import tables
+from delegraph.program.flatbuffer_reader import FlatBufferReader
+from delegraph.program.schema import (
+    AllocationDetails,
+    BackendDelegate,
+    Bool,
+    BoolList,
+    Chain,
+    CompileSpec,
+    ContainerMetadata,
+    DelegateCall,
+    DeviceType,
+    Double,
+    DoubleList,
+    ExecutionPlan,
+    ExtraTensorInfo,
+    Frame,
+    FreeCall,
+    Instruction,
+    Int,
+    IntList,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+    NonConstBufferDevice,
+    Null,
+    Operator,
+    OptionalTensorList,
+    ScalarType,
+    String,
+    Tensor,
+    TensorDataLocation,
+    TensorLayout,
+    TensorList,
+    TensorShapeDynamism,
+    Value,
+)
+
+_E = TypeVar("_E", bound=IntEnum)
+INLINE: Final = 0
+SEGMENT: Final = 1
+DataReference = tuple[int, int]
+"""The location (0 inline, 1 segment) and index of a delegate's blob, as on the wire."""
+
+
+def execution_plan(reader: FlatBufferReader, position: int, processed: Callable[[DataReference], int]) -> ExecutionPlan:
+    """The method at `position`. `processed` turns a reference to a blob into its index in `Program.delegate_data`."""
+    name, meta, values, inputs, outputs, chains, operators, delegates, buffer_sizes, devices = reader.table(
+        tables.EXECUTION_PLAN, position
+    )
+    return ExecutionPlan(
+        name=reader.string(name),
+        container_meta_type=_container_metadata(reader, meta),
+        values=tuple([_value(reader, at) for at in reader.tables(values)]),
+        inputs=reader.vector("i", inputs),
+        outputs=reader.vector("i", outputs),
+        chains=tuple([_chain(reader, at) for at in reader.tables(chains)]),
+        operators=tuple([_operator(reader, at) for at in reader.tables(operators)]),
+        delegates=tuple([_delegate(reader, at, processed) for at in reader.tables(delegates)]),
+        non_const_buffer_sizes=reader.vector("q", buffer_sizes),
+        non_const_buffer_device=None
+        if devices is None
+        else tuple([_buffer_device(reader, at) for at in reader.tables(devices)]),
+    )
+
+
+def _container_metadata(reader: FlatBufferReader, position: int | None) -> ContainerMetadata:
+    if position is None:
+        return ContainerMetadata()
+    inputs, outputs = reader.table(tables.CONTAINER_METADATA, position)
+    return ContainerMetadata(reader.string(inputs), reader.string(outputs))
+
+
+def _operator(reader: FlatBufferReader, position: int) -> Operator:
+    name, overload = reader.table(tables.OPERATOR, position)
+    return Operator(reader.string(name), reader.string(overload))
+
+
+def _delegate(reader: FlatBufferReader, position: int, processed: Callable[[DataReference], int]) -> BackendDelegate:
+    backend_id, reference, specs = reader.table(tables.BACKEND_DELEGATE, position)
+    if reference is None:
+        reader.fault(position, "a BackendDelegate has no processed data")
+    location, index = reader.table(tables.BACKEND_DELEGATE_DATA_REFERENCE, reference)
+    return BackendDelegate(
+        reader.string(backend_id),
+        processed((location, index)),
+        tuple([_compile_spec(reader, at) for at in reader.tables(specs)]),
+    )
+
+
+def _compile_spec(reader: FlatBufferReader, position: int) -> CompileSpec:
+    key, value = reader.table(tables.COMPILE_SPEC, position)
+    return CompileSpec(reader.string(key), reader.copy(value))
+
+
+def _buffer_device(reader: FlatBufferReader, position: int) -> NonConstBufferDevice:
+    buffer_idx, device_type, device_index = reader.table(tables.NON_CONST_BUFFER_DEVICE, position)
+    return NonConstBufferDevice(buffer_idx, _enum(DeviceType, device_type, reader, position), device_index)
+
+
+def _enum(kind: type[_E], code: int, reader: FlatBufferReader, position: int) -> _E:
+    member = kind._value2member_map_.get(code)
+    if member is None:
+        reader.fault(position, f"{kind.__name__} has no code {code}")
+    return member  # type: ignore[return-value]
+
+
+# ---- values ----------------------------------------------------------------------------------------
+
+
+def _value(reader: FlatBufferReader, position: int) -> Value:
+    code, value = reader.table(tables.EVALUE, position)
+    if not 0 < code < len(_VALUE_DECODERS) or value is None:
+        reader.fault(position, f"an EValue of union code {code} has no value that this version knows")
+    return _VALUE_DECODERS[code](reader, value)
+
+
+def _tensor(reader: FlatBufferReader, position: int) -> Tensor:
+    (
+        scalar_type,
+        storage_offset,
+        sizes,
+        dim_order,
+        requires_grad,
+        data_buffer_idx,
+        allocation,
+        layout,
+        dynamism,
+        extra,
+    ) = reader.table(tables.TENSOR, position)
+    return Tensor(
+        _enum(ScalarType, scalar_type, reader, position),
+        reader.vector("i", sizes),
+        reader.vector("B", dim_order),
+        data_buffer_idx,
+        None if allocation is None else _allocation(reader, allocation),
+        _enum(TensorShapeDynamism, dynamism, reader, position),
+        requires_grad,
+        _enum(TensorLayout, layout, reader, position),
+        storage_offset,
+        None if extra is None else _extra_tensor_info(reader, extra),
+    )
+
+
+def _allocation(reader: FlatBufferReader, position: int) -> AllocationDetails:
+    memory_id, low, high = reader.table(tables.ALLOCATION_DETAILS, position)
+    return AllocationDetails(memory_id, high << 32 | low)
+
+
+def _extra_tensor_info(reader: FlatBufferReader, position: int) -> ExtraTensorInfo:
+    mutable_idx, name, location, device_type, device_index = reader.table(tables.EXTRA_TENSOR_INFO, position)
+    return ExtraTensorInfo(
+        mutable_idx,
+        None if name is None else reader.string(name),
+        _enum(TensorDataLocation, location, reader, position),
+        _enum(DeviceType, device_type, reader, position),
+        device_index,
+    )
+
+
+def _scalar(kind: Callable[[Any], Value], layout: tables.Layout) -> Callable[[FlatBufferReader, int], Value]:
+    return lambda reader, position: kind(reader.table(layout, position)[0])
+
+
+def _list(kind: Callable[[Any], Value], layout: tables.Layout, code: str) -> Callable[[FlatBufferReader, int], Value]:
+    return lambda reader, position: kind(reader.vector(code, reader.table(layout, position)[0]))
+
+
+def _no_value(reader: FlatBufferReader, position: int) -> Value:
+    reader.fault(position, "an EValue is empty")
+
+
+_NULL: Final = Null()
+_VALUE_DECODERS: Final[tuple[Callable[[FlatBufferReader, int], Value], ...]] = (
+    _no_value,
+    lambda reader, position: _NULL,
+    _scalar(Int, tables.INT),
+    _scalar(Bool, tables.BOOL),
+    _scalar(Double, tables.DOUBLE),
+    _tensor,
+    lambda reader, position: String(reader.string(reader.table(tables.STRING, position)[0])),
+    _list(IntList, tables.INT_LIST, "q"),
+    _list(DoubleList, tables.DOUBLE_LIST, "d"),
+    _list(BoolList, tables.BOOL_LIST, "?"),
+    _list(TensorList, tables.TENSOR_LIST, "i"),
+    _list(OptionalTensorList, tables.OPTIONAL_TENSOR_LIST, "i"),
+)
+
+
+# ---- instructions ----------------------------------------------------------------------------------
+
+
+def _chain(reader: FlatBufferReader, position: int) -> Chain:
+    inputs, outputs, instructions, stacktrace = reader.table(tables.CHAIN, position)
+    return Chain(
+        instructions=tuple([_instruction(reader, at) for at in reader.tables(instructions)]),
+        inputs=reader.vector("i", inputs),
+        outputs=reader.vector("i", outputs),
+        stacktrace=None if stacktrace is None else tuple([_frame_list(reader, at) for at in reader.tables(stacktrace)]),
+    )
+
+
+def _instruction(reader: FlatBufferReader, position: int) -> Instruction:
+    code, arguments = reader.table(tables.INSTRUCTION, position)
+    if not 0 < code < len(_INSTRUCTION_DECODERS) or arguments is None:
+        reader.fault(position, f"an instruction of union code {code} has no arguments that this version knows")
+    return _INSTRUCTION_DECODERS[code](reader, arguments)
+
+
+def _frame_list(reader: FlatBufferReader, position: int) -> tuple[Frame, ...]:
+    (items,) = reader.table(tables.FRAME_LIST, position)
+    return tuple([_frame(reader, at) for at in reader.tables(items)])
+
+
+def _frame(reader: FlatBufferReader, position: int) -> Frame:
+    filename, lineno, name, context = reader.table(tables.FRAME, position)
+    return Frame(reader.string(filename), lineno, reader.string(name), reader.string(context))
+
+
+def _kernel_call(reader: FlatBufferReader, position: int) -> Instruction:
+    op_index, args = reader.table(tables.KERNEL_CALL, position)
+    return KernelCall(op_index, reader.vector("i", args))
+
+
+def _delegate_call(reader: FlatBufferReader, position: int) -> Instruction:
+    delegate_index, args = reader.table(tables.DELEGATE_CALL, position)
+    return DelegateCall(delegate_index, reader.vector("i", args))
+
+
+def _no_instruction(reader: FlatBufferReader, position: int) -> Instruction:
+    reader.fault(position, "an instruction is empty")
+
+
+_INSTRUCTION_DECODERS: Final[tuple[Callable[[FlatBufferReader, int], Instruction], ...]] = (
+    _no_instruction,
+    _kernel_call,
+    _delegate_call,
+    lambda reader, position: MoveCall(*reader.table(tables.MOVE_CALL, position)),
+    lambda reader, position: JumpFalseCall(*reader.table(tables.JUMP_FALSE_CALL, position)),
+    lambda reader, position: FreeCall(*reader.table(tables.FREE_CALL, position)),
+)

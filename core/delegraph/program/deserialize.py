@@ -1,0 +1,215 @@
+"""The bytes of a `.pte` -> Program: the door for files from strangers.
+
+Whatever the bytes are, what comes out is a program that passed `verify_program`, or `InvalidProgram`. Constants, blobs and
+named data stay where they are: the program holds read-only views into the source.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from delegraph.errors import InvalidProgram
+from delegraph.program import decode, tables
+from delegraph.program.buffers import byte_view
+from delegraph.program.flatbuffer_reader import FlatBufferReader
+from delegraph.program.header import HEAD_SIZE, ExtendedHeader, read_head
+from delegraph.program.tensor_size import nbytes
+from delegraph.program.schema import (
+    Buffer,
+    ExecutionPlan,
+    NamedData,
+    Program,
+    Tensor,
+)
+from delegraph.program.verify import verify_program
+from delegraph.program.verify_values import MAX_RANK
+
+
+class SegmentSource(Protocol):
+    """Bytes that are loaded in parts: a file, a mapping, flash memory."""
+
+    def load(self, offset: int, size: int) -> Buffer:
+        """`size` bytes from `offset` on, valid for the program's life."""
+
+    def size(self) -> int:
+        """How many bytes there are."""
+
+
+def deserialize_program(source: Buffer | SegmentSource) -> Program:
+    """The program in `source`. Its data are read-only memoryviews into the source, which must outlive them unchanged.
+
+    A source that is no buffer is asked for the head, the flatbuffer, and each segment that the program refers to.
+    Raises `InvalidProgram`, and from a source of segments whatever its `load` raises.
+    """
+    segments_source = source if hasattr(source, "load") else _InMemory(byte_view(source))
+    size = segments_source.size()
+    header = read_head(_load(segments_source, 0, min(HEAD_SIZE, size)), size)
+    flatbuffer = _load(segments_source, 0, header.program_size if header else size)
+    program = _Decoder(segments_source, header, FlatBufferReader(flatbuffer, InvalidProgram)).program()
+    verify_program(program)
+    return program
+
+
+class _InMemory:
+    """A buffer as a source of segments."""
+
+    def __init__(self, buffer: memoryview) -> None:
+        self._buffer = buffer
+
+    def load(self, offset: int, size: int) -> memoryview:
+        return self._buffer[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self._buffer)
+
+
+def _load(source: SegmentSource, offset: int, size: int) -> memoryview:
+    view = byte_view(source.load(offset, size))
+    if len(view) != size:
+        raise InvalidProgram(
+            f"the source gave {len(view)} of the {size} bytes from byte {offset} on; was the file truncated while in use?"
+        )
+    return view
+
+
+class _Decoder:
+    """Puts a program together from its tables and the segments that they refer to."""
+
+    def __init__(self, source: SegmentSource, header: ExtendedHeader | None, reader: FlatBufferReader) -> None:
+        self._source = source
+        self._reader = reader
+        self._base = header.segment_base_offset if header else 0
+        (
+            self._version,
+            self._plans,
+            self._constant_buffer,
+            inline_data,
+            segments,
+            self._constant_segment,
+            self._mutable_segments,
+            self._named_data,
+        ) = reader.table(tables.PROGRAM, reader.root())
+        self._segments = [tuple(reader.table(tables.DATA_SEGMENT, at)) for at in reader.tables(segments)]
+        self._inline_data = reader.tables(inline_data)
+        self._blobs: dict[decode.DataReference, int] = {}
+        _check_segments(self._segments, _segment_data_size(header, source.size()))
+
+    def program(self) -> Program:
+        plans = tuple(
+            [decode.execution_plan(self._reader, at, self._blob_index) for at in self._reader.tables(self._plans)]
+        )
+        constant_sizes, mutable_sizes = _sizes_in_use(plans)
+        return Program(
+            execution_plan=plans,
+            constants=self._constants(constant_sizes),
+            mutable_data=self._mutable_data(mutable_sizes),
+            delegate_data=tuple([self._blob(*reference) for reference in self._blobs]),
+            named_data=self._named(),
+            version=self._version,
+        )
+
+    def _segment(self, index: int, where: str) -> memoryview:
+        if index >= len(self._segments):
+            raise InvalidProgram(f"{where} is {index}; the program has {len(self._segments)} segments")
+        offset, size = self._segments[index]
+        return _load(self._source, self._base + offset, size) if size else memoryview(b"")
+
+    def _blob_index(self, reference: decode.DataReference) -> int:
+        """Delegates that refer to one blob share its index; blobs are numbered in the order of their first use."""
+        return self._blobs.setdefault(reference, len(self._blobs))
+
+    def _blob(self, location: int, index: int) -> memoryview:
+        if location == decode.SEGMENT:
+            return self._segment(index, "a delegate's processed.index")
+        if location != decode.INLINE or index >= len(self._inline_data):
+            raise InvalidProgram(
+                f"a delegate's data have location {location} and index {index}; "
+                f"the program has {len(self._inline_data)} inline blobs"
+            )
+        (data,) = self._reader.table(tables.BACKEND_DELEGATE_INLINE_DATA, self._inline_data[index])
+        return self._reader.view(data)
+
+    def _constants(self, sizes: Mapping[int, int]) -> tuple[Buffer, ...]:
+        if self._constant_segment is not None:
+            constants = self._subsegments(self._constant_segment, sizes, "constant_segment")
+            if constants:
+                return constants
+        return self._inline_constants()
+
+    def _inline_constants(self) -> tuple[Buffer, ...]:
+        """The constants of a file from before there was a constant segment; index 0 is reserved there too."""
+        stored = [self._reader.table(tables.BUFFER, at) for at in self._reader.tables(self._constant_buffer)]
+        return (b"", *[self._reader.view(storage) for (storage,) in stored[1:]])
+
+    def _mutable_data(self, sizes: Mapping[int, int]) -> tuple[Buffer, ...]:
+        segments = self._reader.tables(self._mutable_segments)
+        if len(segments) > 1:
+            raise InvalidProgram(f"mutable_data_segments has {len(segments)} entries; runtimes read one only")
+        return self._subsegments(segments[0], sizes, "mutable_data_segments[0]") if segments else ()
+
+    def _subsegments(self, position: int, sizes: Mapping[int, int], where: str) -> tuple[Buffer, ...]:
+        """The blobs in one segment. The file says where each begins; how long it is, the tensors that use it.
+
+        A blob that no tensor uses reaches to the next one, padding included. Blob 0 is the placeholder.
+        """
+        segment_index, at = self._reader.table(tables.SUBSEGMENT_OFFSETS, position)
+        offsets = self._reader.vector("Q", at)
+        if not offsets:
+            return ()
+        segment = self._segment(segment_index, f"{where}.segment_index")
+        ends = [*sorted(set(offsets)), len(segment)]
+        blobs = [memoryview(b"")]
+        for index, offset in enumerate(offsets[1:], start=1):
+            if offset > len(segment):
+                raise InvalidProgram(f"{where}.offsets[{index}] is {offset}; its segment has {len(segment)} bytes")
+            size = sizes.get(index)
+            end = ends[bisect_right(ends, offset, hi=len(ends) - 1)] if size is None else offset + size
+            blobs.append(segment[offset:end])
+        return tuple(blobs)
+
+    def _named(self) -> Mapping[str, NamedData]:
+        named: dict[str, NamedData] = {}
+        for index, position in enumerate(self._reader.tables(self._named_data)):
+            key_at, segment_index = self._reader.table(tables.NAMED_DATA, position)
+            key = self._reader.string(key_at)
+            if key in named:
+                raise InvalidProgram(f"named_data[{index}].key is {key!r}, which an earlier entry has too")
+            named[key] = NamedData(self._segment(segment_index, f"named_data[{index}].segment_index"))
+        return MappingProxyType(named)
+
+
+def _segment_data_size(header: ExtendedHeader | None, file_size: int) -> int:
+    """Bytes in which segments may lie; what follows them in the file, if anything, is not the program's."""
+    if header is None or not header.segment_base_offset:
+        return 0
+    return header.segment_data_size or file_size - header.segment_base_offset
+
+
+def _check_segments(segments: Sequence[tuple[int, int]], data_size: int) -> None:
+    """Every segment lies within the segment data, and no two share a byte."""
+    end, last = 0, -1
+    for (offset, size), index in sorted(zip(segments, range(len(segments)), strict=True)):
+        if offset + size > data_size:
+            raise InvalidProgram(
+                f"segments[{index}] ends at byte {offset + size} of {data_size} bytes of segment data; "
+                "the file is damaged, or its end is missing"
+            )
+        if size and offset < end:
+            raise InvalidProgram(f"segments[{index}] begins at byte {offset}, within segments[{last}]")
+        end, last = (offset + size, index) if size else (end, last)
+
+
+def _sizes_in_use(plans: Sequence[ExecutionPlan]) -> tuple[dict[int, int], dict[int, int]]:
+    """The bytes that tensors use of each constant, and of each mutable datum, by data_buffer_idx."""
+    constants: dict[int, int] = {}
+    mutable: dict[int, int] = {}
+    for plan in plans:
+        for value in plan.values:
+            if type(value) is Tensor and value.data_buffer_idx and len(value.sizes) <= MAX_RANK:
+                sizes = constants if value.allocation_info is None else mutable
+                index = value.data_buffer_idx
+                sizes[index] = max(sizes.get(index, 0), nbytes(value.scalar_type, value.sizes))
+    return constants, mutable

@@ -1,0 +1,146 @@
+"""Tables as plain tuples -> the bytes of a flatbuffer.
+
+A table is described by a tuple of its `Layout` and its fields in the order of their ids; a reference field holds what
+it refers to: such a tuple, a list of them, a string, or a `Vector` of packed numbers. `build` lays it all out.
+
+flatc's builder writes back to front, children first, field by field. This one writes front to back: the table, then
+what it refers to. Each set of present fields has one compiled `struct` and one vtable in the file. Strings
+and vectors stand last, each distinct one once, since an offset is unsigned and can only point forwards.
+
+Format: https://flatbuffers.dev/internals
+"""
+
+from __future__ import annotations
+
+import struct
+from operator import ne
+from typing import Any, NamedTuple, TypeAlias
+
+from delegraph.errors import InvalidArgument
+from delegraph.program.schema import Buffer
+from delegraph.program.tables import Layout
+
+MAX_SIZE = 2**31 - 1
+"""Bytes that a flatbuffer can have, by its signed 32-bit offsets."""
+
+
+class Vector(NamedTuple):
+    """The packed elements of a vector, their number, and the alignment of the first, in bytes."""
+
+    data: Buffer
+    count: int
+    alignment: int
+
+
+Table: TypeAlias = tuple[Layout, tuple[Any, ...]]
+
+
+def numbers(code: str, values: tuple[Any, ...]) -> Vector:
+    """A vector of numbers of one `struct` code."""
+    return Vector(struct.pack(f"<{len(values)}{code}", *values), len(values), struct.calcsize(code))
+
+
+def build(head: Buffer, root: Table) -> bytearray:
+    """`head` with its first four bytes set to the position of `root`, then everything that `root` refers to.
+
+    Raises `InvalidArgument` if that exceeds 2 GiB.
+    """
+    builder = _Builder(head)
+    position = builder.table(*root)
+    struct.pack_into("<I", builder.buffer, 0, position)
+    builder.write_leaves()
+    return builder.buffer
+
+
+class _Shape(NamedTuple):
+    """How tables of one layout with one set of fields present are packed."""
+
+    packer: struct.Struct
+    order: tuple[int, ...]  # field ids in the order in which they are packed: widest first, so that nothing is padded
+    refs: tuple[tuple[int, int], ...]  # of each reference: its field id, its offset in the table
+    alignment: int
+    vtable: int
+
+
+class _Builder:
+    def __init__(self, head: Buffer) -> None:
+        self.buffer = bytearray(head)
+        self._shapes: dict[tuple[Layout, tuple[bool, ...]], _Shape] = {}
+        self._leaves: dict[str | Vector, list[int]] = {}
+
+    def table(self, layout: Layout, fields: tuple[Any, ...]) -> int:
+        """Append a table and, after it, the tables that it refers to; its position."""
+        present = tuple(map(ne, fields, layout.omitted))
+        shape = self._shapes.get((layout, present)) or self._compile(layout, present)
+        buffer = self.buffer
+        # The fields begin 4 bytes in, after the offset to the vtable, so it is there that the alignment must hold.
+        buffer += bytes(-(len(buffer) + 4) % shape.alignment)
+        position = len(buffer)
+        values = [0 if layout.is_ref[i] else fields[i] for i in shape.order]
+        buffer += shape.packer.pack(position - shape.vtable, *values)
+        for index, offset in shape.refs:
+            self._refer(position + offset, fields[index])
+        return position
+
+    def write_leaves(self) -> None:
+        """Append the strings and vectors, and point at them whatever refers to them."""
+        for leaf, references in self._leaves.items():
+            data, count, alignment = _packed(leaf)
+            if len(self.buffer) + len(data) + alignment > MAX_SIZE:
+                raise InvalidArgument(
+                    f"the program's tables exceed {MAX_SIZE} bytes, the limit of a flatbuffer; "
+                    "keep delegate data in segments (extract_delegate_segments=True)"
+                )
+            self.buffer += bytes(-(len(self.buffer) + 4) % max(4, alignment))
+            position = len(self.buffer)
+            self.buffer += struct.pack("<I", count)
+            self.buffer += data
+            for reference in references:
+                struct.pack_into("<I", self.buffer, reference, position - reference)
+
+    def _refer(self, reference: int, target: Any) -> None:
+        if isinstance(target, str | Vector):
+            self._leaves.setdefault(target, []).append(reference)
+            return
+        if isinstance(target, list):
+            position = self._table_vector(target)
+        else:
+            position = self.table(*target)
+        struct.pack_into("<I", self.buffer, reference, position - reference)
+
+    def _table_vector(self, tables: list[Table]) -> int:
+        self.buffer += bytes(-len(self.buffer) % 4)
+        position = len(self.buffer)
+        self.buffer += struct.pack("<I", len(tables)) + bytes(4 * len(tables))
+        first = position + 4
+        offsets = [self.table(*table) - first - 4 * i for i, table in enumerate(tables)]
+        struct.pack_into(f"<{len(offsets)}I", self.buffer, first, *offsets)
+        return position
+
+    def _compile(self, layout: Layout, present: tuple[bool, ...]) -> _Shape:
+        widths = [struct.calcsize(code) for code in layout.codes]
+        order = sorted((i for i, there in enumerate(present) if there), key=lambda i: -widths[i])
+        slots, end = [0] * len(present), 4
+        for index in order:
+            slots[index] = end
+            end += widths[index]
+        while slots and not slots[-1]:
+            slots.pop()
+        self.buffer += bytes(-len(self.buffer) % 2)
+        vtable = len(self.buffer)
+        self.buffer += struct.pack(f"<HH{len(slots)}H", 4 + 2 * len(slots), end, *slots)
+        shape = _Shape(
+            struct.Struct("<i" + "".join(layout.codes[i] for i in order)),
+            tuple(order),
+            tuple((i, slots[i]) for i in order if layout.is_ref[i]),
+            max([4, *(widths[i] for i in order)]),
+            vtable,
+        )
+        return self._shapes.setdefault((layout, present), shape)
+
+
+def _packed(leaf: str | Vector) -> Vector:
+    if isinstance(leaf, Vector):
+        return leaf
+    data = leaf.encode()
+    return Vector(data + b"\0", len(data), 1)

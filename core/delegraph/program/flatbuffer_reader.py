@@ -1,0 +1,159 @@
+"""Bytes of a flatbuffer -> fields of its tables, bounds-checked, for files from strangers.
+
+Why not the classes that flatc generates: they check nothing, and make a call per field. Here one compiled `struct`
+per vtable unpacks all fields of a table at once, and whatever points outside the buffer raises.
+
+Time and memory are bounded by the size of the buffer. The schemas hold no recursive type, a string or vector is read
+once however many tables refer to it, and all that is read together may have no more elements than the buffer has bytes.
+A well-formed file meets this by nature; one that hides a million items behind overlapping vectors does not.
+
+Format: https://flatbuffers.dev/internals
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, NamedTuple, NoReturn
+
+from delegraph.errors import RuntimeFault
+from delegraph.program.tables import Layout
+
+_I32 = struct.Struct("<i").unpack_from
+_U32 = struct.Struct("<I").unpack_from
+_VTABLE_HEAD = struct.Struct("<HH").unpack_from
+
+
+class _Shape(NamedTuple):
+    """A table's layout under one vtable: how to unpack it, and how to bring that into the order of the field ids."""
+
+    unpack: Callable[..., tuple[Any, ...]]
+    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    refs: tuple[tuple[int, int], ...]  # of each reference: its field id, its offset in the table
+
+
+class FlatBufferReader:
+    """Reads tables, vectors and strings at absolute positions. Every fault raises `error` and names its byte."""
+
+    def __init__(self, buffer: memoryview, error: type[RuntimeFault]) -> None:
+        self.buffer = buffer
+        self._error = error
+        self._shapes: dict[tuple[Layout, int], _Shape] = {}
+        self._vectors: dict[tuple[int, str], tuple[Any, ...]] = {}
+        self._strings: dict[int, str] = {}
+        self._elements_left = len(buffer)
+
+    def fault(self, position: int, what: str) -> NoReturn:
+        """Raise the reader's error for the byte at `position`."""
+        raise self._error(f"byte {position}: {what}; the file is damaged")
+
+    def root(self) -> int:
+        """The position of the root table."""
+        if len(self.buffer) < 8:
+            self.fault(0, f"a flatbuffer has at least 8 bytes, this has {len(self.buffer)}")
+        return int(_U32(self.buffer, 0)[0])
+
+    def table(self, layout: Layout, position: int) -> list[Any]:
+        """The table's fields in the order of their ids: scalars as they are, references as absolute positions."""
+        try:
+            vtable = position - _I32(self.buffer, position)[0]
+            shape = self._shapes.get((layout, vtable)) or self._compile(layout, position, vtable)
+            fields = list(shape.pick(shape.unpack(self.buffer, position) + layout.defaults))
+        except struct.error:
+            self.fault(position, f"a {layout.name} table lies outside the {len(self.buffer)} bytes there are")
+        for index, offset in shape.refs:
+            if not fields[index]:
+                self.fault(position, f"{layout.name}.{layout.names[index]} refers to itself")
+            fields[index] += position + offset
+        return fields
+
+    def tables(self, position: int | None) -> list[int]:
+        """The positions of the tables in a vector of tables; none where the vector is absent."""
+        if position is None:
+            return []
+        first = position + 4
+        return [first + 4 * i + offset for i, offset in enumerate(self.vector("I", position))]
+
+    def vector(self, code: str, position: int | None) -> tuple[Any, ...]:
+        """A vector of numbers of one `struct` code; empty where it is absent."""
+        if position is None:
+            return ()
+        found = self._vectors.get((position, code))
+        if found is None:
+            count = self._count(position, struct.calcsize(code))
+            self._spend(position, count)
+            found = self._vectors[position, code] = struct.unpack_from(f"<{count}{code}", self.buffer, position + 4)
+        return found
+
+    def string(self, position: int | None) -> str:
+        """A string; empty where it is absent."""
+        if position is None:
+            return ""
+        found = self._strings.get(position)
+        if found is None:
+            try:
+                found = self._strings[position] = str(self.copy(position), "utf-8")
+            except UnicodeDecodeError:
+                self.fault(position, "a string is not UTF-8")
+        return found
+
+    def copy(self, position: int | None) -> bytes:
+        """A vector of bytes, copied."""
+        if position is not None:
+            self._spend(position, self._count(position, 1))
+        return bytes(self.view(position))
+
+    def view(self, position: int | None) -> memoryview:
+        """A vector of bytes, as a view into the buffer."""
+        if position is None:
+            return self.buffer[:0]
+        return self.buffer[position + 4 : position + 4 + self._count(position, 1)]
+
+    def _count(self, position: int, element_size: int) -> int:
+        if position + 4 > len(self.buffer):
+            self.fault(position, f"a vector lies outside the {len(self.buffer)} bytes there are")
+        count: int = _U32(self.buffer, position)[0]
+        if count * element_size > len(self.buffer) - position - 4:
+            self.fault(position, f"a vector of {count} elements is longer than the file")
+        return count
+
+    def _spend(self, position: int, count: int) -> None:
+        self._elements_left -= count
+        if self._elements_left < 0:
+            self.fault(position, "vectors overlap: together they have more elements than the file has bytes")
+
+    def _compile(self, layout: Layout, position: int, vtable: int) -> _Shape:
+        """The shape of `layout` under the vtable at `vtable`. Raises `struct.error` where that lies outside."""
+        if vtable < 0:
+            self.fault(position, f"the vtable of a {layout.name} lies before the file")
+        size, _ = _VTABLE_HEAD(self.buffer, vtable)
+        if size < 4:
+            self.fault(position, f"the vtable of a {layout.name} has {size} bytes")
+        count = min(size // 2 - 2, len(layout.names))
+        slots: tuple[int, ...] = struct.unpack_from(f"<{count}H", self.buffer, vtable + 4)
+        return self._shapes.setdefault((layout, vtable), self._shape(layout, position, slots))
+
+    def _shape(self, layout: Layout, position: int, slots: tuple[int, ...]) -> _Shape:
+        order = list(range(len(layout.names)))
+        present = sorted((offset, index) for index, offset in enumerate(slots) if offset)
+        form, end = "<", 0
+        for rank, (offset, index) in enumerate(present):
+            if offset < max(end, 4):
+                self.fault(position, f"fields of a {layout.name} overlap")
+            form += f"{offset - end}x{layout.codes[index]}"
+            end = offset + struct.calcsize(f"<{layout.codes[index]}")
+            order[index] = rank - len(present)
+        pick = _picker([len(present) + i for i in order])
+        return _Shape(
+            struct.Struct(form).unpack_from,
+            pick,
+            tuple((index, offset) for offset, index in present if layout.is_ref[index]),
+        )
+
+
+def _picker(order: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """A function that picks the elements of `order` out of a tuple (itemgetter alone returns a tuple from two up)."""
+    if len(order) >= 2:
+        return itemgetter(*order)
+    return lambda values: tuple(values[i] for i in order)

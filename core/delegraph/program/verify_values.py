@@ -1,0 +1,201 @@
+"""One value of a method -> its faults: tensors' geometry and place, list items, what fits the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from delegraph.program import faults
+from delegraph.program.faults import Faults
+from delegraph.program.schema import (
+    Bool,
+    BoolList,
+    Double,
+    DoubleList,
+    ExtraTensorInfo,
+    Int,
+    IntList,
+    Null,
+    OptionalTensorList,
+    ScalarType,
+    String,
+    Tensor,
+    TensorDataLocation,
+    TensorList,
+)
+from delegraph.program.tensor_size import nbytes
+
+MAX_RANK: Final = 16
+"""The most dims of a tensor that ExecuTorch's runtime takes (`kTensorDimensionLimit`)."""
+MAX_SIZE: Final = 2**31 - 1
+MAX_NBYTES: Final = 2**63 - 1
+
+Geometry: TypeAlias = tuple[ScalarType, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueContext:
+    """What the faults of a value depend on besides itself; sizes in bytes, by index.
+
+    `geometries` remembers what was found out about (scalar_type, sizes, dim_order), which many tensors share.
+    """
+
+    kinds: tuple[type[Any], ...]
+    constant_sizes: tuple[int, ...]
+    mutable_data_sizes: tuple[int, ...]
+    planned_sizes: tuple[int, ...]
+    geometries: dict[Geometry, tuple[str, ...]] = field(default_factory=dict)
+
+
+Check: TypeAlias = Callable[[ValueContext, int, Any], Faults]
+
+
+def value_faults(context: ValueContext, index: int, value: Any) -> Faults:
+    """The faults of the value at `index`."""
+    check = _CHECKS.get(type(value))
+    if check is None:
+        yield f": is a {type(value).__name__}, not a record of a value"
+    else:
+        yield from check(context, index, value)
+
+
+# ---- tensors ---------------------------------------------------------------------------------------
+
+
+def _tensor(context: ValueContext, index: int, tensor: Tensor) -> Faults:
+    geometry = (tensor.scalar_type, tensor.sizes, tensor.dim_order)
+    found = context.geometries.get(geometry)
+    if found is None:
+        found = context.geometries[geometry] = tuple(_geometry(*geometry))
+    yield from found
+    if tensor.storage_offset != 0:
+        yield f".storage_offset: is {tensor.storage_offset}; runtimes take 0 only"
+    if tensor.extra_tensor_info is not None:
+        yield from faults.under(".extra_tensor_info", _extra_tensor_info(tensor.extra_tensor_info))
+    if not found:
+        yield from _place(context, tensor)
+
+
+def _geometry(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: tuple[int, ...]) -> Faults:
+    rank = len(sizes)
+    if rank > MAX_RANK:
+        yield f".sizes: has {rank} dims; runtimes take {MAX_RANK} at most"
+        return
+    wrong = tuple(faults.integers(sizes, (0, MAX_SIZE)))
+    yield from faults.under(".sizes", wrong)
+    if sorted(dim_order) != list(range(rank)):
+        yield f".dim_order: is {dim_order!r}, not a permutation of the {rank} dims"
+    if not wrong and nbytes(scalar_type, sizes) > MAX_NBYTES:
+        yield f".sizes: is {sizes!r}, {nbytes(scalar_type, sizes)} bytes, more than 64 bits can address"
+
+
+def _extra_tensor_info(info: ExtraTensorInfo) -> Faults:
+    yield from faults.under(".mutable_data_segments_idx", faults.integer(info.mutable_data_segments_idx, faults.UINT64))
+    yield from faults.under(".device_index", faults.integer(info.device_index, faults.INT8))
+    if info.fully_qualified_name is not None:
+        yield from faults.under(".fully_qualified_name", faults.text(info.fully_qualified_name))
+    if info.location is TensorDataLocation.EXTERNAL and not info.fully_qualified_name:
+        yield ".fully_qualified_name: is missing; it is how external data are found"
+
+
+def _place(context: ValueContext, tensor: Tensor) -> Faults:
+    """The tensor's bytes are within what it refers to: planned memory, a constant, its initial data."""
+    needed = nbytes(tensor.scalar_type, tensor.sizes)
+    allocation = tensor.allocation_info
+    if allocation is not None:
+        yield from _allocation(context, allocation.memory_id, allocation.memory_offset, needed)
+    info = tensor.extra_tensor_info
+    if info is not None and info.location is TensorDataLocation.EXTERNAL:
+        yield from faults.under(".data_buffer_idx", faults.integer(tensor.data_buffer_idx, faults.UINT32))
+    elif tensor.data_buffer_idx != 0:
+        what, sizes = (
+            ("constants", context.constant_sizes)
+            if allocation is None
+            else ("mutable_data", context.mutable_data_sizes)
+        )
+        yield from _data(tensor.data_buffer_idx, what, sizes, needed)
+
+
+def _data(index: int, what: str, sizes: tuple[int, ...], needed: int) -> Faults:
+    if not (isinstance(index, int) and 0 <= index < len(sizes)):
+        yield f".data_buffer_idx: is {index!r}, but there are {len(sizes)} {what}"
+    elif sizes[index] < needed:
+        yield f".data_buffer_idx: is {index}; {what}[{index}] has {sizes[index]} bytes, the tensor needs {needed}"
+
+
+def _allocation(context: ValueContext, memory_id: int, offset: int, needed: int) -> Faults:
+    count = len(context.planned_sizes)
+    if not (isinstance(memory_id, int) and 0 < memory_id < count):
+        yield f".allocation_info.memory_id: is {memory_id!r}; ids of planned memory are 1 to {count - 1} here"
+    elif not (isinstance(offset, int) and 0 <= offset <= context.planned_sizes[memory_id] - needed):
+        yield (
+            f".allocation_info.memory_offset: is {offset!r}; the tensor needs {needed} bytes from there on, and "
+            f"non_const_buffer_sizes[{memory_id}] is {context.planned_sizes[memory_id]}"
+        )
+
+
+# ---- scalars and lists -----------------------------------------------------------------------------
+
+
+def _nothing(context: ValueContext, index: int, value: object) -> Faults:
+    return iter(())
+
+
+def _typed(*kinds: type[Any]) -> Check:
+    """A check of `value.value` by type."""
+
+    def check(context: ValueContext, index: int, value: Any) -> Faults:
+        if not isinstance(value.value, kinds):
+            yield f": is {value!r}; it has to hold a {kinds[0].__name__}"
+
+    return check
+
+
+def _literals(*kinds: type[Any]) -> Check:
+    """A check of `value.items` by type."""
+
+    def check(context: ValueContext, index: int, value: Any) -> Faults:
+        for i, item in enumerate(value.items):
+            if not isinstance(item, kinds):
+                yield f".items[{i}]: is {item!r}, not a {kinds[0].__name__}"
+
+    return check
+
+
+def _int_list(context: ValueContext, index: int, value: IntList) -> Faults:
+    yield from _boxed(context, value.items, len(context.kinds), Int)
+
+
+def _tensor_list(context: ValueContext, index: int, value: TensorList) -> Faults:
+    yield from _boxed(context, value.items, index, Tensor)
+
+
+def _optional_tensor_list(context: ValueContext, index: int, value: OptionalTensorList) -> Faults:
+    yield from _boxed(context, tuple(item if item != -1 else None for item in value.items), index, Tensor)
+
+
+def _boxed(context: ValueContext, items: tuple[int | None, ...], end: int, kind: type[Any]) -> Faults:
+    """Items are indices below `end` of values of one kind. Values are parsed in order, lists of tensors after them."""
+    for i, item in enumerate(items):
+        if item is None:
+            continue
+        if not (isinstance(item, int) and 0 <= item < end):
+            yield f".items[{i}]: is {item!r}, not the index of one of the {end} values that it may refer to"
+        elif context.kinds[item] is not kind:
+            yield f".items[{i}]: is {item}, a value of kind {context.kinds[item].__name__}, not {kind.__name__}"
+
+
+_CHECKS: Final[dict[type[Any], Check]] = {
+    Null: _nothing,
+    Int: lambda context, index, value: faults.under(".value", faults.integer(value.value, faults.INT64)),
+    Bool: _typed(bool),
+    Double: _typed(float, int),
+    Tensor: _tensor,
+    String: lambda context, index, value: faults.under(".value", faults.text(value.value)),
+    IntList: _int_list,
+    DoubleList: _literals(float, int),
+    BoolList: _literals(bool),
+    TensorList: _tensor_list,
+    OptionalTensorList: _optional_tensor_list,
+}

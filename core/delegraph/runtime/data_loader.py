@@ -1,0 +1,140 @@
+"""A source -> bytes: where the runtime reads a `.pte` or `.ptd` from.
+
+A loader is thread-safe and serves the program for its whole life. `MmapDataLoader`, the default for paths, touches
+no page before somebody reads it. Raises `AccessFailed` for a file that is missing, unreadable or too short.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from threading import Lock
+from typing import BinaryIO, Final
+
+from delegraph.errors import AccessFailed
+from delegraph.program.schema import Buffer
+
+_MEMORY: Final = "the buffer"
+
+
+class DataLoader(ABC):
+    """Gives ranges of bytes of one source (`SegmentSource` for the reader of programs)."""
+
+    @abstractmethod
+    def load(self, offset: int, size: int) -> Buffer:
+        """The bytes `[offset, offset + size)`, read-only. Raises `AccessFailed` if the source ends before."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """The length of the source, in bytes."""
+
+    def load_into(self, offset: int, size: int, buffer: memoryview) -> None:
+        """Copy the range into the first `size` bytes of `buffer`. Raises `AccessFailed`."""
+        buffer[:size] = self.load(offset, size)
+
+
+class BufferDataLoader(DataLoader):
+    """Bytes that are already in memory; ranges are views, never copies."""
+
+    def __init__(self, data: Buffer) -> None:
+        self._view = memoryview(data).cast("B").toreadonly()
+
+    def load(self, offset: int, size: int) -> Buffer:
+        _check_range(_MEMORY, offset, size, len(self._view))
+        return self._view[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self._view)
+
+
+class FileDataLoader(DataLoader):
+    """A file that is read range by range into memory of its own: what has been loaded outlives the file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._file = _open(self._path)
+        self._lock = Lock()  # one file position for all threads
+
+    def load(self, offset: int, size: int) -> Buffer:
+        length = self.size()
+        _check_range(self._path, offset, size, length)
+        with self._lock:
+            try:
+                self._file.seek(offset)
+                data = self._file.read(size)
+            except OSError as error:
+                raise AccessFailed(f"{self._path}: cannot be read: {error.strerror or error}") from error
+        _check_range(self._path, offset, size, offset + len(data))
+        return memoryview(data)
+
+    def size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):  # not if opening it failed
+            self._file.close()
+
+
+class MmapDataLoader(DataLoader):
+    """A file mapped read-only; ranges are views into the mapping, paged in when they are read.
+
+    Replace such a file by renaming another one over it. A file that is cut short in place while it is mapped takes
+    its pages with it, and the operating system then ends the process; `FileDataLoader` is safe from that.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        import mmap
+
+        self._path = os.fspath(path)
+        with _open(self._path) as file:
+            try:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:  # ValueError: an empty file
+                raise AccessFailed(f"{self._path}: cannot be mapped: {error}") from error
+        self._view = memoryview(self._map)
+
+    def load(self, offset: int, size: int) -> Buffer:
+        # mmap.size() asks the file: it may have been cut since it was mapped.
+        _check_range(self._path, offset, size, min(self._map.size(), len(self._view)))
+        return self._view[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self._view)
+
+
+def open_data_loader(source: Buffer | BinaryIO | str | os.PathLike[str] | DataLoader) -> DataLoader:
+    """The loader that fits `source`: bytes, a binary file object (read to its end), a path (mapped), or a loader.
+
+    Raises `AccessFailed`, and `TypeError` for anything else.
+    """
+    if isinstance(source, DataLoader):
+        return source
+    if isinstance(source, bytes | bytearray | memoryview):
+        return BufferDataLoader(source)
+    if isinstance(source, str | os.PathLike):
+        return MmapDataLoader(source)
+    if hasattr(source, "read"):
+        data = source.read()
+        if isinstance(data, str):
+            raise TypeError("the file object gives text; open it in binary mode ('rb')")
+        return BufferDataLoader(data)
+    raise TypeError(f"expected bytes, a path, a binary file object or a DataLoader, got {type(source).__name__}")
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")  # noqa: SIM115 - the loader closes it
+    except OSError as error:
+        raise AccessFailed(f"{path}: cannot be opened: {error.strerror or error}") from error
+
+
+def _check_range(name: str, offset: int, size: int, length: int) -> None:
+    if offset < 0 or size < 0 or offset + size > length:
+        raise AccessFailed(_too_short(name, offset, size, length))
+
+
+def _too_short(name: str, offset: int, size: int, length: int) -> str:
+    return (
+        f"{name}: bytes {offset:,} to {offset + size:,} were asked for, but it ends at {length:,};"
+        " is the file incomplete? Copy or lower it again"
+    )

@@ -1,0 +1,166 @@
+"""Blobs -> initialised delegates: find the backend, let it judge the blob's stamp, then initialise.
+
+A delegate that cannot run here is refused when the method is loaded, and the message says which distribution made
+the blob and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from delegraph.errors import (
+    BackendMissing,
+    DelegateInvalidCompatibility,
+    Internal,
+    PluginNotFound,
+    RuntimeFault,
+)
+from delegraph.plugins.stamp import STAMP_KEY, BlobStamp, read_stamp
+from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
+from delegraph.runtime.backends import (
+    Argument,
+    BackendExecutionContext,
+    BackendInitContext,
+    BackendInterface,
+    BackendRegistry,
+    Handle,
+    Verdict,
+    availability,
+)
+
+BackendOptions = Mapping[str, Mapping[str, bool | int | str]]
+"""Load-time options by backend id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """An initialised blob: what a `DelegateCall` calls. The hooks are the backend's, tools' wrappers around them."""
+
+    backend_id: str
+    handle: Handle
+    execute: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], None]
+    destroy: Callable[[Handle], None]
+    bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
+
+    def bind(self, context: BackendExecutionContext, args: Sequence[Argument]) -> Callable[[], object]:
+        """A call that runs with exactly these arguments."""
+        bound = self.bind_hook(context, self.handle, args)
+        return partial(self.execute, context, self.handle, args) if bound is None else bound
+
+
+def load_delegates(
+    plan: ExecutionPlan,
+    blobs: Sequence[Buffer],
+    registry: BackendRegistry,
+    context: Callable[[str], BackendInitContext],
+) -> tuple[Delegate, ...]:
+    """All delegates of `plan`. `context(backend_id)` is what a backend's `init` gets.
+
+    Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or what an `init` raises;
+    those initialised before are then destroyed.
+    """
+    backends = _find_backends(plan, registry)
+    loaded: list[Delegate] = []
+    try:
+        for index, record in enumerate(plan.delegates):
+            with _naming(plan, index, record):
+                _check_stamp(backends[record.id], record)
+                loaded.append(_init(backends[record.id], record, blobs[record.processed], registry, context(record.id)))
+    except BaseException:
+        destroy_delegates(loaded)
+        raise
+    return tuple(loaded)
+
+
+def destroy_delegates(delegates: Sequence[Delegate]) -> None:
+    """Destroy in reverse order of initialisation, each even if another's `destroy` raises."""
+    for position in range(len(delegates) - 1, -1, -1):
+        try:
+            delegates[position].destroy(delegates[position].handle)
+        except BaseException:
+            destroy_delegates(delegates[:position])
+            raise
+
+
+def _find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, BackendInterface]:
+    found: dict[str, BackendInterface] = {}
+    missing: list[str] = []
+    for record in {record.id: record for record in plan.delegates}.values():
+        try:
+            found[record.id] = registry.get(record.id)
+        except PluginNotFound:
+            missing.append(_not_installed(record, registry))
+            continue
+        answer = availability(found[record.id])
+        if not answer:
+            fix = f"; {answer.fix}" if answer.fix else ""
+            missing.append(f"backend {record.id!r} is installed but not available here: {answer.reason}{fix}")
+    if missing:
+        raise BackendMissing(f"method {plan.name!r} cannot be loaded:\n  " + "\n  ".join(missing))
+    return found
+
+
+def _not_installed(record: BackendDelegate, registry: BackendRegistry) -> str:
+    stamp = read_stamp(record.compile_specs)
+    installed = ", ".join(registry.registered_backend_names) or "none"
+    if stamp is None:
+        remedy = "its blob carries no stamp that would name its distribution; install the one that offers this backend"
+    else:
+        remedy = (
+            f"its blob was made by {stamp.distribution} {stamp.version}:"
+            f" `pip install {stamp.distribution}=={stamp.version}`, or a later one that still reads it"
+        )
+    return f"backend {record.id!r} is not installed (installed: {installed}); {remedy}"
+
+
+def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
+    stamp = read_stamp(record.compile_specs)
+    compatibility = backend.check(stamp)
+    if compatibility.verdict is Verdict.OK:
+        return
+    made = str(stamp) if stamp is not None else "a blob without a stamp"
+    remedy = _REMEDIES[compatibility.verdict](stamp)
+    raise DelegateInvalidCompatibility(f"refuses {made}: {compatibility.reason}; {remedy}")
+
+
+_REMEDIES: Mapping[Verdict, Callable[[BlobStamp | None], str]] = {
+    Verdict.RECOMPILE: lambda stamp: "lower the model again with the installed version",
+    Verdict.REFUSE: lambda stamp: (
+        f"install {stamp.distribution} {stamp.version}, or lower the model again for what is installed"
+        if stamp is not None
+        else "lower the model again for what is installed"
+    ),
+}
+
+
+def _init(
+    backend: BackendInterface,
+    record: BackendDelegate,
+    blob: Buffer,
+    registry: BackendRegistry,
+    context: BackendInitContext,
+) -> Delegate:
+    hook = partial(registry.plugins.bound, "delegraph.backends", backend)
+    specs = tuple(spec for spec in record.compile_specs if spec.key != STAMP_KEY)
+    handle = hook("init")(context, blob, specs)
+    wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
+    bind = _never_bind if wrapped else backend.bind
+    return Delegate(record.id, handle, hook("execute"), hook("destroy"), bind)
+
+
+def _never_bind(context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
+    return None
+
+
+@contextmanager
+def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterator[None]:
+    where = f"method {plan.name!r}, delegate {index} ({record.id})"
+    try:
+        yield
+    except RuntimeFault as error:
+        raise type(error)(f"{where}: {error}") from error
+    except Exception as error:
+        raise Internal(f"{where}: {type(error).__name__} while initialising: {error}") from error

@@ -1,0 +1,44 @@
+"""What a program may use where it runs: kernels, backends, tools, and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delegraph.runtime.backends import BackendInterface, BackendRegistry
+from delegraph.runtime.kernels import KernelLibrary, KernelRegistry
+from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
+
+if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Explicit choices; whatever is None is what is installed.
+
+    `kernels` are libraries or their names, in order of preference; `backends` are used for their ids in place of
+    installed ones; `plugins` is where installed ones are found (None: the process's registry).
+    """
+
+    kernels: Sequence[str | KernelLibrary] | None = None
+    backends: Mapping[str, BackendInterface] | None = None
+    plugins: PluginRegistry | None = None
+    platform: Platform = DEFAULT_PLATFORM
+
+    def plugin_registry(self) -> PluginRegistry:
+        """Where installed plug-ins are found."""
+        if self.plugins is not None:
+            return self.plugins
+        from delegraph.plugins.registry import default_registry
+
+        return default_registry()
+
+    def kernel_registry(self) -> KernelRegistry:
+        """The kernel libraries to ask. Raises a `PluginError` for a name that cannot be loaded."""
+        return KernelRegistry.of(self.kernels, self.plugin_registry())
+
+    def backend_registry(self) -> BackendRegistry:
+        """The backends to ask."""
+        return BackendRegistry(self.plugin_registry(), self.backends or {})

@@ -1,0 +1,63 @@
+"""Bound calls -> done: the loop that runs a method's instructions.
+
+Nothing is looked up here. A chain was cut into blocks at its jumps when the method was loaded, so a program without
+control flow is one block: a list of calls without arguments, run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import length_hint
+from typing import Final
+
+from delegraph.errors import InvalidProgram, RuntimeFault
+from delegraph.runtime.kernels import BoundCall
+
+MAX_INSTRUCTIONS: Final = 10_000_000
+"""Instructions that one execution may run, so that a loop that never ends is an error (ExecuTorch's limit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Calls of a straight run of instructions from `start` on in `chain`; then the jump on `condition`, if any.
+
+    `if_true` and `if_false` are indices of blocks; the index after the last block ends the execution.
+    """
+
+    chain: int
+    start: int
+    calls: tuple[BoundCall, ...]
+    if_true: int
+    if_false: int
+    condition: Callable[[], bool] | None = None
+
+
+FaultOf = Callable[[int, int, Exception], RuntimeFault]
+"""(chain, instruction, what was raised) -> the fault that says where it was."""
+
+
+def run(blocks: Sequence[Block], fault_of: FaultOf, limit: int = MAX_INSTRUCTIONS) -> None:
+    """Run from the first block to the end. Raises what `fault_of` makes of a failure."""
+    position = 0
+    left = limit
+    while position < len(blocks):
+        block = blocks[position]
+        left -= len(block.calls) + 1
+        if left < 0:
+            raise InvalidProgram(f"chain {block.chain}: {limit:,} instructions were run; its loop never ends")
+        calls = iter(block.calls)
+        try:
+            for call in calls:
+                call()
+        except Exception as error:
+            # The iterator knows how far it came: the place of a failure costs the loop nothing.
+            failed = block.start + len(block.calls) - length_hint(calls) - 1
+            raise fault_of(block.chain, failed, error) from error
+        if block.condition is None:
+            position = block.if_true
+            continue
+        try:
+            position = block.if_true if block.condition() else block.if_false
+        except Exception as error:
+            raise fault_of(block.chain, block.start + len(block.calls), error) from error

@@ -1,0 +1,94 @@
+"""A failed instruction -> a RuntimeFault that says which method, instruction, operator and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from delegraph.errors import (
+    Internal,
+    InvalidArgument,
+    InvalidType,
+    MemoryAllocationFailed,
+    RuntimeFault,
+)
+from delegraph.program.schema import (
+    Chain,
+    DelegateCall,
+    ExecutionPlan,
+    FreeCall,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+)
+
+_FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
+    (MemoryError, MemoryAllocationFailed),
+    (TypeError, InvalidType),
+    ((ValueError), InvalidArgument),
+    (LookupError, InvalidArgument),
+    (ArithmeticError, InvalidArgument),
+)
+"""What a kernel's Python exception means for its caller; any other is the kernel's own fault: `Internal`."""
+
+_LONGEST_LIST: Final = 8
+
+
+def instruction_fault(
+    plan: ExecutionPlan, slots: Sequence[Any], chain: int, instruction: int, error: Exception
+) -> RuntimeFault:
+    """The fault to raise from `error`, of its own class if it is a fault already."""
+    record = plan.chains[chain]
+    name = instruction_name(plan, record.instructions[instruction])
+    where = f"method {plan.name!r}, " + (f"chain {chain}, " if len(plan.chains) > 1 else "")
+    arguments = ", ".join(value_text(slots[index]) for index in _value_indices(record.instructions[instruction]))
+    reason = str(error) if isinstance(error, RuntimeFault) else f"{type(error).__name__}: {error}"
+    return _fault_class(error)(
+        f"{where}instruction {instruction}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
+    )
+
+
+def instruction_name(plan: ExecutionPlan, instruction: Instruction) -> str:
+    """The operator's name, `delegate 0 (CpuBackend)`, or the kind of instruction."""
+    if isinstance(instruction, KernelCall):
+        return str(plan.operators[instruction.op_index])
+    if isinstance(instruction, DelegateCall):
+        return f"delegate {instruction.delegate_index} {plan.delegates[instruction.delegate_index].id}"
+    return type(instruction).__name__
+
+
+def value_text(value: Any) -> str:
+    """A tensor as `float32[2, 3]`, a list by its items, anything else as Python writes it."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, list):
+        items = [value_text(item) for item in value[:_LONGEST_LIST]]
+        return f"[{', '.join(items)}{', …' if len(value) > _LONGEST_LIST else ''}]"
+    return repr(value)
+
+
+def _fault_class(error: Exception) -> type[RuntimeFault]:
+    if isinstance(error, RuntimeFault):
+        return type(error)
+    return next((fault for kind, fault in _FAULTS if isinstance(error, kind)), Internal)
+
+
+def _value_indices(instruction: Instruction) -> Sequence[int]:
+    match instruction:
+        case KernelCall(args=args) | DelegateCall(args=args):
+            return args
+        case MoveCall(move_from=source, move_to=target):
+            return (source, target)
+        case JumpFalseCall(cond_value_index=index) | FreeCall(value_index=index):
+            return (index,)
+    return ()
+
+
+def _user_line(chain: Chain, instruction: int) -> str:
+    if chain.stacktrace is None or instruction >= len(chain.stacktrace) or not chain.stacktrace[instruction]:
+        return ""
+    frame = chain.stacktrace[instruction][-1]
+    return f"\n  at {frame.filename}:{frame.lineno} in {frame.name}: {frame.context}"

@@ -1,0 +1,136 @@
+"""A caller's arguments -> the input values of a method: checked, then copied into planned memory or shared.
+
+Stricter than ExecuTorch, which compares only the number of elements: rank and every size count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from delegraph.errors import InvalidArgument, InvalidType, NotSupported
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.schema import Bool, Double, Int, Null, String, Tensor, TensorShapeDynamism
+from delegraph.runtime.tensors import as_array
+from delegraph.runtime.values import Array, MovingTensor, ValueTable, byte_strides
+
+InputSetter: TypeAlias = Callable[[object], None]
+"""Puts one argument where the method's instructions find it. Raises `InvalidType` or `InvalidArgument`."""
+
+
+def input_setter(values: ValueTable, index: int) -> InputSetter:
+    """The setter of the input whose value is `index`. Raises `NotSupported` for inputs that are lists."""
+    record = values.records[index]
+    if isinstance(record, Tensor):
+        return _tensor_setter(values, index, record)
+    if isinstance(record, Null):
+        return _expect_none
+    if isinstance(record, Int | Bool | Double | String):
+        return _scalar_setter(record)
+    raise NotSupported(f"an input that is a {type(record).__name__}")
+
+
+# ---- tensors ---------------------------------------------------------------------------------------
+
+
+def _tensor_setter(values: ValueTable, index: int, record: Tensor) -> InputSetter:
+    check = _tensor_check(record)
+    moving = values.moving.get(index)
+    if moving is None:
+        destination: Array = values.slots[index]
+        return lambda value: np.copyto(destination, check(value))
+    if moving.memory is None:
+        return lambda value: values.place(moving, _shared_or_copied(check(value), moving))
+
+    def copy_resized(value: object) -> None:
+        array = check(value)
+        np.copyto(values.resize(values.slots[index], array.shape), array)
+
+    return copy_resized
+
+
+def _tensor_check(record: Tensor) -> Callable[[object], Array]:
+    dtype, bound = numpy_dtype(record.scalar_type), record.sizes
+    static = record.shape_dynamism is TensorShapeDynamism.STATIC
+
+    def check(value: object) -> Array:
+        array = value if isinstance(value, np.ndarray) else _array(value, record)
+        if array.dtype != dtype:
+            raise InvalidType(f"expected {expected_text(record)}, got dtype {array.dtype}; pass array.astype('{dtype}')")
+        if array.shape != bound and (static or not _within(array.shape, bound)):
+            raise InvalidArgument(f"expected {expected_text(record)}, got shape {list(array.shape)}")
+        return array
+
+    return check
+
+
+def _array(value: object, record: Tensor) -> Array:
+    try:
+        return as_array(value)
+    except InvalidType as error:
+        raise InvalidType(f"expected {expected_text(record)}, got {type(value).__name__}: {value!r:.80}") from error
+
+
+def _within(shape: tuple[int, ...], bound: tuple[int, ...]) -> bool:
+    return len(shape) == len(bound) and all(size <= most for size, most in zip(shape, bound, strict=True))
+
+
+def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
+    """`array` itself if it lies in memory as the program expects, else a copy that does."""
+    strides = byte_strides(array.shape, tensor.dim_order, array.itemsize)
+    axes = zip(array.shape, array.strides, strides, strict=True)
+    if array.size == 0 or all(size == 1 or stride == expected for size, stride, expected in axes):
+        return array
+    copy: Array = np.ndarray(array.shape, array.dtype, np.empty(array.nbytes, np.uint8), 0, strides)
+    np.copyto(copy, array)
+    return copy
+
+
+def expected_text(record: Tensor) -> str:
+    """`float32[2, 3]`, with `<=` before the sizes that are upper bounds."""
+    dynamic = record.shape_dynamism is not TensorShapeDynamism.STATIC
+    sizes = ", ".join(f"<={size}" if dynamic else str(size) for size in record.sizes)
+    return f"{numpy_dtype(record.scalar_type)}[{sizes}]"
+
+
+# ---- everything else: burnt into the program when it was exported ------------------------------------
+
+
+def _expect_none(value: object) -> None:
+    if value is not None:
+        raise InvalidType(f"expected None, as when the model was exported, got {type(value).__name__}")
+
+
+def _scalar_setter(record: Int | Bool | Double | String) -> InputSetter:
+    accepted = _ACCEPTED[type(record)]
+
+    def check(value: object) -> None:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and not isinstance(record, Bool)):
+            raise InvalidType(f"expected the {_NAMES[type(record)]} {record.value!r}, got {type(value).__name__}")
+        if not _equal(value, record):
+            raise InvalidArgument(
+                f"expected {record.value!r}, got {value!r}: the model was exported with this value fixed;"
+                " export it again with the other one, or make it a tensor input"
+            )
+
+    return check
+
+
+def _equal(value: Any, record: Int | Bool | Double | String) -> bool:
+    if isinstance(record, Double):  # ExecuTorch's tolerances: `runtime/executor/method.cpp`, set_input
+        both_nan = math.isnan(value) and math.isnan(record.value)
+        return both_nan or math.isclose(value, record.value, rel_tol=1e-5, abs_tol=1e-4)
+    return bool(value == record.value)
+
+
+_ACCEPTED: dict[type, tuple[type, ...]] = {
+    Int: (int, np.integer),
+    Bool: (bool, np.bool_),
+    Double: (float, int, np.floating, np.integer),
+    String: (str,),
+}
+
+_NAMES = {Int: "int", Bool: "bool", Double: "float", String: "str"}

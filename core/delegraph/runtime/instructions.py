@@ -1,0 +1,298 @@
+"""Instruction records + values + kernels + delegates -> bound calls in blocks.
+
+Every instruction becomes a call without arguments. If all its arguments are fixed they are put into it here; the rest
+are gathered from the value table when it runs. See `executor.py` for what runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing
+from delegraph.program.schema import (
+    Bool,
+    Chain,
+    DelegateCall,
+    ExecutionPlan,
+    FreeCall,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+    ScalarType,
+    Tensor,
+    TensorList,
+    Value,
+)
+from delegraph.runtime.delegates import Delegate
+from delegraph.runtime.context import MethodContext
+from delegraph.runtime.executor import Block, FaultOf
+from delegraph.runtime.kernels import BoundCall, Kernel, KernelKey, KernelRegistry
+from delegraph.runtime.prim_ops import ET_COPY_INDEX, ET_VIEW, PRIM_OPS, SCALAR_OPS, ScalarOp, et_copy_index, view_shape
+from delegraph.runtime.values import SCALARS, Array, ValueTable, gatherer
+
+Arguments = tuple[int, ...]
+
+
+def split_arguments(args: Arguments, records: Sequence[Value]) -> tuple[Arguments, int | None]:
+    """A kernel call's schema arguments, and the value that takes its result if that is a scalar.
+
+    A call ends with its return slot: the out tensor once more, a list of the out tensors, or a scalar of its own.
+    """
+    if not args:
+        return (), None
+    *schema_arguments, last = args
+    if last in schema_arguments or isinstance(records[last], TensorList):
+        return tuple(schema_arguments), None
+    if isinstance(records[last], SCALARS):
+        return tuple(schema_arguments), last
+    return args, None
+
+
+def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
+    """The values that some instruction replaces by another object: results of scalar operators, moves and views."""
+    for instruction in _instructions(plan):
+        if isinstance(instruction, MoveCall):
+            if not isinstance(plan.values[instruction.move_to], Tensor):
+                yield instruction.move_to
+        elif isinstance(instruction, KernelCall):
+            op = str(plan.operators[instruction.op_index])
+            if op == ET_VIEW or op in SCALAR_OPS:
+                yield instruction.args[-1]
+            elif op != ET_COPY_INDEX:
+                result = split_arguments(instruction.args, plan.values)[1]
+                if result is not None:
+                    yield result
+
+
+def resolve_kernels(plan: ExecutionPlan, registry: KernelRegistry) -> dict[tuple[int, KernelKey], Kernel]:
+    """The kernel of each (operator index, kernel key) that `plan` calls, prim ops excepted.
+
+    Raises one `OperatorMissing` that names every operator without a kernel.
+    """
+    names = [str(operator) for operator in plan.operators]
+    needed = {
+        (call.op_index, kernel_key(call.args, plan.values))
+        for call in _instructions(plan)
+        if isinstance(call, KernelCall) and names[call.op_index] not in PRIM_OPS
+    }
+    found = {(index, key): registry.find(names[index], key) for index, key in needed}
+    missing = [(names[index], key) for (index, key), kernel in found.items() if kernel is None]
+    if missing:
+        raise OperatorMissing(f"method {plan.name!r}: {registry.missing_text(missing)}")
+    return {slot: kernel for slot, kernel in found.items() if kernel is not None}
+
+
+def kernel_key(args: Arguments, records: Sequence[Value]) -> KernelKey:
+    """The dtypes and dim orders of a call's tensor arguments, out arguments included."""
+    schema_arguments, _ = split_arguments(args, records)
+    tensors = (records[index] for index in schema_arguments)
+    return tuple((tensor.scalar_type, tensor.dim_order) for tensor in tensors if isinstance(tensor, Tensor))
+
+
+class Binder:
+    """Binds the instructions of one plan. `bind` is the table of what each kind of instruction becomes."""
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        values: ValueTable,
+        kernels: dict[tuple[int, KernelKey], Kernel],
+        delegates: Sequence[Delegate],
+        context: MethodContext,
+    ) -> None:
+        self.plan = plan
+        self.values = values
+        self.slots = values.slots
+        self.records = plan.values
+        self.kernels = kernels
+        self.delegates = delegates
+        self.context = context
+        self.op_names = [str(operator) for operator in plan.operators]
+
+    def bind(self, instruction: Instruction) -> BoundCall:
+        """The call that runs `instruction` (not a jump)."""
+        if isinstance(instruction, KernelCall):
+            op = self.op_names[instruction.op_index]
+            if op in SCALAR_OPS:
+                return self.scalar_op(op, SCALAR_OPS[op], instruction.args)
+            if op == ET_VIEW:
+                return self.view(instruction.args)
+            if op == ET_COPY_INDEX:
+                return self.gathering(partial(et_copy_index, self.context), instruction.args[:3])
+            return self.kernel(instruction)
+        if isinstance(instruction, DelegateCall):
+            return self.delegate(instruction)
+        if isinstance(instruction, MoveCall):
+            return self.move(instruction)
+        if isinstance(instruction, FreeCall):
+            return self.free(instruction)
+        raise InvalidProgram(f"unknown instruction {instruction!r}")
+
+    def condition(self, jump: JumpFalseCall) -> Callable[[], bool]:
+        """Whether to go on with the next instruction: a bool, or a bool tensor without a false element."""
+        slots, index = self.slots, jump.cond_value_index
+        record = self.records[index]
+        if isinstance(record, Bool):
+            return lambda: bool(slots[index])
+        if isinstance(record, Tensor) and record.scalar_type is ScalarType.BOOL:
+            return lambda: bool(slots[index].all())
+        raise InvalidProgram(f"a jump's condition is a Bool or a BOOL tensor, not {type(record).__name__}")
+
+    # ---- one function for each kind of call ----
+
+    def kernel(self, call: KernelCall) -> BoundCall:
+        kernel = self.kernels[call.op_index, kernel_key(call.args, self.records)]
+        args, result = split_arguments(call.args, self.records)
+        if result is not None:
+            return self.storing(partial(kernel.function, self.context), args, result)
+        if not self.values.fixed(args):
+            return self.gathering(partial(kernel.function, self.context), args)
+        arguments = [self.slots[index] for index in args]
+        if kernel.bind is not None:
+            bound = kernel.bind(self.context, *arguments)
+            if bound is not None:
+                return bound
+        return partial(kernel.function, self.context, *arguments)
+
+    def delegate(self, call: DelegateCall) -> BoundCall:
+        delegate = self.delegates[call.delegate_index]
+        if self.values.fixed(call.args):
+            return delegate.bind(self.context, [self.slots[index] for index in call.args])
+        context, handle, execute = self.context, delegate.handle, delegate.execute
+        return self.gathering(lambda *args: execute(context, handle, args), call.args)
+
+    def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
+        if len(args) != op.arity + 1:
+            raise InvalidProgram(f"{name} takes {op.arity} arguments and a result, got {len(args)} values")
+        return self.storing(op.function, args[:-1], args[-1])
+
+    def view(self, args: Arguments) -> BoundCall:
+        """Resize the out tensor and let it be the argument's memory."""
+        if len(args) != 3:
+            raise InvalidProgram(f"{ET_VIEW} takes a tensor, sizes and a result, got {len(args)} values")
+        values, slots = self.values, self.slots
+        source, sizes, out = args
+        if out not in values.moving:
+            raise InvalidProgram(f"the result of {ET_VIEW} is a constant")
+        target = values.moving[out]
+
+        def run() -> None:
+            array: Array = slots[source]
+            shape = view_shape(array, slots[sizes])
+            if not target.admits(shape):
+                raise InvalidArgument(f"the view of shape {list(shape)} exceeds its bound {list(target.bound)}")
+            values.place(target, array.reshape(shape))
+
+        return self.refreshing(run, args)
+
+    def move(self, call: MoveCall) -> BoundCall:
+        """Copy data, where ExecuTorch copies the handle.
+
+        The branches of a `cond` share memory, and ExecuTorch's second live output overwrites the first; `move_to` has
+        memory of its own, so that a copy is right on the same file.
+        """
+        source, target = self.records[call.move_from], self.records[call.move_to]
+        values, slots = self.values, self.slots
+        if not (isinstance(source, Tensor) and isinstance(target, Tensor)):
+            if isinstance(source, Tensor) or isinstance(target, Tensor):
+                raise InvalidProgram(f"a {type(source).__name__} is moved to a {type(target).__name__}")
+            return lambda: slots.__setitem__(call.move_to, slots[call.move_from])
+        if source.scalar_type != target.scalar_type:
+            raise InvalidProgram(f"a {source.scalar_type.name} tensor is moved to a {target.scalar_type.name} tensor")
+        if values.fixed((call.move_from, call.move_to)) and source.sizes == target.sizes:
+            return partial(np.copyto, slots[call.move_to], slots[call.move_from])
+
+        def run() -> None:
+            array: Array = slots[call.move_from]
+            np.copyto(values.resize(slots[call.move_to], array.shape), array)
+
+        return run
+
+    def free(self, call: FreeCall) -> BoundCall:
+        """Only memory that the runtime allocated itself could be freed, and there is none: a tensor keeps its own."""
+        return lambda: None
+
+    # ---- how arguments get into a call ----
+
+    def gathering(self, function: Callable[..., object], args: Arguments) -> BoundCall:
+        gather, slots = gatherer(args), self.slots
+        return self.refreshing(lambda: function(*gather(slots)), args)
+
+    def storing(self, function: Callable[..., object], args: Arguments, result: int) -> BoundCall:
+        gather, slots = gatherer(args), self.slots
+
+        def run() -> None:
+            slots[result] = function(*gather(slots))
+
+        return self.refreshing(run, args)
+
+    def refreshing(self, call: BoundCall, args: Arguments) -> BoundCall:
+        """`call`, with the varying lists among `args` brought up to date first."""
+        refreshers = [refresh for refresh in map(self.values.refresher, args) if refresh is not None]
+        if not refreshers:
+            return call
+
+        def run() -> None:
+            for refresh in refreshers:
+                refresh()
+            call()
+
+        return run
+
+
+def bind_blocks(plan: ExecutionPlan, binder: Binder, finish: Finish, fault_of: FaultOf) -> tuple[Block, ...]:
+    """All chains of `plan`, bound and cut into blocks. `finish` may wrap each call (tracing, temporary memory)."""
+    blocks: list[Block] = []
+    for chain, record in enumerate(plan.chains):
+        calls: list[BoundCall] = []
+        conditions: dict[int, Callable[[], bool]] = {}
+        for index, instruction in enumerate(record.instructions):
+            try:
+                if isinstance(instruction, JumpFalseCall):
+                    conditions[index] = binder.condition(instruction)
+                    calls.append(conditions[index])  # keeps the indices; not called from here
+                else:
+                    calls.append(finish(binder.bind(instruction), chain, index))
+            except Exception as error:
+                raise fault_of(chain, index, error) from error
+            binder.context.end_binding()
+        blocks += _cut(chain, record, calls, conditions, len(blocks))
+    return tuple(blocks)
+
+
+Finish = Callable[[BoundCall, int, int], BoundCall]
+"""(call, chain, instruction) -> the call that the executor runs."""
+
+
+def _cut(
+    chain: int, record: Chain, calls: Sequence[BoundCall], conditions: dict[int, Callable[[], bool]], first: int
+) -> Iterator[Block]:
+    """A block ends before a jump's destination and after a jump."""
+    end = len(calls)
+    destinations = {index: _destination(record.instructions[index], chain, index, end) for index in conditions}
+    starts = sorted({0, *destinations.values(), *(index + 1 for index in conditions)} - {end}) if end else []
+    number = {start: first + position for position, start in enumerate([*starts, end])}
+    for start, stop in zip(starts, [*starts[1:], end], strict=True):
+        condition = conditions.get(stop - 1)
+        last = stop if condition is None else stop - 1
+        if_false = number[stop if condition is None else destinations[stop - 1]]
+        yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)
+
+
+def _destination(jump: Instruction, chain: int, index: int, end: int) -> int:
+    assert isinstance(jump, JumpFalseCall)
+    if not 0 <= jump.destination_instruction <= end:
+        raise InvalidProgram(
+            f"chain {chain}, instruction {index} jumps to {jump.destination_instruction}, but the chain has {end}"
+        )
+    return jump.destination_instruction
+
+
+def _instructions(plan: ExecutionPlan) -> Iterator[Instruction]:
+    for chain in plan.chains:
+        yield from chain.instructions

@@ -1,0 +1,90 @@
+"""Buffer sizes -> memory: the planned buffers that a method's tensors lie in, and scratch memory for kernels.
+
+ExecuTorch's `memory_manager.h` and `hierarchical_allocator.h`. `memory_id` counts from 1: buffer `n` of the plan is
+`HierarchicalAllocator.buffers[n - 1]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import MemoryAllocationFailed
+from delegraph.program.schema import Buffer
+from delegraph.runtime.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
+
+
+class TempAllocator(Protocol):
+    """Scratch memory for kernels and delegates; `reset` is called after every instruction."""
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """`nbytes` of memory with any content, aligned to 64. Raises `MemoryAllocationFailed`."""
+
+    def reset(self) -> None:
+        """Take back everything that was given since the last reset."""
+
+
+class MemoryAllocator:
+    """Hands out one buffer from its start to its end; `reset` begins anew. Bounds what a method may use."""
+
+    def __init__(self, buffer: Buffer | NDArray[Any]) -> None:
+        self._buffer = _as_bytes(buffer)
+        self._address = self._buffer.ctypes.data
+        self._used = 0
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """The next `nbytes`, at an address that is a multiple of 64. Raises `MemoryAllocationFailed`."""
+        start = self._used + -(self._address + self._used) % ALIGNMENT
+        if start + nbytes > len(self._buffer):
+            raise MemoryAllocationFailed(
+                f"temporary memory of {len(self._buffer):,} bytes is too small: {self._used:,} are in use,"
+                f" {nbytes:,} more were asked for"
+            )
+        self._used = start + nbytes
+        return self._buffer[start : self._used]
+
+    def reset(self) -> None:
+        """Make the whole buffer free again."""
+        self._used = 0
+
+
+class HierarchicalAllocator:
+    """The planned buffers of a method, one for each `memory_id` from 1 on."""
+
+    def __init__(self, buffers: Sequence[Buffer | NDArray[Any]]) -> None:
+        self.buffers: tuple[NDArray[np.uint8], ...] = tuple(_as_bytes(buffer) for buffer in buffers)
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int], platform: Platform = DEFAULT_PLATFORM) -> HierarchicalAllocator:
+        """Fresh zeroed buffers of `sizes` bytes: a plan's `non_const_buffer_sizes[1:]`."""
+        return cls([platform.allocate(size) for size in sizes])
+
+    def require(self, sizes: Sequence[int]) -> None:
+        """Raise `MemoryAllocationFailed` unless there is a buffer of at least each of `sizes` bytes."""
+        given = [len(buffer) for buffer in self.buffers]
+        short = [
+            f"memory_id {memory_id} needs {size:,} bytes, given {given[memory_id - 1] if memory_id <= len(given) else 0:,}"
+            for memory_id, size in enumerate(sizes, 1)
+            if memory_id > len(given) or given[memory_id - 1] < size
+        ]
+        if short:
+            raise MemoryAllocationFailed("planned memory is too small: " + "; ".join(short))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryManager:
+    """The memory that one method may use. Without a `temp_allocator`, scratch memory comes from the heap."""
+
+    planned_memory: HierarchicalAllocator
+    temp_allocator: TempAllocator | None = None
+
+
+def _as_bytes(buffer: Buffer | NDArray[Any]) -> NDArray[np.uint8]:
+    array: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
+    if not array.flags.writeable:
+        raise MemoryAllocationFailed("memory given for planned buffers is read-only; give a bytearray or a NumPy array")
+    return array

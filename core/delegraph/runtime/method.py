@@ -1,0 +1,264 @@
+"""Plan -> Method: values parsed, memory planned, delegates initialised, instructions bound. One thread at a time."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from delegraph.errors import DelegateInvalidHandle, InvalidArgument, InvalidState, NotFound, NotSupported, RuntimeFault
+from delegraph.program.schema import DeviceType, ExecutionPlan, Tensor
+from delegraph.runtime import executor
+from delegraph.runtime.backends import BackendInitContext
+from delegraph.runtime.context import MethodContext
+from delegraph.runtime.delegates import BackendOptions, destroy_delegates, load_delegates
+from delegraph.runtime.faults import instruction_fault
+from delegraph.runtime.inputs import expected_text, input_setter
+from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
+from delegraph.runtime.method_meta import MethodMeta, attribute_name
+from delegraph.runtime.tensors import any_torch_tensor, to_torch
+from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
+from delegraph.runtime.value_parser import TensorSources, parse_values
+from delegraph.runtime.values import Array
+
+if TYPE_CHECKING:
+    from delegraph.runtime.instructions import Finish
+    from delegraph.runtime.program import Program
+
+
+class Method:
+    """One loaded method. Its state, planned memory with mutable buffers, lives as long as it does.
+
+    Made by `Program.load_method`. Several Methods, also of one name, may execute at the same time; one Method may not:
+    a second thread gets `InvalidState`. After an error a Method can be used again.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        plan: ExecutionPlan,
+        memory_manager: MemoryManager | None = None,
+        event_tracer: EventTracer | None = None,
+        backend_options: BackendOptions | None = None,
+    ) -> None:
+        self.program = program
+        self._plan = plan
+        self._tracer = event_tracer
+        self._lock = Lock()
+        with _load_traced(event_tracer, plan.name):
+            self._load(memory_manager or _new_memory(program, plan), backend_options or {})
+        self.input_names = tuple(f"input {index}" for index in range(len(plan.inputs)))
+        """What messages call the inputs."""
+        self._lent = [
+            self._values.moving[index]
+            for index in set(plan.outputs) - set(plan.inputs)
+            if index in self._values.moving and self._values.moving[index].memory is None
+        ]
+        self._inputs_set = not plan.inputs
+        self._torch = False
+
+    # ---- loading ----
+
+    def _load(self, memory: MemoryManager, backend_options: BackendOptions) -> None:
+        plan, environment = self._plan, self.program.environment
+        memory.planned_memory.require(plan.non_const_buffer_sizes[1:])
+        sources = TensorSources(
+            self.program.records.constants,
+            self.program.records.mutable_data,
+            self.program.external_data,
+            memory.planned_memory,
+        )
+        self._values = parse_values(plan, sources, set(replaced_values(plan)))
+        self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
+        delegates = load_delegates(
+            plan,
+            self.program.records.delegate_data,
+            environment.backend_registry(),
+            lambda backend_id: BackendInitContext(
+                plan.name, self.program.named_data, backend_options.get(backend_id, {}), self._tracer
+            ),
+        )
+        self._destroy = weakref.finalize(self, destroy_delegates, delegates)
+        try:
+            kernels = resolve_kernels(plan, environment.kernel_registry())
+            self.kernels = {kernel.op: kernel.library for kernel in kernels.values()}
+            """Which kernel library each operator runs on."""
+            binder = Binder(plan, self._values, kernels, delegates, self._context)
+            with np.errstate(all="ignore"):
+                self._blocks = bind_blocks(plan, binder, self._finish(memory), self._fault)
+            self._setters = [input_setter(self._values, index) for index in plan.inputs]
+        except BaseException:
+            self._destroy()
+            raise
+
+    def _finish(self, memory: MemoryManager) -> Finish:
+        """What is put around each bound call: nothing, unless a tracer or a bounded temporary memory was given."""
+        finish: Finish = lambda call, chain, instruction: call  # noqa: E731
+        if memory.temp_allocator is not None:
+            finish = _resetting(memory.temp_allocator.reset)
+        if self._tracer is not None:
+            finish = InstructionTracer(self._tracer, self._plan, self._values.slots).around(finish)
+        return finish
+
+    # ---- executing ----
+
+    def execute(self, inputs: Sequence[object], *, clone_outputs: bool = True) -> list[Any]:
+        """Set the inputs, run, and return the outputs, each an array or a Python scalar.
+
+        Inputs are NumPy arrays of any strides, torch tensors, objects with `__dlpack__`, or Python scalars where the
+        model takes them. If a torch tensor is among them, the outputs are torch tensors. Outputs are the caller's own;
+        with `clone_outputs=False` those in planned memory are views of it, and the next execution overwrites them.
+
+        Raises `InvalidArgument` or `InvalidType` for inputs that do not fit, `InvalidState` while another thread is
+        executing this Method, and whatever fault an instruction meets, with its place.
+        """
+        with self._alone():
+            self._set_inputs(inputs)
+            self._run()
+            return self._get_outputs(clone_outputs)
+
+    def set_inputs(self, inputs: Sequence[object]) -> None:
+        """Set all inputs, for one `run` or several. Raises as `execute`."""
+        with self._alone():
+            self._set_inputs(inputs)
+
+    def run(self) -> None:
+        """Execute on the inputs that were set last. Raises `InvalidState` if none were, and as `execute`."""
+        with self._alone():
+            self._run()
+
+    def get_outputs(self, *, clone_outputs: bool = True) -> list[Any]:
+        """The outputs of the last run; see `execute`."""
+        with self._alone():
+            return self._get_outputs(clone_outputs)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            raise InvalidState(
+                f"method {self._plan.name!r} is executing in another thread; load a Method for each thread"
+                " (they share the program and its constants)"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _set_inputs(self, inputs: Sequence[object]) -> None:
+        if len(inputs) != len(self._setters):
+            raise InvalidArgument(self._wrong_count(len(inputs)))
+        self._inputs_set = False
+        self._torch = any_torch_tensor(inputs)
+        for index, (setter, value) in enumerate(zip(self._setters, inputs, strict=True)):
+            try:
+                setter(value)
+            except RuntimeFault as error:
+                raise type(error)(f"method {self._plan.name!r}, {self.input_names[index]}: {error}") from error
+        self._inputs_set = True
+
+    def _run(self) -> None:
+        if not self._destroy.alive:
+            raise DelegateInvalidHandle(f"method {self._plan.name!r} was closed; load it again")
+        if not self._inputs_set:
+            raise InvalidState(f"method {self._plan.name!r}: its inputs were never set")
+        for tensor in self._lent:
+            self._values.provide(tensor)
+        try:
+            with _run_traced(self._tracer), np.errstate(all="ignore"):
+                executor.run(self._blocks, self._fault)
+        except BaseException:
+            self._values.restore_scalars()
+            raise
+        if self._tracer is not None and self._tracer.debug_level >= DebugLevel.PROGRAM_OUTPUTS:
+            for index in self._plan.outputs:
+                self._tracer.log_value("output", self._values.slots[index], value_index=index)
+
+    def _get_outputs(self, clone: bool) -> list[Any]:
+        slots = self._values.slots
+        outputs = [slots[index] for index in self._plan.outputs]
+        if clone:
+            lent = {id(tensor.memory) for tensor in self._lent}
+            outputs = [_own(value, lent) for value in outputs]
+        return to_torch(outputs) if self._torch else outputs
+
+    def _fault(self, chain: int, instruction: int, error: Exception) -> RuntimeFault:
+        return instruction_fault(self._plan, self._values.slots, chain, instruction, error)
+
+    def _wrong_count(self, given: int) -> str:
+        expected = ", ".join(
+            expected_text(value) if isinstance(value, Tensor) else repr(value)
+            for value in (self._plan.values[index] for index in self._plan.inputs)
+        )
+        return f"method {self._plan.name!r} takes {len(self._setters)} inputs ({expected}), got {given}"
+
+    # ---- state ----
+
+    @property
+    def metadata(self) -> MethodMeta:
+        """What the method takes and gives."""
+        return MethodMeta(self._plan)
+
+    def get_attribute(self, name: str) -> Array:
+        """The named mutable buffer: a view of its memory, to read or to set. Raises `NotFound`."""
+        found = {attribute_name(v): i for i, v in enumerate(self._plan.values) if isinstance(v, Tensor)}
+        if not name or name not in found:
+            known = ", ".join(sorted(filter(None, found))) or "none; lower it with emit_mutable_buffer_names"
+            raise NotFound(f"method {self._plan.name!r} has no attribute {name!r}; it has {known}")
+        array: Array = self._values.slots[found[name]]
+        return array
+
+    def close(self) -> None:
+        """Destroy the delegates now, not when the last reference goes. The Method cannot run any more."""
+        with self._alone():
+            self._destroy()
+
+    def __repr__(self) -> str:
+        return f"Method({self._plan.name!r}, {sum(len(chain.instructions) for chain in self._plan.chains)} instructions)"
+
+
+def _new_memory(program: Program, plan: ExecutionPlan) -> MemoryManager:
+    devices = {entry.device_type for entry in plan.non_const_buffer_device or ()} - {DeviceType.CPU}
+    if devices:
+        names = ", ".join(sorted(device.name for device in devices))
+        raise NotSupported(f"method {plan.name!r} plans memory on {names}; pass a MemoryManager that has it")
+    return MemoryManager(HierarchicalAllocator.of_sizes(plan.non_const_buffer_sizes[1:], program.environment.platform))
+
+
+def _resetting(reset: Callable[[], None]) -> Finish:
+    def finish(call: BoundCall, chain: int, instruction: int) -> BoundCall:
+        def run() -> None:
+            try:
+                call()
+            finally:
+                reset()
+
+        return run
+
+    return finish
+
+
+def _own(value: Any, lent: set[int]) -> Any:
+    """`value`, copied unless its memory was given to the caller already."""
+    if not isinstance(value, np.ndarray) or id(value.base) in lent:
+        return value
+    return value.copy(order="K")
+
+
+def _load_traced(tracer: EventTracer | None, method_name: str) -> AbstractContextManager[None]:
+    if tracer is None:
+        return nullcontext()
+    tracer.create_event_block(f"{LOAD_METHOD} {method_name}")
+    return tracer.profile(LOAD_METHOD)
+
+
+def _run_traced(tracer: EventTracer | None) -> AbstractContextManager[None]:
+    if tracer is None:
+        return nullcontext()
+    tracer.create_event_block(EXECUTE)
+    return tracer.profile(EXECUTE)

@@ -1,0 +1,138 @@
+"""What a method takes and gives, without loading it. Names and meaning: ExecuTorch's `runtime/executor/method_meta.h`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from delegraph.errors import InvalidArgument
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor input, output or attribute. The accessors are calls, as in ExecuTorch."""
+
+    record: Tensor
+
+    def sizes(self) -> tuple[int, ...]:
+        """The shape; upper bounds if `is_dynamic`."""
+        return self.record.sizes
+
+    def dim_order(self) -> tuple[int, ...]:
+        """The dims in their order in memory, outer to inner."""
+        return self.record.dim_order
+
+    def dtype(self) -> ScalarType:
+        """The dtype, as PyTorch's code; `numpy_dtype` in `delegraph.program.dtypes` gives NumPy's."""
+        return self.record.scalar_type
+
+    def is_memory_planned(self) -> bool:
+        """Whether the tensor has a place in planned memory; if not, inputs are shared with the caller."""
+        return self.record.allocation_info is not None or self.record.data_buffer_idx > 0
+
+    def is_dynamic(self) -> bool:
+        """Whether `sizes` are upper bounds."""
+        return self.record.shape_dynamism is not TensorShapeDynamism.STATIC
+
+    def nbytes(self) -> int:
+        """Bytes at `sizes`."""
+        return prod(self.record.sizes) * numpy_dtype(self.record.scalar_type).itemsize
+
+    def __repr__(self) -> str:
+        dynamic = ", dynamic" if self.is_dynamic() else ""
+        planned = ", planned" if self.is_memory_planned() else ""
+        return f"TensorInfo({self.dtype().name.lower()}{list(self.sizes())}{dynamic}{planned})"
+
+
+class MethodMeta:
+    """Inputs, outputs and attributes of a method. The accessors are calls, as in ExecuTorch."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self._plan = plan
+        self._attributes = [value for value in plan.values if isinstance(value, Tensor) and attribute_name(value)]
+
+    def name(self) -> str:
+        """The method's name, such as "forward"."""
+        return self._plan.name
+
+    def num_inputs(self) -> int:
+        """How many inputs `Method.execute` takes."""
+        return len(self._plan.inputs)
+
+    def num_outputs(self) -> int:
+        """How many outputs `Method.execute` gives."""
+        return len(self._plan.outputs)
+
+    def num_attributes(self) -> int:
+        """How many named buffers `Method.get_attribute` has."""
+        return len(self._attributes)
+
+    def input_value(self, index: int) -> Value:
+        """The record of any input. Raises `InvalidArgument` if there is no such input."""
+        return self._plan.values[_at(self._plan.inputs, index, "input")]
+
+    def output_value(self, index: int) -> Value:
+        """The record of any output. Raises `InvalidArgument` if there is no such output."""
+        return self._plan.values[_at(self._plan.outputs, index, "output")]
+
+    def input_tensor_meta(self, index: int) -> TensorInfo:
+        """A tensor input. Raises `InvalidArgument` if there is no such input or it is no tensor."""
+        return _tensor_info(self.input_value(index), "input", index)
+
+    def output_tensor_meta(self, index: int) -> TensorInfo:
+        """A tensor output. Raises `InvalidArgument` if there is no such output or it is no tensor."""
+        return _tensor_info(self.output_value(index), "output", index)
+
+    def attribute_tensor_meta(self, index: int) -> TensorInfo:
+        """A named buffer. Raises `InvalidArgument` if there is no such attribute."""
+        _at(self._attributes, index, "attribute")
+        return TensorInfo(self._attributes[index])
+
+    def attribute_names(self) -> tuple[str, ...]:
+        """The fully qualified names of the attributes, in order."""
+        return tuple(attribute_name(record) for record in self._attributes)
+
+    def num_backends(self) -> int:
+        """How many different backends the method needs."""
+        return len({delegate.id for delegate in self._plan.delegates})
+
+    def uses_backend(self, backend_id: str) -> bool:
+        """Whether the method has a delegate of that backend."""
+        return any(delegate.id == backend_id for delegate in self._plan.delegates)
+
+    def num_memory_planned_buffers(self) -> int:
+        """How many planned buffers the method needs."""
+        return len(self._plan.non_const_buffer_sizes) - 1
+
+    def memory_planned_buffer_size(self, index: int) -> int:
+        """Bytes of planned buffer `index`, which counts from 0 (its `memory_id` is one more)."""
+        return _at(self._plan.non_const_buffer_sizes[1:], index, "planned buffer")
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(_text(self.input_value(i)) for i in range(self.num_inputs()))
+        outputs = ", ".join(_text(self.output_value(i)) for i in range(self.num_outputs()))
+        return f"MethodMeta({self.name()!r}, inputs=[{inputs}], outputs=[{outputs}])"
+
+
+def attribute_name(record: Tensor) -> str:
+    """The fully qualified name of a buffer that is visible as an attribute, else ""."""
+    return (record.extra_tensor_info.fully_qualified_name or "") if record.extra_tensor_info is not None else ""
+
+
+def _at(items: tuple[int, ...] | list[Tensor], index: int, what: str) -> int:
+    if not 0 <= index < len(items):
+        raise InvalidArgument(f"there is no {what} {index}; the method has {len(items)}")
+    item = items[index]
+    return item if isinstance(item, int) else index
+
+
+def _tensor_info(value: Value, what: str, index: int) -> TensorInfo:
+    if not isinstance(value, Tensor):
+        raise InvalidArgument(f"{what} {index} is no tensor but {_text(value)}")
+    return TensorInfo(value)
+
+
+def _text(value: Value) -> str:
+    return repr(TensorInfo(value)) if isinstance(value, Tensor) else repr(value)

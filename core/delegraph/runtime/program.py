@@ -1,0 +1,117 @@
+"""A source of bytes -> Program: what is read once and shared by all threads and methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import Enum
+from typing import BinaryIO
+
+from delegraph.errors import InvalidExternalData, NotFound
+from delegraph.program import schema
+from delegraph.program.schema import Buffer, ExecutionPlan
+from delegraph.runtime.data_loader import DataLoader, open_data_loader
+from delegraph.runtime.delegates import BackendOptions
+from delegraph.runtime.environment import Environment
+from delegraph.runtime.memory import MemoryManager
+from delegraph.runtime.method import Method
+from delegraph.runtime.method_meta import MethodMeta
+from delegraph.runtime.tracing import EventTracer
+from delegraph.runtime.value_parser import ExternalData
+
+Source = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
+"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a `DataLoader`."""
+
+
+class Verification(Enum):
+    """How much of a program is checked when it is loaded. What is read from bytes is always checked in full."""
+
+    Minimal = "minimal"
+    InternalConsistency = "internal consistency"
+
+
+class Program:
+    """A loaded `.pte`: immutable, and used by any number of threads at a time. Constants are views into its source."""
+
+    def __init__(
+        self,
+        records: schema.Program,
+        *,
+        environment: Environment | None = None,
+        external_data: Mapping[str, ExternalData] | None = None,
+    ) -> None:
+        self.records = records
+        self.environment = environment or Environment()
+        self.external_data = external_data
+        self.named_data: Mapping[str, Buffer] = {key: named.data for key, named in records.named_data.items()}
+        """What delegates share, by key: of the `.pte`, and of the `.ptd` if there is one."""
+        self._plans = {plan.name: plan for plan in records.execution_plan}
+        self.environment.plugin_registry().notify("program_loaded", program=self)
+
+    @classmethod
+    def load(
+        cls,
+        source: Source | schema.Program,
+        *,
+        verification: Verification = Verification.InternalConsistency,
+        data_path: Source | None = None,
+        environment: Environment | None = None,
+    ) -> Program:
+        """Read a program from `source`; its external constants from `data_path`, a `.ptd`.
+
+        Records may be given in place of bytes. Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`.
+        """
+        records = source if isinstance(source, schema.Program) else _read_program(source)
+        if isinstance(source, schema.Program) and verification is Verification.InternalConsistency:
+            from delegraph.program.verify import verify_program
+
+            verify_program(source)
+        external = None if data_path is None else _read_external_data(data_path)
+        return cls(records, environment=environment, external_data=external)
+
+    @property
+    def method_names(self) -> set[str]:
+        """The names of the methods."""
+        return set(self._plans)
+
+    def metadata(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives, without loading it. Raises `NotFound`."""
+        return MethodMeta(self.plan(method_name))
+
+    def plan(self, method_name: str) -> ExecutionPlan:
+        """The method's record. Raises `NotFound`."""
+        plan = self._plans.get(method_name)
+        if plan is None:
+            raise NotFound(f"no method {method_name!r}; the program has {', '.join(sorted(self._plans)) or 'none'}")
+        return plan
+
+    def load_method(
+        self,
+        name: str,
+        *,
+        memory_manager: MemoryManager | None = None,
+        event_tracer: EventTracer | None = None,
+        backend_options: BackendOptions | None = None,
+    ) -> Method:
+        """A new Method with memory of its own; what it allocates is freed with it.
+
+        `memory_manager` gives it the caller's memory; `backend_options` are load-time options by backend id.
+        Raises `NotFound`, `OperatorMissing`, `BackendMissing`, `DelegateInvalidCompatibility`, `InvalidProgram`,
+        `InvalidExternalData`, `MemoryAllocationFailed`, `NotSupported`, or what a backend's `init` raises.
+        """
+        method = Method(self, self.plan(name), memory_manager, event_tracer, backend_options)
+        self.environment.plugin_registry().notify("method_loaded", method=method)
+        return method
+
+    def __repr__(self) -> str:
+        return f"Program({', '.join(sorted(self._plans))})"
+
+
+def _read_program(source: Source) -> schema.Program:
+    from delegraph.program.deserialize import deserialize_program
+
+    return deserialize_program(open_data_loader(source))
+
+
+def _read_external_data(source: Source) -> Mapping[str, ExternalData]:
+    raise NotImplementedError

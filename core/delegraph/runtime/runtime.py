@@ -1,0 +1,77 @@
+"""The front door, with ExecuTorch's names: `Runtime.get().load_program(…).load_method("forward").execute(inputs)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from delegraph.program import schema
+from delegraph.runtime.backends import BackendInterface, BackendRegistry
+from delegraph.runtime.environment import Environment
+from delegraph.runtime.kernels import KernelLibrary, KernelRegistry
+from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
+from delegraph.runtime.prim_ops import PRIM_OPS
+from delegraph.runtime.program import Program, Source, Verification
+
+if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
+
+
+class OperatorRegistry:
+    """The operators that programs may call."""
+
+    def __init__(self, kernels: KernelRegistry) -> None:
+        self._kernels = kernels
+
+    @property
+    def operator_names(self) -> set[str]:
+        """Every operator that some kernel library has, and the runtime's own. Loads all libraries."""
+        return {*self._kernels.operator_names(), *PRIM_OPS}
+
+
+class Runtime:
+    """What programs are loaded into. `Runtime.get()` uses everything that is installed.
+
+    A Runtime of one's own has explicit choices instead; `Environment` describes them.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernels: Sequence[str | KernelLibrary] | None = None,
+        backends: Mapping[str, BackendInterface] | None = None,
+        plugins: PluginRegistry | None = None,
+        platform: Platform = DEFAULT_PLATFORM,
+    ) -> None:
+        self.environment = Environment(kernels, backends, plugins, platform)
+
+    @staticmethod
+    @cache
+    def get() -> Runtime:
+        """The process's Runtime; always the same one."""
+        return Runtime()
+
+    @property
+    def backend_registry(self) -> BackendRegistry:
+        """The backends that programs may use."""
+        return self.environment.backend_registry()
+
+    @property
+    def operator_registry(self) -> OperatorRegistry:
+        """The operators that programs may call."""
+        return OperatorRegistry(self.environment.kernel_registry())
+
+    def load_program(
+        self,
+        data: Source | schema.Program,
+        *,
+        verification: Verification = Verification.InternalConsistency,
+        data_path: Source | None = None,
+    ) -> Program:
+        """Load a program from bytes, a path (mapped), a binary file object or a `DataLoader`.
+
+        `data_path` is the `.ptd` with the program's external constants, if it has any. Raises `AccessFailed`,
+        `InvalidProgram` or `InvalidExternalData`.
+        """
+        return Program.load(data, verification=verification, data_path=data_path, environment=self.environment)

@@ -1,0 +1,232 @@
+"""What a run did -> events: times of loads, instructions and delegates, and intermediate values.
+
+An `EventTracer` is handed in when a method is loaded, and its calls are bound into that method's instructions. A
+method loaded without one contains no trace of tracing. The vocabulary is ExecuTorch's `runtime/core/event_tracer.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from delegraph.program.schema import (
+    DelegateCall,
+    ExecutionPlan,
+    Instruction,
+    KernelCall,
+    MoveCall,
+    Tensor,
+    TensorList,
+)
+from delegraph.runtime.faults import instruction_name
+from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
+
+Call: TypeAlias = Callable[[], object]
+
+LOAD_METHOD = "Method::load"
+LOAD_DELEGATE = "Delegate::init"
+EXECUTE = "Method::execute"
+
+
+class DebugLevel(IntEnum):
+    """Which values a tracer keeps."""
+
+    NO_LOGGING = 0
+    PROGRAM_OUTPUTS = 1
+    INTERMEDIATE_OUTPUTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEvent:
+    """One span of time, in nanoseconds of the platform's clock.
+
+    `instruction` is the index in its chain, -1 outside of instructions. `delegate_debug_id` is set on what a backend
+    reports from inside a delegate.
+    """
+
+    name: str
+    start: int
+    end: int
+    chain: int = -1
+    instruction: int = -1
+    delegate_debug_id: int | str | None = None
+    metadata: bytes = b""
+
+    @property
+    def duration(self) -> int:
+        """Nanoseconds."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class DebugEvent:
+    """A value that an instruction wrote (a copy), or an output of the program (`instruction` -1)."""
+
+    name: str
+    value: Any
+    value_index: int = -1
+    chain: int = -1
+    instruction: int = -1
+    delegate_debug_id: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationEvent:
+    """`nbytes` that were taken from `allocator`."""
+
+    allocator: str
+    nbytes: int
+
+
+@dataclass(slots=True)
+class EventBlock:
+    """The events of one load or one execution, in order of their end."""
+
+    name: str
+    profile_events: list[ProfileEvent] = field(default_factory=list)
+    debug_events: list[DebugEvent] = field(default_factory=list)
+    allocation_events: list[AllocationEvent] = field(default_factory=list)
+
+
+class EventTracer:
+    """Collects events in `blocks`, a new one for each load and each execution. Not for two methods at a time."""
+
+    def __init__(
+        self, debug_level: DebugLevel = DebugLevel.NO_LOGGING, *, platform: Platform = DEFAULT_PLATFORM
+    ) -> None:
+        self.debug_level = debug_level
+        self.blocks: list[EventBlock] = []
+        self._ticks = platform.current_ticks
+        self._ns_per_tick = platform.ns_per_tick
+
+    def now(self) -> int:
+        """The platform's clock, in nanoseconds."""
+        return int(self._ticks() * self._ns_per_tick)
+
+    def create_event_block(self, name: str) -> EventBlock:
+        """Begin a block; later events go into it."""
+        block = EventBlock(name)
+        self.blocks.append(block)
+        return block
+
+    @contextmanager
+    def profile(
+        self,
+        name: str,
+        *,
+        chain: int = -1,
+        instruction: int = -1,
+        delegate_debug_id: int | str | None = None,
+        metadata: bytes = b"",
+    ) -> Iterator[None]:
+        """Time the body of a `with` statement. Backends use it with `delegate_debug_id` for what they do inside."""
+        start = self.now()
+        try:
+            yield
+        finally:
+            self.log_profiling(name, start, self.now(), chain, instruction, delegate_debug_id, metadata)
+
+    def log_profiling(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        chain: int = -1,
+        instruction: int = -1,
+        delegate_debug_id: int | str | None = None,
+        metadata: bytes = b"",
+    ) -> None:
+        """Record a span that was timed elsewhere (a device's own clock, converted to nanoseconds)."""
+        event = ProfileEvent(name, start, end, chain, instruction, delegate_debug_id, metadata)
+        self._block.profile_events.append(event)
+
+    def log_value(
+        self,
+        name: str,
+        value: Any,
+        *,
+        value_index: int = -1,
+        chain: int = -1,
+        instruction: int = -1,
+        delegate_debug_id: int | str | None = None,
+    ) -> None:
+        """Keep a copy of `value` (an array, a scalar, a list of them)."""
+        event = DebugEvent(name, _copy(value), value_index, chain, instruction, delegate_debug_id)
+        self._block.debug_events.append(event)
+
+    def track_allocation(self, allocator: str, nbytes: int) -> None:
+        """Record that `nbytes` were taken from the named allocator."""
+        self._block.allocation_events.append(AllocationEvent(allocator, nbytes))
+
+    @property
+    def _block(self) -> EventBlock:
+        return self.blocks[-1] if self.blocks else self.create_event_block("default")
+
+
+class InstructionTracer:
+    """Puts a tracer around the bound calls of one plan."""
+
+    def __init__(self, tracer: EventTracer, plan: ExecutionPlan, slots: list[Any]) -> None:
+        self._tracer = tracer
+        self._plan = plan
+        self._slots = slots
+        self._written = values_written(plan)
+
+    def around(self, finish: Callable[[Call, int, int], Call]) -> Callable[[Call, int, int], Call]:
+        """`finish`, and then time the call and keep what it writes, if the tracer wants intermediate outputs."""
+        return lambda call, chain, instruction: self._traced(finish(call, chain, instruction), chain, instruction)
+
+    def _traced(self, call: Call, chain: int, instruction: int) -> Call:
+        tracer, slots = self._tracer, self._slots
+        name = instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
+        written = self._written[chain, instruction]
+
+        def run() -> None:
+            with tracer.profile(name, chain=chain, instruction=instruction):
+                call()
+            if tracer.debug_level >= DebugLevel.INTERMEDIATE_OUTPUTS:
+                for index in written:
+                    tracer.log_value(name, slots[index], value_index=index, chain=chain, instruction=instruction)
+
+        return run
+
+
+def values_written(plan: ExecutionPlan) -> dict[tuple[int, int], tuple[int, ...]]:
+    """For each (chain, instruction) the values that it writes.
+
+    A delegate call does not say where its outputs begin: they are the arguments that nothing had written before.
+    """
+    known = {index for index, value in enumerate(plan.values) if not isinstance(value, Tensor) or value.data_buffer_idx}
+    known.update(plan.inputs)
+    written: dict[tuple[int, int], tuple[int, ...]] = {}
+    for chain, record in enumerate(plan.chains):
+        for position, instruction in enumerate(record.instructions):
+            values = _written_by(plan, instruction, known)
+            known.update(values)
+            written[chain, position] = values
+    return written
+
+
+def _written_by(plan: ExecutionPlan, instruction: Instruction, known: Collection[int]) -> tuple[int, ...]:
+    match instruction:
+        case KernelCall(args=args) if args:
+            last = plan.values[args[-1]]
+            return last.items if isinstance(last, TensorList) else (args[-1],)
+        case DelegateCall(args=args):
+            return tuple(index for index in args if index not in known)
+        case MoveCall(move_to=target):
+            return (target,)
+    return ()
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value

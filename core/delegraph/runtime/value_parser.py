@@ -1,0 +1,214 @@
+"""Value records + constants + planned memory -> ValueTable.
+
+Where a tensor's bytes are follows from (`data_buffer_idx`, `allocation_info`); see `schema.Tensor`. Two values with one
+place in planned memory alias each other here as they do in ExecuTorch: a static view has no instruction, it is just
+a second value over the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from delegraph.errors import InvalidExternalData, InvalidProgram, NotSupported, RuntimeFault
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.schema import (
+    AllocationDetails,
+    Bool,
+    BoolList,
+    Buffer,
+    Double,
+    DoubleList,
+    ExecutionPlan,
+    Int,
+    IntList,
+    Null,
+    OptionalTensorList,
+    ScalarType,
+    String,
+    Tensor,
+    TensorDataLocation,
+    TensorList,
+    TensorShapeDynamism,
+    Value,
+)
+from delegraph.runtime.memory import HierarchicalAllocator
+from delegraph.runtime.values import LISTS_OF_VALUES, Array, MovingTensor, ValueTable, byte_strides
+
+
+class ExternalData(Protocol):
+    """One tensor of a `.ptd`: its bytes and how they are laid out."""
+
+    data: Buffer
+    scalar_type: ScalarType
+    sizes: tuple[int, ...]
+    dim_order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSources:
+    """Where the bytes of a method's tensors come from."""
+
+    constants: Sequence[Buffer]
+    mutable_data: Sequence[Buffer]
+    external: Mapping[str, ExternalData] | None
+    planned: HierarchicalAllocator
+
+
+def parse_values(plan: ExecutionPlan, sources: TensorSources, written: Collection[int]) -> ValueTable:
+    """The value table of `plan`. `written` are the values that instructions replace (not: write into).
+
+    Raises `InvalidProgram`, `InvalidExternalData` or `NotSupported`, naming the value.
+    """
+    parser = _Parser(plan, sources, frozenset(written))
+    for index, record in enumerate(plan.values):
+        try:
+            parser.parse(index, record)
+        except RuntimeFault as error:
+            raise type(error)(f"method {plan.name!r}, value {index}: {error}") from error.__cause__
+    parser.link_lists()
+    return ValueTable(plan.values, parser.slots, parser.moving, parser.varying)
+
+
+class _Parser:
+    def __init__(self, plan: ExecutionPlan, sources: TensorSources, written: frozenset[int]) -> None:
+        self.plan = plan
+        self.sources = sources
+        self.written = written
+        self.borders = frozenset(plan.inputs) | frozenset(plan.outputs)
+        self.slots: list[Any] = [None] * len(plan.values)
+        self.moving: dict[int, MovingTensor] = {}
+        self.varying: set[int] = set()
+
+    def parse(self, index: int, record: Value) -> None:
+        if isinstance(record, Tensor):
+            self.parse_tensor(index, record)
+        elif isinstance(record, Int | Double | Bool | String):
+            self.slots[index] = record.value
+            if index in self.written:
+                self.varying.add(index)
+        elif isinstance(record, DoubleList | BoolList):
+            self.slots[index] = list(record.items)
+        elif not isinstance(record, Null | IntList | TensorList | OptionalTensorList):
+            raise InvalidProgram(f"unknown value {record!r}")
+
+    def parse_tensor(self, index: int, record: Tensor) -> None:
+        if record.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND:
+            raise NotSupported("the tensor's size has no upper bound; lower the model with one for each dynamic dimension")
+        static = record.shape_dynamism is TensorShapeDynamism.STATIC
+        if record.allocation_info is not None:
+            memory, offset = self.planned_place(record, record.allocation_info)
+            self.initialise(record, memory[offset:])
+            if static and index not in self.written:
+                self.slots[index] = _view(record, memory, offset)
+            else:
+                self.add_moving(MovingTensor(index, record, memory, offset))
+        elif record.data_buffer_idx > 0 or _is_external(record):
+            self.slots[index] = _constant(record, self.initial_data(record))
+        elif static and prod(record.sizes) == 0 and index not in self.written:
+            self.slots[index] = np.empty(record.sizes, numpy_dtype(record.scalar_type))
+        else:
+            self.add_unplanned(MovingTensor(index, record))
+
+    def add_unplanned(self, tensor: MovingTensor) -> None:
+        """Inputs and outputs get their memory in each run. Anything else gets it now, once."""
+        if tensor.index not in self.borders:
+            tensor.memory = np.empty(tensor.nbytes, np.uint8)
+            tensor.array = tensor.view(tensor.bound)
+        self.add_moving(tensor)
+
+    def add_moving(self, tensor: MovingTensor) -> None:
+        self.moving[tensor.index] = tensor
+        self.slots[tensor.index] = tensor.array
+        self.varying.add(tensor.index)
+
+    def planned_place(self, record: Tensor, place: AllocationDetails) -> tuple[Array, int]:
+        buffers = self.sources.planned.buffers
+        if not 1 <= place.memory_id <= len(buffers):
+            raise InvalidProgram(f"planned in buffer {place.memory_id}, but the plan has {len(buffers)}")
+        memory = buffers[place.memory_id - 1]
+        end = place.memory_offset + _nbytes(record)
+        if end > len(memory):
+            raise InvalidProgram(
+                f"planned at bytes {place.memory_offset:,} to {end:,} of buffer {place.memory_id},"
+                f" which has {len(memory):,}"
+            )
+        return memory, place.memory_offset
+
+    def initialise(self, record: Tensor, place: Array) -> None:
+        if record.data_buffer_idx > 0 or _is_external(record):
+            place[: _nbytes(record)] = np.frombuffer(self.initial_data(record), np.uint8, _nbytes(record))
+
+    def initial_data(self, record: Tensor) -> Buffer:
+        """The constant's or initial bytes of a tensor, at least as many as it has."""
+        if _is_external(record):
+            return self.external_data(record)
+        planned = record.allocation_info is not None
+        kind, buffers = (
+            ("mutable data", self.sources.mutable_data) if planned else ("constant", self.sources.constants)
+        )
+        if record.data_buffer_idx >= len(buffers):
+            raise InvalidProgram(f"{kind} {record.data_buffer_idx} does not exist; the program has {len(buffers)}")
+        data = buffers[record.data_buffer_idx]
+        if len(data) < _nbytes(record):
+            raise InvalidProgram(
+                f"{kind} {record.data_buffer_idx} has {len(data):,} bytes, the tensor {_nbytes(record):,}"
+            )
+        return data
+
+    def external_data(self, record: Tensor) -> Buffer:
+        name = record.extra_tensor_info.fully_qualified_name if record.extra_tensor_info is not None else None
+        if self.sources.external is None:
+            raise InvalidExternalData(f"the data of {name!r} is in a .ptd file; pass it as data_path=…")
+        found = self.sources.external.get(name) if name is not None else None
+        if found is None:
+            known = ", ".join(sorted(self.sources.external)[:8]) or "nothing"
+            raise InvalidExternalData(f"the .ptd file has no {name!r}; it has {known}")
+        layout = (found.scalar_type, found.sizes, found.dim_order)
+        if layout != (record.scalar_type, record.sizes, record.dim_order):
+            raise InvalidExternalData(
+                f"{name!r} is {_layout_text(*layout)} in the .ptd file, but"
+                f" {_layout_text(record.scalar_type, record.sizes, record.dim_order)} in the program;"
+                " use the .ptd that was written with this .pte"
+            )
+        if len(found.data) < _nbytes(record):
+            raise InvalidExternalData(f"{name!r} has {len(found.data):,} bytes, the tensor {_nbytes(record):,}")
+        return found.data
+
+    def link_lists(self) -> None:
+        """Make the lists of values. IntLists may point at later values, so this comes last."""
+        for index, record in enumerate(self.plan.values):
+            if isinstance(record, LISTS_OF_VALUES):
+                self.slots[index] = [None if item == -1 else self.slots[item] for item in record.items]
+                if not self.varying.isdisjoint(record.items):
+                    self.varying.add(index)
+
+
+def _nbytes(record: Tensor) -> int:
+    return prod(record.sizes) * numpy_dtype(record.scalar_type).itemsize
+
+
+def _view(record: Tensor, memory: Array, offset: int) -> Array:
+    dtype = numpy_dtype(record.scalar_type)
+    return np.ndarray(record.sizes, dtype, memory, offset, byte_strides(record.sizes, record.dim_order, dtype.itemsize))
+
+
+def _constant(record: Tensor, data: Buffer) -> Array:
+    dtype = numpy_dtype(record.scalar_type)
+    strides = byte_strides(record.sizes, record.dim_order, dtype.itemsize)
+    array: Array = np.ndarray(record.sizes, dtype, data, 0, strides)
+    array.setflags(write=False)  # read-only arrays are how the runtime tells constants from planned memory
+    return array
+
+
+def _is_external(record: Tensor) -> bool:
+    extra = record.extra_tensor_info
+    return extra is not None and extra.location is TensorDataLocation.EXTERNAL
+
+
+def _layout_text(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: tuple[int, ...]) -> str:
+    return f"{scalar_type.name}{list(sizes)} in dim order {list(dim_order)}"

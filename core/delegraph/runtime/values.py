@@ -1,0 +1,164 @@
+"""The values of a loaded method: what stands for each value of the plan now.
+
+A value is *fixed* if one object stands for it in every run: constants, planned tensors of static shape (an array over
+their place in planned memory), scalars that nothing writes. All others *vary*: tensors whose shape or memory
+changes, scalars that an instruction overwrites, lists with such items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import InvalidArgument
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.schema import (
+    Bool,
+    Double,
+    Int,
+    IntList,
+    OptionalTensorList,
+    Tensor,
+    TensorList,
+    TensorShapeDynamism,
+    Value,
+)
+
+Array: TypeAlias = NDArray[Any]
+Shape: TypeAlias = tuple[int, ...]
+
+SCALARS: Final = (Int, Bool, Double)
+LISTS_OF_VALUES: Final = (IntList, TensorList, OptionalTensorList)
+
+
+def byte_strides(sizes: Sequence[int], dim_order: Sequence[int], itemsize: int) -> list[int]:
+    """The strides of a dense tensor whose dims lie in memory as `dim_order` says, outer to inner.
+
+    A dimension of size 0 counts as 1 (ExecuTorch `runtime/core/exec_aten/util/dim_order_util.h`).
+    """
+    strides = [itemsize] * len(sizes)
+    step = itemsize
+    for dim in reversed(dim_order):
+        strides[dim] = step
+        step *= sizes[dim] or 1
+    return strides
+
+
+class MovingTensor:
+    """A tensor that varies: its shape changes within `bound`, or its memory is another one in each run."""
+
+    __slots__ = ("array", "bound", "dim_order", "dtype", "index", "memory", "offset", "resizable")
+
+    def __init__(self, index: int, record: Tensor, memory: Array | None = None, offset: int = 0) -> None:
+        self.index = index
+        self.bound = record.sizes
+        self.dim_order = record.dim_order
+        self.dtype = numpy_dtype(record.scalar_type)
+        self.resizable = record.shape_dynamism is TensorShapeDynamism.DYNAMIC_BOUND
+        self.memory = memory
+        self.offset = offset
+        self.array = None if memory is None else self.view(self.bound)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes at the upper bound."""
+        return prod(self.bound) * self.dtype.itemsize
+
+    def view(self, shape: Shape) -> Array:
+        """The tensor at `shape`, over its memory."""
+        strides = byte_strides(shape, self.dim_order, self.dtype.itemsize)
+        return np.ndarray(shape, self.dtype, self.memory, self.offset, strides)
+
+    def admits(self, shape: Shape) -> bool:
+        """Whether the tensor can have `shape`: its own if static, else of its rank and no more elements than bound.
+
+        Bounds of single dimensions are not looked at, as in ExecuTorch: they may belong to different extremes.
+        """
+        if not self.resizable:
+            return shape == self.bound
+        return len(shape) == len(self.bound) and prod(shape) <= prod(self.bound)
+
+
+class ValueTable:
+    """`slots[i]` is what stands for value `i` of `records` now; `varying` are the indices of values that vary.
+
+    `moving` holds the varying tensors. Lists of values are Python lists of what stands for their items.
+    """
+
+    def __init__(
+        self, records: Sequence[Value], slots: list[Any], moving: dict[int, MovingTensor], varying: set[int]
+    ) -> None:
+        self.records = records
+        self.slots = slots
+        self.moving = moving
+        self.varying = varying
+        self._by_identity = {id(tensor.array): tensor for tensor in moving.values() if tensor.array is not None}
+        self._initial = [(i, slots[i]) for i in varying if isinstance(records[i], SCALARS)]
+
+    def resize(self, out: Array, shape: Sequence[int]) -> Array:
+        """`KernelContext.resize`: `out` at `shape`, over the same memory."""
+        shape = tuple(shape)
+        if out.shape == shape:
+            return out
+        tensor = self._by_identity.get(id(out))
+        if tensor is None or not tensor.resizable:
+            raise InvalidArgument(f"a static tensor of shape {list(out.shape)} cannot become {list(shape)}")
+        if not tensor.admits(shape):
+            raise InvalidArgument(
+                f"a tensor with the upper bound {list(tensor.bound)} cannot become {list(shape)};"
+                " give smaller inputs, or lower the model with higher bounds"
+            )
+        array = tensor.view(shape)
+        self.place(tensor, array)
+        return array
+
+    def place(self, tensor: MovingTensor, array: Array | None) -> None:
+        """From now on `array` stands for `tensor` (None: nothing does)."""
+        if tensor.array is not None:
+            self._by_identity.pop(id(tensor.array), None)
+        tensor.array = self.slots[tensor.index] = array
+        if array is not None:
+            self._by_identity[id(array)] = tensor
+
+    def provide(self, tensor: MovingTensor) -> None:
+        """Give `tensor` fresh memory of its own, at its upper bound."""
+        tensor.memory = np.empty(tensor.nbytes, np.uint8)
+        self.place(tensor, tensor.view(tensor.bound))
+
+    def restore_scalars(self) -> None:
+        """Undo what a broken-off run did to scalars: a loop's counter is reset only by the loop's last instruction."""
+        for index, value in self._initial:
+            self.slots[index] = value
+
+    def fixed(self, indices: Sequence[int]) -> bool:
+        """Whether all of these values are fixed."""
+        return self.varying.isdisjoint(indices)
+
+    def refresher(self, index: int) -> Callable[[], None] | None:
+        """A call that brings the varying list `index` up to date, in place; None if it is no such list."""
+        record = self.records[index]
+        if index not in self.varying or not isinstance(record, LISTS_OF_VALUES):
+            return None
+        items: list[Any] = self.slots[index]
+        sources = [(position, source) for position, source in enumerate(record.items) if source >= 0]
+
+        def refresh() -> None:
+            for position, source in sources:
+                items[position] = self.slots[source]
+
+        return refresh
+
+
+def gatherer(indices: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """A function from all slots to the tuple of those at `indices`; `itemgetter` is the fastest that Python has."""
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    if not indices:
+        return lambda slots: ()
+    only = indices[0]
+    return lambda slots: (slots[only],)

@@ -1,0 +1,174 @@
+"""What a backend supports -> the fewest delegates that can hold it, in linear time."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from delegraph.aot.lowered_module import is_delegate_call
+from delegraph.aot.partition import (
+    TAG,
+    DelegationSpec,
+    Partitioner,
+    PartitionResult,
+    graph_modules,
+    tag_constant_data,
+    tag_mutated_buffer,
+)
+from delegraph.program.schema import CompileSpec
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
+
+from delegraph_partitioners.stages import components, stages
+
+__all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support", "is_scalar"]
+
+Support = Callable[[Node], str | None]
+"""Whether a backend takes a node: None if it does, else the reason why not."""
+
+TRIVIAL_OPERATORS: frozenset[str] = frozenset(
+    f"aten::{name}"
+    for name in (
+        "alias alias_copy clone contiguous detach detach_copy expand expand_copy lift_fresh_copy permute permute_copy"
+        " reshape select select_copy slice slice_copy squeeze squeeze_copy t_copy transpose transpose_copy unsqueeze"
+        " unsqueeze_copy unsafe_view view view_copy _to_copy _unsafe_view"
+    ).split()
+) | {"dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order"}
+"""Operators that only rename, move or copy elements: a delegate of nothing else costs more than it saves."""
+
+
+class CapabilityBasedPartitioner(Partitioner):
+    """Delegates whatever `support` accepts, in as few delegates as possible.
+
+    The partitions are maximal: no two of them could be one without a dependency cycle, and no other choice that takes
+    the same nodes has fewer. Nodes need not be connected to share a delegate. Costs one pass or two over the graph.
+
+    `minimum_nodes` is the size from which a delegate is worth its call. Unless `allow_trivial`, connected pieces that
+    consist of `TRIVIAL_OPERATORS` only are left. Sizes and other scalars are computed outside and enter as inputs,
+    unless `take_scalars`; then `support` is asked about their nodes too. `max_duplicated_nbytes`: see
+    `tag_constant_data`. Bodies of control flow are partitioned like the graph itself, except for those of a call that
+    `support` accepts.
+    """
+
+    def __init__(
+        self,
+        backend_id: str,
+        support: Support,
+        compile_specs: Sequence[CompileSpec] = (),
+        *,
+        minimum_nodes: int = 1,
+        allow_trivial: bool = False,
+        take_scalars: bool = False,
+        max_duplicated_nbytes: int | None = None,
+        keep_whole: Sequence[torch._ops.OpOverload] = (),
+    ) -> None:
+        if minimum_nodes < 1:
+            raise ValueError(f"minimum_nodes is {minimum_nodes}; a partition has at least one node")
+        self.spec = DelegationSpec(backend_id, list(compile_specs))
+        self.support = support
+        self.minimum_nodes = minimum_nodes
+        self.allow_trivial = allow_trivial
+        self.take_scalars = take_scalars
+        self.max_duplicated_nbytes = max_duplicated_nbytes
+        self.keep_whole = list(keep_whole)
+
+    def ops_to_not_decompose(
+        self, ep: ExportedProgram
+    ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
+        """`keep_whole`, wherever `support` accepts the node."""
+        return self.keep_whole, lambda node: self.support(node) is None
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag the partitions, and give a reason for every other call."""
+        tags: dict[str, DelegationSpec] = {}
+        declined: dict[str, str] = {}
+        taken_bodies: set[str] = set()
+        for path, module in graph_modules(exported_program.graph_module):
+            if any(path == taken or path.startswith(f"{taken}.") for taken in taken_bodies):
+                continue
+            groups, reasons = self.groups(module.graph)
+            for nodes in groups:
+                tag = f"{self.spec.backend_id}_{len(tags)}"
+                tags[tag] = self.spec
+                for node in nodes:
+                    node.meta[TAG] = tag
+                taken_bodies.update(_bodies(nodes, path))
+            prefix = f"{path}." if path else ""
+            declined.update({prefix + node.name: reason for node, reason in reasons.items()})
+        tag_constant_data(exported_program, self.max_duplicated_nbytes)
+        tag_mutated_buffer(exported_program)
+        return PartitionResult(exported_program, tags, declined)
+
+    def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:
+        """The partitions of one graph, each in graph order, and why the other calls are in none. Tags nothing."""
+        calls = [node for node in graph.nodes if node.op == "call_function"]
+        reasons = self._unsupported(calls)
+        supported = {node for node in calls if node not in reasons}
+        while True:
+            groups = stages(calls, supported)
+            dropped = self._not_worthwhile(groups)
+            if not dropped:
+                return groups, {node: reasons[node] for node in calls if node in reasons}
+            supported.difference_update(dropped)
+            reasons.update(dropped)
+
+    def _unsupported(self, calls: Iterable[Node]) -> dict[Node, str]:
+        reasons: dict[Node, str] = {}
+        for node in calls:
+            reason = self._reason(node, reasons)
+            if reason is not None:
+                reasons[node] = reason
+        return reasons
+
+    def _reason(self, node: Node, reasons: Mapping[Node, str]) -> str | None:
+        if is_delegate_call(node):
+            return "is a delegate already"
+        if node.target is operator.getitem:
+            producer = node.args[0]
+            assert isinstance(producer, Node)
+            return f"is an element of {producer.name}, which was left" if producer in reasons else None
+        if not self.take_scalars and is_scalar(node):
+            return "computes a size or another scalar, which goes into delegates as an input"
+        return self.support(node)
+
+    def _not_worthwhile(self, groups: Iterable[Collection[Node]]) -> dict[Node, str]:
+        """Supported nodes that no delegate is to be made for, with reasons."""
+        dropped: dict[Node, str] = {}
+        for group in groups:
+            kept = len(group)
+            for piece in () if self.allow_trivial else components(group):
+                if all(is_trivial(node) for node in piece):
+                    kept -= len(piece)
+                    dropped.update(dict.fromkeys(piece, _TRIVIAL))
+            size = sum(node.target is not operator.getitem for node in group if node not in dropped)
+            if kept and size < self.minimum_nodes:
+                reason = f"its partition would have {size} nodes, fewer than the {self.minimum_nodes} asked for"
+                dropped.update({node: reason for node in group if node not in dropped})
+        return dropped
+
+
+_TRIVIAL = "is supported, but only together with views and copies: not worth a delegate"
+
+
+def is_trivial(node: Node) -> bool:
+    """Whether `node` computes nothing: a view, a copy, an element of a tuple."""
+    if node.target is operator.getitem:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.name in TRIVIAL_OPERATORS
+
+
+def is_scalar(node: Node) -> bool:
+    """Whether `node`'s value is no tensor: a size, a symbolic integer, float or bool."""
+    value: Any = node.meta.get("val")
+    return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _bodies(nodes: Iterable[Node], path: str) -> Iterable[str]:
+    """The paths of the control-flow bodies that calls among `nodes` of the graph at `path` run."""
+    for node in nodes:
+        for read in node.all_input_nodes:
+            if read.op == "get_attr":
+                yield f"{path}.{read.target}" if path else str(read.target)

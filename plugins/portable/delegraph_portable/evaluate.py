@@ -1,0 +1,98 @@
+"""A function and its operands -> a bound call: operands cast to the compute dtype, the result cast to `out`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from delegraph.runtime.kernels import BoundCall
+
+from .library import Array, Context, Scalar
+from .promotion import DType, compute_type
+
+
+def as_array(operand: Array | Scalar, dtype: DType) -> Array:
+    """Tensors as they are; a Python number as a 0-d array of `dtype`, wrapped around as in C where it does not fit."""
+    return operand if isinstance(operand, np.ndarray) else np.array(operand).astype(dtype)
+
+
+def ufunc_call(
+    ufunc: np.ufunc, operands: Sequence[Array | Scalar], out: Array, dtype: DType, result: DType | None = None
+) -> BoundCall:
+    """`ufunc` on `operands` cast to the compute type of `dtype`; its result, of type `result` or the same, into `out`.
+
+    NumPy casts in small blocks on the way, so no operand is copied as a whole.
+    """
+    compute = compute_type(dtype)
+    result = result or compute
+    arrays = [as_array(operand, compute) for operand in operands]
+    if out.dtype == result and all(a.dtype == compute for a in arrays):
+        return partial(ufunc, *arrays, out)
+    signature = (compute,) * len(arrays) + (result,)
+    return partial(ufunc, *arrays, out, signature=signature, casting="unsafe")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A tensor, and what a function sees of it: itself (a view), or a buffer of the dtype and layout that it needs.
+
+    `tensor` and `buffer` have one shape; they are one object if nothing is to be copied.
+    """
+
+    tensor: Array
+    buffer: Array
+
+    def load(self) -> None:
+        if self.buffer is not self.tensor:
+            np.copyto(self.buffer, self.tensor, casting="unsafe")
+
+    def store(self) -> None:
+        if self.buffer is not self.tensor:
+            np.copyto(self.tensor, self.buffer, casting="unsafe")
+
+
+def stage(context: Context, tensor: Array, dtype: DType) -> Stage:
+    """`tensor` in `dtype`, of any strides."""
+    return Stage(tensor, tensor if tensor.dtype == dtype else context.workspace(tensor.shape, dtype))
+
+
+def stage_contiguous(context: Context, tensor: Array, dtype: DType) -> Stage:
+    """`tensor` in `dtype`, C-contiguous."""
+    direct = tensor.dtype == dtype and tensor.flags.c_contiguous
+    return Stage(tensor, tensor if direct else context.workspace(tensor.shape, dtype))
+
+
+def staged_call(function: BoundCall, inputs: Sequence[Stage], outputs: Sequence[Stage]) -> BoundCall:
+    """`function`, which works on the stages' buffers, between loading the inputs and storing the outputs."""
+    loads = [s.load for s in inputs if s.buffer is not s.tensor]
+    stores = [s.store for s in outputs if s.buffer is not s.tensor]
+    if not loads and not stores:
+        return function
+
+    def call() -> None:
+        for load in loads:
+            load()
+        function()
+        for store in stores:
+            store()
+
+    return call
+
+
+def function_call(
+    context: Context, function: Callable[..., object], operands: Sequence[Array], out: Array, dtype: DType
+) -> BoundCall:
+    """`function(*operands, out)` with operands and `out` cast to and from `dtype`."""
+    inputs = [stage(context, operand, dtype) for operand in operands]
+    output = stage(context, out, dtype)
+    return staged_call(partial(function, *(s.buffer for s in inputs), output.buffer), inputs, [output])
+
+
+def copy_call(out: Array, source: Array) -> BoundCall:
+    """Copy `source` into `out`, cast and broadcast."""
+    if out.dtype == source.dtype:
+        return partial(np.copyto, out, source)
+    return partial(np.copyto, out, source, "unsafe")

@@ -1,0 +1,105 @@
+"""Tensors made from numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from delegraph.errors import InvalidArgument
+from delegraph.runtime.kernels import BoundCall
+
+from .evaluate import as_array, copy_call
+from .library import Array, Context, Scalar, kernel
+from .promotion import INT64, check_result, is_integral, result_type
+
+
+def _fill(out: Array, value: Scalar) -> BoundCall:
+    return copy_call(out, as_array(value, out.dtype))
+
+
+def _shape(size: Sequence[int]) -> tuple[int, ...]:
+    if any(s < 0 for s in size):
+        raise InvalidArgument(f"argument 'size' has a negative dimension: {list(size)}")
+    return tuple(size)
+
+
+@kernel("aten::full.out")
+def full(context: Context, size: Sequence[int], fill_value: Scalar, out: Array) -> BoundCall:
+    return _fill(context.resize(out, _shape(size)), fill_value)
+
+
+@kernel("aten::ones.out")
+def ones(context: Context, size: Sequence[int], out: Array) -> BoundCall:
+    return _fill(context.resize(out, _shape(size)), 1)
+
+
+@kernel("aten::zeros.out")
+def zeros(context: Context, size: Sequence[int], out: Array) -> BoundCall:
+    return _fill(context.resize(out, _shape(size)), 0)
+
+
+@kernel("aten::full_like.out")
+def full_like(context: Context, self: Array, fill_value: Scalar, memory_format: int | None, out: Array) -> BoundCall:
+    return _fill(context.resize(out, self.shape), fill_value)
+
+
+@kernel("aten::fill.Scalar_out")
+def fill(context: Context, self: Array, value: Scalar, out: Array) -> BoundCall:
+    return _fill(context.resize(out, self.shape), value)
+
+
+@kernel("aten::fill.Tensor_out")
+def fill_tensor(context: Context, self: Array, value: Array, out: Array) -> BoundCall:
+    if value.ndim:
+        raise InvalidArgument(f"argument 'value' must be a 0-d tensor, but has shape {value.shape}")
+    return copy_call(context.resize(out, self.shape), value)
+
+
+@kernel("aten::scalar_tensor.out")
+def scalar_tensor(context: Context, s: Scalar, out: Array) -> BoundCall:
+    return _fill(context.resize(out, ()), s)
+
+
+@kernel("aten::empty.out")
+def empty(context: Context, size: Sequence[int], memory_format: int | None, out: Array) -> BoundCall:
+    context.resize(out, _shape(size))
+    return _leave
+
+
+def _leave() -> None:
+    """What a new tensor holds is undefined."""
+
+
+@kernel("aten::arange.start_out")
+def arange(context: Context, start: Scalar, end: Scalar, step: Scalar, out: Array) -> BoundCall:
+    """start, start + step, … below `end`; ⌈(end - start) / step⌉ elements."""
+    assert not isinstance(start, complex) and not isinstance(end, complex) and not isinstance(step, complex)
+    if step == 0 or not all(map(math.isfinite, (start, end, step))) or (end - start) * step < 0:
+        raise InvalidArgument(f"arguments 'start' {start}, 'end' {end} and 'step' {step} make no range")
+    exact = all(isinstance(v, int) for v in (start, end, step))
+    length = -((start - end) // step) if exact else math.ceil((end - start) / step)
+    out = context.resize(out, (int(length),))
+    if is_integral(out.dtype):  # torch takes the bounds as integers here, but the length from the numbers
+        start, step = int(start), int(step)
+    dtype = INT64 if is_integral(out.dtype) else np.dtype(np.float64)
+    values = start + np.arange(int(length), dtype=dtype) * step
+    return copy_call(out, values)
+
+
+@kernel("aten::arange.out")
+def arange_to(context: Context, end: Scalar, out: Array) -> BoundCall:
+    return arange(context, 0, end, 1, out)
+
+
+# ---- copies -----------------------------------------------------------------------------------------
+
+
+@kernel("aten::clone.out", "aten::_to_copy.out")
+def copy_of(context: Context, self: Array, *options_and_out: object) -> BoundCall:
+    """Into `out`, whatever its dtype and dim order: the options only say what `out` is."""
+    out = options_and_out[-1]
+    assert isinstance(out, np.ndarray)
+    return copy_call(context.resize(out, self.shape), self)

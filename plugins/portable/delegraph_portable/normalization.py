@@ -1,0 +1,280 @@
+"""Batch, layer and group normalization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from delegraph.errors import InvalidArgument
+from delegraph.runtime.kernels import BoundCall
+
+from .evaluate import function_call, stage_contiguous, staged_call
+from .library import Array, Context, kernel, when_constant
+from .promotion import DType, check_floating, check_result, compute_type
+from .shapes import check_shape
+
+# ---- batch normalization ----------------------------------------------------------------------------
+
+
+@kernel("aten::_native_batch_norm_legit_no_training.out")
+def batch_norm_inference(
+    context: Context,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array,
+    running_var: Array,
+    momentum: float,
+    eps: float,
+    out0: Array,
+    out1: Array,
+    out2: Array,
+) -> BoundCall:
+    """(input - mean) / √(var + eps) * weight + bias per channel; `out1` and `out2` are empty."""
+    out0 = _prepare_batch_norm(context, input, (weight, bias, running_mean, running_var), out0)
+    context.resize(out1, (0,))
+    context.resize(out2, (0,))
+    return _scale_and_shift_call(context, input, (weight, bias, running_mean, running_var), eps, out0)
+
+
+def _prepare_batch_norm(context: Context, input: Array, statistics: Sequence[Array | None], out: Array) -> Array:
+    check_floating(input, "input")
+    check_result(input.dtype, out)
+    if input.ndim < 2:
+        raise InvalidArgument(f"argument 'input' must have at least 2 dimensions, but has shape {input.shape}")
+    for name, array in zip(("weight", "bias", "running_mean", "running_var"), statistics, strict=False):
+        if array is not None:
+            check_shape(array, (input.shape[1],), name)
+    return context.resize(out, input.shape)
+
+
+def _scale_and_shift_call(
+    context: Context, input: Array, statistics: Sequence[Array | None], eps: float, out: Array
+) -> BoundCall:
+    compute = compute_type(input.dtype)
+    fold = partial(_fold, compute, eps, (input.shape[1], *(1,) * (input.ndim - 2)))
+    scale_and_shift = when_constant(context, fold, *statistics)
+
+    def function(x: Array, result: Array) -> None:
+        scale, shift = scale_and_shift()
+        np.multiply(x, scale, result)
+        np.add(result, shift, result)
+
+    return function_call(context, function, (input,), out, compute)
+
+
+def _fold(
+    compute: DType,
+    eps: float,
+    shape: tuple[int, ...],
+    weight: Array | None,
+    bias: Array | None,
+    mean: Array,
+    var: Array,
+) -> tuple[Array, Array]:
+    """scale and shift with input * scale + shift = the normalization, folded in float64."""
+    scale = 1 / np.sqrt(var.astype(np.float64) + eps)
+    if weight is not None:
+        scale *= weight.astype(np.float64)
+    shift = -mean.astype(np.float64) * scale
+    if bias is not None:
+        shift += bias.astype(np.float64)
+    return scale.astype(compute).reshape(shape), shift.astype(compute).reshape(shape)
+
+
+@kernel("aten::_native_batch_norm_legit.out")
+def batch_norm(
+    context: Context,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array,
+    running_var: Array,
+    training: bool,
+    momentum: float,
+    eps: float,
+    out: Array,
+    save_mean: Array,
+    save_invstd: Array,
+) -> BoundCall:
+    """Normalizes by the batch's own statistics if `training`, which then also move the running ones."""
+    if not training:
+        return batch_norm_inference(
+            context, input, weight, bias, running_mean, running_var, momentum, eps, out, save_mean, save_invstd
+        )
+    out = _prepare_batch_norm(context, input, (weight, bias, running_mean, running_var), out)
+    save_mean = context.resize(save_mean, (input.shape[1],))
+    save_invstd = context.resize(save_invstd, (input.shape[1],))
+    return partial(_train, input, weight, bias, (running_mean, running_var), momentum, eps, out, save_mean, save_invstd)
+
+
+@kernel("aten::_native_batch_norm_legit.no_stats_out")
+def batch_norm_no_stats(
+    context: Context,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    out: Array,
+    save_mean: Array,
+    save_invstd: Array,
+) -> BoundCall:
+    out = _prepare_batch_norm(context, input, (weight, bias), out)
+    save_mean = context.resize(save_mean, (input.shape[1],))
+    save_invstd = context.resize(save_invstd, (input.shape[1],))
+    return partial(_train, input, weight, bias, None, momentum, eps, out, save_mean, save_invstd)
+
+
+def _train(
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running: tuple[Array, Array] | None,
+    momentum: float,
+    eps: float,
+    out: Array,
+    save_mean: Array,
+    save_invstd: Array,
+) -> None:
+    x = input.astype(compute_type(input.dtype), copy=False)
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    mean = x.mean(axes, dtype=np.float64)
+    var = x.var(axes, dtype=np.float64)
+    scale, shift = _fold(x.dtype, eps, (x.shape[1], *(1,) * (x.ndim - 2)), weight, bias, mean, var)
+    np.copyto(out, x * scale + shift, casting="unsafe")
+    np.copyto(save_mean, mean, casting="unsafe")
+    np.copyto(save_invstd, 1 / np.sqrt(var + eps), casting="unsafe")
+    if running is not None:
+        count = x.size // x.shape[1]
+        unbiased = var * (count / (count - 1)) if count > 1 else np.full_like(var, np.nan)
+        for average, batch in zip(running, (mean, unbiased), strict=True):
+            np.copyto(average, momentum * batch + (1 - momentum) * average.astype(np.float64), casting="unsafe")
+
+
+# ---- layer and group normalization ------------------------------------------------------------------
+
+
+@kernel("aten::native_layer_norm.out")
+def layer_norm(
+    context: Context,
+    input: Array,
+    normalized_shape: Sequence[int],
+    weight: Array | None,
+    bias: Array | None,
+    eps: float,
+    out0: Array,
+    out1: Array,
+    out2: Array,
+) -> BoundCall:
+    """Over the trailing dims `normalized_shape`; `out1` and `out2` are the mean and 1/√(var + eps) of each row."""
+    inner = tuple(normalized_shape)
+    leading = input.ndim - len(inner)
+    if not inner or leading < 0 or input.shape[leading:] != inner:
+        raise InvalidArgument(f"argument 'input' has shape {input.shape}, whose last dims are not {list(inner)}")
+    for name, array in (("weight", weight), ("bias", bias)):
+        if array is not None:
+            check_shape(array, inner, name)
+    rows = (math.prod(input.shape[:leading]), math.prod(inner))
+    statistics = (*input.shape[:leading], *(1,) * len(inner))
+    affine = _affine(context, (weight, bias), rows[1:], compute_type(input.dtype))
+    return _normalize_rows(context, input, rows, rows, eps, affine, (out0, out1, out2), statistics)
+
+
+@kernel("aten::native_group_norm.out")
+def group_norm(
+    context: Context,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+    out0: Array,
+    out1: Array,
+    out2: Array,
+) -> BoundCall:
+    """input (N, C, *) over the channels of each group; `out1` and `out2` are (N, group)."""
+    if group < 1 or C % group or input.shape[:2] != (N, C) or input.size != N * C * HxW:
+        raise InvalidArgument(
+            f"argument 'input' of shape {input.shape} has no N={N}, C={C}, HxW={HxW} or no {group} groups"
+        )
+    for name, array in (("weight", weight), ("bias", bias)):
+        if array is not None:
+            check_shape(array, (C,), name)
+    affine = _affine(context, (weight, bias), (C, 1), compute_type(input.dtype))
+    rows = (N, group, C // group * HxW)
+    return _normalize_rows(context, input, rows, (N, C, HxW), eps, affine, (out0, out1, out2), (N, group))
+
+
+Affine = Callable[[], tuple[Array | None, Array | None]]
+"""Gives weight and bias, reshaped to broadcast and in the compute dtype."""
+
+
+def _affine(
+    context: Context, parameters: tuple[Array | None, Array | None], shape: tuple[int, ...], compute: DType
+) -> Affine:
+    def shaped(*arrays: Array | None) -> tuple[Array | None, ...]:
+        return tuple(None if a is None else a.astype(compute, copy=False).reshape(shape) for a in arrays)
+
+    return when_constant(context, shaped, *parameters)  # type: ignore[return-value]
+
+
+def _normalize_rows(
+    context: Context,
+    input: Array,
+    rows: tuple[int, ...],
+    channels: tuple[int, ...],
+    eps: float,
+    affine: Affine,
+    outs: tuple[Array, Array, Array],
+    statistics: tuple[int, ...],
+) -> BoundCall:
+    """`input`, seen as `rows`, to mean 0 and variance 1 along the last dim; then, seen as `channels`, scaled and shifted.
+
+    Means and 1/√(var + eps) go to the second and third of `outs`, of shape `statistics`.
+    """
+    check_floating(input, "input")
+    compute = compute_type(input.dtype)
+    shapes = (input.shape, statistics, statistics)
+    x = stage_contiguous(context, input, compute)
+    results = [
+        stage_contiguous(context, context.resize(out, shape), compute) for out, shape in zip(outs, shapes, strict=True)
+    ]
+    averages = (*rows[:-1], 1)
+    y, mean, rstd = (
+        s.buffer.reshape(shape) for s, shape in zip(results, (rows, averages, averages), strict=True)
+    )
+    average = np.full((rows[-1], 1), 1 / max(rows[-1], 1), compute)
+    scratch = context.workspace(rows, compute)
+
+    def function() -> None:
+        _normalize(x.buffer.reshape(rows), average, eps, scratch, y, mean, rstd)
+        _scale_and_shift(y.reshape(channels), *affine())
+
+    return staged_call(function, [x], results)
+
+
+def _normalize(x: Array, average: Array, eps: float, scratch: Array, y: Array, mean: Array, rstd: Array) -> None:
+    """`average` (n, 1) holds 1/n: sums of rows as matrix products are faster than NumPy's reductions."""
+    np.matmul(x, average, mean)
+    np.subtract(x, mean, y)
+    np.square(y, scratch)
+    np.matmul(scratch, average, rstd)
+    np.add(rstd, eps, rstd)
+    np.sqrt(rstd, rstd)
+    np.reciprocal(rstd, rstd)
+    np.multiply(y, rstd, y)
+
+
+def _scale_and_shift(y: Array, weight: Array | None, bias: Array | None) -> None:
+    if weight is not None:
+        np.multiply(y, weight, y)
+    if bias is not None:
+        np.add(y, bias, y)

@@ -1,0 +1,150 @@
+"""Operands -> the dtype that torch computes their operation in (`torch.result_type`).
+
+The rules (`c10/core/ScalarType.h`, `ATen/native/TypeProperties.cpp`): tensors with dimensions outrank 0-d tensors, which
+outrank Python numbers; a lower rank only matters if its category (bool < integer < float < complex) is higher.
+float16 and bfloat16 are computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from delegraph.errors import InvalidArgument, InvalidType
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.schema import ScalarType
+
+from .library import Array, Scalar
+
+DType = np.dtype[Any]
+
+BOOL: Final = np.dtype(np.bool_)
+INT64: Final = np.dtype(np.int64)
+FLOAT32: Final = np.dtype(np.float32)
+FLOAT64: Final = np.dtype(np.float64)
+
+_BOOL, _INTEGER, _FLOAT, _COMPLEX = range(4)
+_CATEGORY_OF_KIND: Final = {"b": _BOOL, "i": _INTEGER, "u": _INTEGER, "f": _FLOAT, "c": _COMPLEX}
+_PYTHON_DTYPES: Final[dict[type, DType]] = {
+    bool: BOOL,
+    int: INT64,
+    float: FLOAT32,  # torch's default dtype
+    complex: np.dtype(np.complex64),
+}
+
+
+@cache
+def category(dtype: DType) -> int:
+    """0 bool, 1 integer, 2 float, 3 complex. NumPy does not know the kind of bfloat16 and float8, so they are the rest."""
+    return _CATEGORY_OF_KIND.get(dtype.kind, _FLOAT)
+
+
+def is_floating(dtype: DType) -> bool:
+    return category(dtype) == _FLOAT
+
+
+def is_complex(dtype: DType) -> bool:
+    return category(dtype) == _COMPLEX
+
+
+def is_integral(dtype: DType) -> bool:
+    """Whether `dtype` is bool or an integer."""
+    return category(dtype) <= _INTEGER
+
+
+@cache
+def promote(a: DType, b: DType) -> DType:
+    """`torch.promote_types`."""
+    if a == b:
+        return a
+    low, high = sorted((a, b), key=category)
+    if category(low) != category(high):
+        return np.promote_types(low, high) if is_complex(high) and is_floating(low) and low.itemsize > 2 else high
+    if is_floating(a):
+        if a.itemsize == b.itemsize:  # float16 with bfloat16
+            return FLOAT32
+        return a if a.itemsize > b.itemsize else b
+    promoted = np.promote_types(a, b)
+    if category(promoted) != category(a):  # uint64 with a signed type
+        raise InvalidType(f"{a} and {b} have no common integer type")
+    return promoted
+
+
+def result_type(*operands: Array | Scalar | None) -> DType:
+    """The dtype of an operation on these tensors and Python numbers; None operands do not count."""
+    ranks: list[DType | None] = [None, None, None]
+    for operand in operands:
+        if operand is None:
+            continue
+        if isinstance(operand, np.ndarray):
+            rank, dtype = (0 if operand.ndim else 1), operand.dtype
+        else:
+            rank, dtype = 2, _PYTHON_DTYPES[type(operand)]
+        known = ranks[rank]
+        ranks[rank] = dtype if known is None else promote(known, dtype)
+    result: DType | None = None
+    for lower in ranks:
+        if result is None:
+            result = lower
+        elif lower is not None and category(lower) > category(result):
+            result = promote(result, lower)
+    assert result is not None
+    return result
+
+
+def float_type(dtype: DType) -> DType:
+    """`dtype`, or float32 for integers and bool: what torch's true division and transcendental functions give."""
+    return FLOAT32 if is_integral(dtype) else dtype
+
+
+def sum_type(dtype: DType) -> DType:
+    """`dtype`, or int64 for integers and bool: what torch's sums and products give."""
+    return INT64 if is_integral(dtype) else dtype
+
+
+@cache
+def compute_type(dtype: DType) -> DType:
+    """The dtype to compute `dtype` in: float32 for the floats below it, else itself."""
+    return FLOAT32 if is_floating(dtype) and dtype.itemsize < 4 else dtype
+
+
+def requested_type(code: int | None, default: DType) -> DType:
+    """The dtype of a `ScalarType` argument, or `default` where it is None."""
+    return default if code is None else numpy_dtype(ScalarType(code))
+
+
+def real_type(dtype: DType) -> DType:
+    """float32 of complex64, float64 of complex128; others as they are."""
+    return np.dtype(f"f{dtype.itemsize // 2}") if is_complex(dtype) else dtype
+
+
+def check_result(dtype: DType, out: Array, name: str = "out") -> None:
+    """Raise `InvalidType` if a result of `dtype` may not be cast to `out`'s dtype (torch's `canCast`)."""
+    if category(dtype) > category(out.dtype):
+        raise InvalidType(f"the result has dtype {dtype}, which cannot be cast to the {out.dtype} of argument {name!r}")
+
+
+def check_floating(array: Array, name: str) -> None:
+    """Raise `InvalidType` unless the argument is a floating-point tensor."""
+    if not is_floating(array.dtype):
+        raise InvalidType(f"argument {name!r} must be floating-point, but is {array.dtype}")
+
+
+def check_index(array: Array, name: str) -> None:
+    """Raise `InvalidType` unless the argument is an int32 or int64 tensor."""
+    if array.dtype.kind != "i" or array.dtype.itemsize < 4:
+        raise InvalidType(f"argument {name!r} must be int32 or int64, but is {array.dtype}")
+
+
+def check_same_dtype(array: Array, name: str, other: Array, other_name: str) -> None:
+    """Raise `InvalidType` unless both arguments have one dtype."""
+    if array.dtype != other.dtype:
+        raise InvalidType(f"argument {name!r} is {array.dtype}, but argument {other_name!r} is {other.dtype}")
+
+
+def check_one_of(value: object, name: str, allowed: tuple[object, ...]) -> None:
+    """Raise `InvalidArgument` unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise InvalidArgument(f"argument {name!r} must be one of {', '.join(map(repr, allowed))}, but is {value!r}")
