@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from delegraph.program.schema import CompileSpec
 from torch.fx import Node
 
+from delegraph.program.schema import CompileSpec
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
 __all__ = ["AllNodesPartitioner", "OperatorsPartitioner"]
 
 Operator = str | torch._ops.OpOverload | torch._ops.OpOverloadPacket
-"""`"aten::add"` or `torch.ops.aten.add` for every overload, `"aten::add.Tensor"` or `torch.ops.aten.add.Tensor` for one."""
+"""Every overload: `"aten::add"`, `torch.ops.aten.add`; one: `"aten::add.Tensor"`, `torch.ops.aten.add.Tensor`."""
 
 
 class OperatorsPartitioner(CapabilityBasedPartitioner):
     """Delegates calls of the given operators. Other parameters as `CapabilityBasedPartitioner`."""
 
     def __init__(
-        self, backend_id: str, operators: Collection[Operator], compile_specs: Sequence[CompileSpec] = (), **options: Any
+        self,
+        backend_id: str,
+        operators: Iterable[Operator],
+        compile_specs: Sequence[CompileSpec] = (),
+        **options: Any,
     ) -> None:
         self.names = frozenset(_name(operator) for operator in operators)
         super().__init__(backend_id, self._reason_by_name, compile_specs, **options)
 
     def _reason_by_name(self, node: Node) -> str | None:
         target = node.target
-        if isinstance(target, torch._ops.OpOverload) and not self.names.isdisjoint((target._schema.name, _name(target))):
+        if isinstance(target, torch._ops.OpOverload) and not self.names.isdisjoint(
+            (target._schema.name, _name(target))
+        ):
             return None
         return f"{_shown(target)} is not among the operators that {self.spec.backend_id} is given"
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+
 from delegraph.aot.lowered_module import is_delegate_call
 from delegraph.aot.partition import (
     TAG,
@@ -18,24 +21,23 @@ from delegraph.aot.partition import (
     tag_mutated_buffer,
 )
 from delegraph.program.schema import CompileSpec
-from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
-
-from delegraph_partitioners.stages import components, stages
+from delegraph_partitioners.stages import Unit, components, stages
 
 __all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support", "is_scalar"]
 
 Support = Callable[[Node], str | None]
 """Whether a backend takes a node: None if it does, else the reason why not."""
 
+_ATEN_TRIVIAL = """
+    alias alias_copy clone contiguous detach detach_copy expand expand_copy lift_fresh_copy permute permute_copy reshape
+    select select_copy slice slice_copy squeeze squeeze_copy t t_copy transpose transpose_copy unsqueeze unsqueeze_copy
+    _unsafe_view view view_copy _to_copy
+"""
+
 TRIVIAL_OPERATORS: frozenset[str] = frozenset(
-    f"aten::{name}"
-    for name in (
-        "alias alias_copy clone contiguous detach detach_copy expand expand_copy lift_fresh_copy permute permute_copy"
-        " reshape select select_copy slice slice_copy squeeze squeeze_copy t_copy transpose transpose_copy unsqueeze"
-        " unsqueeze_copy unsafe_view view view_copy _to_copy _unsafe_view"
-    ).split()
-) | {"dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order"}
+    [f"aten::{name}" for name in _ATEN_TRIVIAL.split()]
+    + ["dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order"]
+)
 """Operators that only rename, move or copy elements: a delegate of nothing else costs more than it saves."""
 
 
@@ -104,15 +106,26 @@ class CapabilityBasedPartitioner(Partitioner):
     def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:
         """The partitions of one graph, each in graph order, and why the other calls are in none. Tags nothing."""
         calls = [node for node in graph.nodes if node.op == "call_function"]
+        units = self.units(graph)
         reasons = self._unsupported(calls)
         supported = {node for node in calls if node not in reasons}
         while True:
-            groups = stages(calls, supported)
+            groups = stages(units, supported)
             dropped = self._not_worthwhile(groups)
             if not dropped:
                 return groups, {node: reasons[node] for node in calls if node in reasons}
             supported.difference_update(dropped)
             reasons.update(dropped)
+
+    def units(self, graph: Graph) -> Sequence[Unit]:
+        """What is taken together: each call with the elements of the tuple that it gives."""
+        units: dict[Node, list[Node]] = {}
+        for node in graph.nodes:
+            if node.op == "call_function":
+                head = node.args[0] if node.target is operator.getitem else node
+                assert isinstance(head, Node)
+                units.setdefault(head if head in units else node, []).append(node)
+        return list(units.values())
 
     def _unsupported(self, calls: Iterable[Node]) -> dict[Node, str]:
         reasons: dict[Node, str] = {}

@@ -11,58 +11,61 @@ supported to unsupported and back, and each time costs a group. So no two groups
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeAlias
 
 from torch.fx import Node
 
-__all__ = ["components", "stages"]
+__all__ = ["Unit", "components", "stages"]
+
+Unit: TypeAlias = Sequence[Node]
+"""Nodes that are taken together or not at all: a call, and what goes with it."""
 
 
-def stages(calls: Sequence[Node], supported: Collection[Node]) -> list[list[Node]]:
-    """The groups, in an order in which they can run; within one the nodes stand as in `calls`.
+def stages(units: Sequence[Unit], supported: Collection[Node]) -> list[list[Node]]:
+    """The groups, in an order in which they can run; within one the nodes stand as in `units`.
 
-    `calls` are a graph's calls in topological order; values from elsewhere (inputs, constants) are always there.
+    `units` are a graph's calls in topological order. A unit is supported if its first node is in `supported`.
     """
-    stage = _earliest(calls, supported)
-    _sink(calls, supported, stage)
+    taken = [unit[0] in supported for unit in units]
+    unit_of = {node: i for i, unit in enumerate(units) for node in unit}
+    reads = [{unit_of[r] for node in unit for r in node.all_input_nodes if r in unit_of} - {i} for i, unit in enumerate(units)]
+    stage = _earliest(reads, taken)
+    _sink(reads, taken, stage)
     groups: dict[int, list[Node]] = {}
-    for node in calls:
-        if node in supported:
-            groups.setdefault(stage[node], []).append(node)
+    for unit, number, is_taken in zip(units, stage, taken, strict=True):
+        if is_taken:
+            groups.setdefault(number, []).extend(unit)
     return [groups[number] for number in sorted(groups)]
 
 
-def _earliest(calls: Iterable[Node], supported: Collection[Node]) -> dict[Node, int]:
-    """Every call's number, as small as can be."""
-    stage: dict[Node, int] = {}
-    for node in calls:
-        number = 0
-        rises = node not in supported
-        for read in node.all_input_nodes:
-            if read in stage:
-                number = max(number, stage[read] + (rises and read in supported))
-        stage[node] = number
+def _earliest(reads: Sequence[Collection[int]], taken: Sequence[bool]) -> list[int]:
+    """Every unit's number, as small as can be. `reads` are the units that each unit reads."""
+    stage: list[int] = []
+    for i, sources in enumerate(reads):
+        stage.append(max((stage[source] + (taken[source] and not taken[i]) for source in sources), default=0))
     return stage
 
 
-def _sink(calls: Sequence[Node], supported: Collection[Node], stage: dict[Node, int]) -> None:
-    """Move nodes that nothing in their own stage reads to the first stage that does, if no more values cross then.
+def _sink(reads: Sequence[Collection[int]], taken: Sequence[bool], stage: list[int]) -> None:
+    """Move units that nothing in their own stage reads to the first stage that does, if no more values cross then.
 
-    Backwards, so that the readers' numbers are final. `latest` bounds the unsupported nodes' numbers from above.
+    Backwards, so that the readers' numbers are final. `latest` bounds each unit's number from above, `first` is the
+    lowest number among the supported units that read it.
     """
-    latest: dict[Node, int] = {}
-    for node in reversed(calls):
-        users = [user for user in node.users if user in stage]
-        if node not in supported:
-            latest[node] = min((stage[u] if u in supported else latest[u] for u in users), default=len(calls))
-            continue
-        bound = min((stage[u] if u in supported else latest[u] - 1 for u in users), default=0)
-        readers = min((stage[u] for u in users if u in supported), default=bound + 1)
-        if stage[node] < readers <= bound and node.target is not operator.getitem:
-            crossing = sum(read in stage and stage[read] < readers for read in node.all_input_nodes)
-            if crossing <= 1:
-                stage[node] = readers
+    no_bound = len(stage)
+    latest = [no_bound] * len(stage)
+    first = [no_bound] * len(stage)
+    for i in reversed(range(len(stage))):
+        if taken[i]:
+            if stage[i] < first[i] <= latest[i] and first[i] < no_bound:
+                crossing = sum(stage[source] < first[i] for source in reads[i])
+                stage[i] = first[i] if crossing <= 1 else stage[i]
+            latest[i] = stage[i]
+        for source in reads[i]:
+            latest[source] = min(latest[source], latest[i] - (taken[source] and not taken[i]))
+            if taken[i]:
+                first[source] = min(first[source], stage[i])
 
 
 def components(nodes: Iterable[Node]) -> list[list[Node]]:

@@ -52,13 +52,16 @@ def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spinn
 
 
 def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    """A session on the CPU. Raises what onnxruntime raises."""
-    return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
-
-
-def has_shared_pool() -> bool:
-    """Whether this process's delegates share a pool by now."""
-    return _pool_size is not None
+    """A session on the CPU, in the pool of the process if there is one. Raises what onnxruntime raises."""
+    providers = ["CPUExecutionProvider"]
+    try:
+        return onnxruntime.InferenceSession(model, options, providers, enable_fallback=0)
+    except RuntimeError as error:
+        if "use_per_session_threads" not in str(error):
+            raise
+    options.use_per_session_threads = False
+    options.intra_op_num_threads = 0  # the pool has its own number; another one would only be warned about
+    return onnxruntime.InferenceSession(model, options, providers, enable_fallback=0)
 
 
 def _make_pool(num_threads: int) -> None:

@@ -42,7 +42,11 @@ def edge(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = Non
     table = torch.export.default_decompositions()
     for target in KEPT:
         table.pop(target, None)
-    return exported.run_decompositions(table)
+    decomposed = exported.run_decompositions(table)
+    for node in reversed(decomposed.graph.nodes):
+        if node.op == "call_function" and not node.users:  # assertions and results that nobody takes
+            decomposed.graph.erase_node(node)
+    return decomposed
 
 
 def declined(program: ExportedProgram) -> dict[str, str]:

@@ -104,7 +104,7 @@ def _call(function: Any, arguments: tuple[Any, ...], offer: Offer, modules: Mapp
 def _check_shape(results: Any, modules: Mapping[str, Sequence[LoweredBackendModule]], offer: Offer) -> None:
     wanted = {method: len(group) for method, group in modules.items()}
     try:
-        got = {method: len(results[method]) for method in results}
+        got: object = {method: len(results[method]) for method in results}
     except TypeError:
         got = type(results).__name__
     if got != wanted:

@@ -6,7 +6,8 @@ traced alone, on fake tensors, and the little graph (a *template*) is inlined wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -87,12 +88,22 @@ class Decompositions:
 
         rule = core_aten_table().get(op)
         table = self._table if rule is None else {**self._table, op: rule}
-        # With mkldnn on, torch's LSTM turns into an operator that only mkldnn has.
-        with enable_python_dispatcher(), torch.backends.mkldnn.flags(enabled=False), self.mode:
+        with enable_python_dispatcher(), _without_mkldnn(), self.mode:
             functional = torch.func.functionalize(call, remove="mutations")
             # Inlined templates share fake values, and the tracer tells inputs apart by identity: give it fresh ones.
             values = [_fresh(flat[i]) for i in inputs]
             return make_fx(functional, decomposition_table=table, tracing_mode="real")(*values)
+
+
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """With mkldnn on, torch's LSTM turns into an operator that only mkldnn has."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def _fresh(value: Any) -> Any:

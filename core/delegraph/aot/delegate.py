@@ -33,7 +33,7 @@ from delegraph.aot.partition import (
 from delegraph.aot.program_edit import argument_spec, copy_program, rebuild
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["Delegate", "Delegated", "cut_out", "to_backend"]
+__all__ = ["Delegate", "Delegated", "call_names", "cut_out", "to_backend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,11 @@ def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[Delegate]]:
     return program, delegates
 
 
+def call_names(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The names of what counts as a node in reports: calls, elements of tuples apart."""
+    return tuple(node.name for node in nodes if node.target is not operator.getitem)
+
+
 def _attributes(module: GraphModule) -> dict[str, Any]:
     names = dict.fromkeys(str(node.target) for node in module.graph.find_nodes(op="get_attr"))
     return {name: operator.attrgetter(name)(module) for name in names}
@@ -175,7 +180,7 @@ class _Cutter:
         kept_by_delegates = {self.inputs[node.name].target for node in self.state if TAG in node.meta}
         values = self.output.args[0]
         values = values if isinstance(values, (tuple, list)) else (values,)
-        for value, spec in zip(values, specs or [None] * len(values), strict=True):
+        for value, spec in zip(values, specs or (None,) * len(values), strict=True):
             if spec is not None and spec.kind is OutputKind.BUFFER_MUTATION and spec.target in kept_by_delegates:
                 assert isinstance(value, Node)
                 self.mutations.setdefault(value, []).append(spec)
@@ -191,7 +196,7 @@ class _Cutter:
             if unit.tag is None:
                 self.output.prepend(unit.nodes[0])
             else:
-                names = tuple(node.name for node in unit.nodes)
+                names = call_names(unit.nodes)
                 made.append((self._delegate(unit.tag, unit.nodes), names))
         return made
 

@@ -76,6 +76,8 @@ def _all_nodes(module: GraphModule) -> list[Node]:
 
 # ---- rules -----------------------------------------------------------------------------------------
 
+_ALIAS_FREE = frozenset(VIEW_TO_COPY.values())
+
 _SYMBOLIC = frozenset(
     {
         *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod),
@@ -112,7 +114,7 @@ def operators_are_core(node: Node, kept: Collection[OpOverload]) -> str | None:
     op = node.target
     if not isinstance(op, OpOverload) or op.namespace != "aten" or op in kept or op in ASSERTIONS:
         return None
-    if torch.Tag.core in op.tags or not is_composite(op):
+    if torch.Tag.core in op.tags or op in _ALIAS_FREE or not is_composite(op):
         return None
     return f"{op} is not core ATen and has a decomposition"
 

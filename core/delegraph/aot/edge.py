@@ -55,7 +55,7 @@ class _EdgeStage:
         for node in list(graph.nodes):
             if isinstance(node.target, OpOverload):
                 self._rewrite_call(node, node.target, changed, is_body)
-            if any(source in changed for source in node.all_input_nodes) and node.op == "call_function":
+            if node.op == "call_function" and any(source in changed for source in node.all_input_nodes):
                 self._propagate(node, changed)
         graph.eliminate_dead_code()
 
@@ -88,7 +88,7 @@ class _EdgeStage:
 
     def _propagate(self, node: Node, changed: set[Node]) -> None:
         """Compute the value again, since the layout of an input changed."""
-        if node.op != "call_function" or not _is_plain_call(node):
+        if not _is_plain_call(node) or node.target in _COPIES:  # a copy is contiguous whatever it copies
             return
         args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, dict(node.kwargs)))
         with self.mode:
@@ -177,6 +177,11 @@ def _explicit_layout(node: Node) -> None:
     node.args, node.kwargs = node.args[:1], kwargs
 
 
+def _prim_convert(node: Node) -> None:
+    """torch's decompositions leave some prims behind where core ATen has the same."""
+    node.target, node.args, node.kwargs = aten._to_copy.default, node.args[:1], {"dtype": node.meta["val"].dtype}
+
+
 def _positional_dims(node: Node) -> tuple[int, int]:
     return node.args[1], node.args[2]  # type: ignore[return-value]
 
@@ -233,6 +238,10 @@ REWRITES: dict[OpOverload, Callable[[Node], None]] = {
     aten.t_copy.default: _as_permute(lambda node: (0, 1) if node.meta["val"].dim() == 2 else None),
     aten.clone.default: _explicit_layout,
     aten._to_copy.default: _explicit_layout,
+    aten.__lshift__.Scalar: _retarget(aten.bitwise_left_shift.Tensor_Scalar),
+    aten.__rshift__.Scalar: _retarget(aten.bitwise_right_shift.Tensor_Scalar),
+    torch.ops.prims.scalar_tensor.default: _retarget(aten.scalar_tensor.default),
+    torch.ops.prims.convert_element_type.default: _prim_convert,
 }
 
 ASSERTIONS = frozenset(

@@ -106,7 +106,8 @@ class ValueTable:
         self.values: list[Value] = []
         self.planned: dict[int, PlannedTensor] = {}
         self.aliases: dict[int, int] = {}
-        """Views without memory of their own -> the value whose memory they show."""
+        """Views without memory of their own -> the planned value whose memory they show."""
+        self.specs: dict[int, TensorSpec] = {}
         self._shared: dict[object, int] = {}
 
     # ---- values ----------------------------------------------------------------------------------------
@@ -165,18 +166,33 @@ class ValueTable:
                 extra_tensor_info=extra,
             )
         )
+        self.specs[index] = spec
         if planned is not None:
             self.planned[index] = planned
         return index
 
+    def is_tensor(self, index: int) -> bool:
+        """Whether the value is a tensor with data."""
+        return index in self.specs
+
+    def is_constant(self, index: int) -> bool:
+        """Whether the value is a tensor whose bytes are in this program's constants."""
+        record = self.values[index]
+        return isinstance(record, Tensor) and record.data_buffer_idx > 0 and self.root(index) not in self.planned
+
+    def twin(self, index: int) -> int:
+        """A new value like this one, planned if it is a tensor."""
+        spec = self.specs.get(index)
+        return self.add(self.values[index]) if spec is None else self.tensor(spec, PlannedTensor(spec.nbytes))
+
     def alias(self, spec: TensorSpec, base: int) -> int:
         """A tensor over the memory, planned or constant, of `base`."""
-        root = self.root(base)
-        record = self.values[root]
+        root, record = self.root(base), self.values[base]
         assert isinstance(record, Tensor)
-        index = self.tensor(spec, None, record.data_buffer_idx if root not in self.planned else 0)
-        if root in self.planned:
-            self.aliases[index] = root
+        if root not in self.planned:
+            return self.tensor(spec, None, record.data_buffer_idx)
+        index = self.tensor(spec)
+        self.aliases[index] = root
         return index
 
     def root(self, index: int) -> int:

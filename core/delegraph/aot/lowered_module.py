@@ -67,7 +67,7 @@ class LoweredBackendModule(torch.nn.Module):
         return tuple(dict.fromkeys(handle for handle in handles if isinstance(handle, int)))
 
     def forward(self, *inputs: Any) -> tuple[Any, ...]:
-        return cast(tuple[Any, ...], call_delegate(self, *inputs))
+        return call_delegate(self, *inputs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
         return self  # a finished blob and its program are never edited
@@ -75,10 +75,11 @@ class LoweredBackendModule(torch.nn.Module):
 
 class _CallDelegate(HigherOrderOperator):
     def __init__(self) -> None:
-        super().__init__("delegraph_call_delegate")
+        super().__init__("delegraph_call_delegate")  # type: ignore[no-untyped-call]
 
     def __call__(self, lowered_module: LoweredBackendModule, *inputs: Any) -> tuple[Any, ...]:
-        return cast(tuple[Any, ...], super().__call__(lowered_module, *inputs))
+        result: tuple[Any, ...] = super().__call__(lowered_module, *inputs)  # type: ignore[no-untyped-call]
+        return result
 
 
 call_delegate = _CallDelegate()
@@ -155,11 +156,11 @@ def _fake(mode: FakeTensorMode, lowered: LoweredBackendModule, *inputs: Any) -> 
 @call_delegate.py_impl(ProxyTorchDispatchMode)
 def _traced(mode: ProxyTorchDispatchMode, lowered: LoweredBackendModule, *inputs: Any) -> Any:
     outputs = call_delegate(lowered, *inputs)
-    name = _register(mode.tracer.root, lowered)
-    reference = mode.tracer.create_proxy("get_attr", name, (), {})
-    arguments = pytree.tree_map(mode.tracer.unwrap_proxy, inputs)
-    call = mode.tracer.create_proxy("call_function", call_delegate, (reference, *arguments), {})
-    return track_tensor_tree(outputs, call, constant=None, tracer=mode.tracer)
+    tracer: Any = mode.tracer
+    reference = tracer.create_proxy("get_attr", _register(tracer.root, lowered), (), {})
+    arguments = pytree.tree_map(tracer.unwrap_proxy, inputs)
+    call = tracer.create_proxy("call_function", call_delegate, (reference, *arguments), {})
+    return track_tensor_tree(outputs, call, constant=None, tracer=tracer)
 
 
 def _register(root: torch.nn.Module, lowered: LoweredBackendModule) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,10 +28,13 @@ from delegraph.program.schema import CompileSpec
 __all__ = [
     "TAG",
     "DelegationSpec",
+    "DependencyCycle",
     "PartitionResult",
     "Partitioned",
     "Partitioner",
     "Unit",
+    "clear_tags",
+    "condensed_order",
     "graph_modules",
     "owned_buffers",
     "partition_program",
@@ -157,7 +160,7 @@ def partition_program(
         raise InvalidPartition(f"{by}: it changed the graph; a partitioner may only set meta[{TAG!r}]")
     _getitems_follow_their_producers(program)
     _check_tags(program, result.partition_tags, by)
-    order = {path: tuple(_order(module.graph, by)) for path, module in graph_modules(program.graph_module)}
+    order = {path: _order(module.graph, by) for path, module in graph_modules(program.graph_module)}
     return Partitioned(program, name, dict(result.partition_tags), dict(result.declined), order)
 
 
@@ -219,7 +222,7 @@ def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], b
             problem = _problem(node, tag, specs, kinds if path == "" else {})
             if not problem and node.op == "placeholder" and buffers.get(node.name) in mutated and node not in owned:
                 problem = (
-                    "is a buffer that the model changes, and not all that reads and changes it is in the same partition;"
+                    "is a buffer that the model changes, and what reads and changes it is not all in one partition;"
                     " leave it untagged, as tag_mutated_buffer does"
                 )
             if problem:
@@ -242,66 +245,80 @@ def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], kinds
     return ""
 
 
-def _order(graph: Graph, by: str) -> Iterator[Unit]:
-    """The calls of `graph` as units in a stable topological order. Raises `InvalidPartition` where there is none.
+def _order(graph: Graph, by: str) -> tuple[Unit, ...]:
+    try:
+        order = condensed_order(graph, lambda node: node.meta.get(TAG, node))
+    except DependencyCycle as cycle:
+        raise _invalid(cycle, by) from None
+    return tuple(Unit(key if isinstance(key, str) else None, nodes) for key, nodes in order)
 
-    One depth-first pass over the condensed graph: a unit comes where its last node stood, or before the first unit
-    that reads it. Meeting a unit whose own reads are not finished yet closes a cycle.
+
+class DependencyCycle(Exception):
+    """Groups of nodes that wait for each other. `groups` lists (key, nodes), each read by the next, the last by the
+    first."""
+
+    def __init__(self, groups: Sequence[tuple[object, tuple[Node, ...]]]) -> None:
+        super().__init__(" -> ".join(str(key) for key, _ in groups))
+        self.groups = list(groups)
+
+
+def condensed_order(graph: Graph, key: Callable[[Node], Hashable]) -> list[tuple[Hashable, tuple[Node, ...]]]:
+    """The calls of `graph`, those with equal keys together, in a stable topological order.
+
+    One depth-first pass over the condensed graph: a group comes where its last node stood, or before the first group
+    that reads it. Meeting a group whose own reads are not finished closes a cycle: raises `DependencyCycle`.
     """
-    calls = [node for node in graph.nodes if node.op == "call_function"]
-    members: dict[object, list[Node]] = {}
-    for node in calls:
-        members.setdefault(node.meta.get(TAG, node), []).append(node)
-    starts = [key for node in calls if members[key := node.meta.get(TAG, node)][-1] is node]
-    opened: set[object] = set()
-    done: set[object] = set()
-    for start in starts:
-        stack = [] if start in done else [(start, _reads(members, start))]
+    key_of = {node: key(node) for node in graph.nodes if node.op == "call_function"}
+    members: dict[Hashable, list[Node]] = {}
+    for node, group in key_of.items():
+        members.setdefault(group, []).append(node)
+
+    def reads(group: Hashable) -> Iterator[Hashable]:
+        for node in members[group]:
+            for read in node.all_input_nodes:
+                if read in key_of and key_of[read] != group:
+                    yield key_of[read]
+
+    order: dict[Hashable, tuple[Node, ...]] = {}
+    opened: set[Hashable] = set()
+    for start in [group for node, group in key_of.items() if members[group][-1] is node]:
+        stack = [] if start in order else [(start, reads(start))]
         opened.add(start)
         while stack:
-            key, reads = stack[-1]
-            read = next((r for r in reads if r not in done), None)
+            group, waiting = stack[-1]
+            read = next((r for r in waiting if r not in order), None)
             if read is None:
                 stack.pop()
-                done.add(key)
-                yield Unit(key if isinstance(key, str) else None, tuple(members[key]))
+                order[group] = tuple(members[group])
             elif read in opened:
                 path = [entry for entry, _ in stack]
-                raise _cycle(members, path[path.index(read) :], by)
+                cycle = reversed(path[path.index(read) :])
+                raise DependencyCycle([(entry, tuple(members[entry])) for entry in cycle])
             else:
                 opened.add(read)
-                stack.append((read, _reads(members, read)))
+                stack.append((read, reads(read)))
+    return list(order.items())
 
 
-def _reads(members: Mapping[object, list[Node]], key: object) -> Iterator[object]:
-    """The units that unit `key` reads, itself excluded."""
-    for node in members[key]:
-        for read in node.all_input_nodes:
-            if read.op == "call_function" and (other := read.meta.get(TAG, read)) != key:
-                yield other
-
-
-def _cycle(members: Mapping[object, list[Node]], path: list[object], by: str) -> InvalidPartition:
-    """`path` are units each of which reads the next, and the last the first."""
-    path = list(reversed(path))  # in the direction of the data
-    start = next(i for i, key in enumerate(path) if isinstance(key, str))
-    path = path[start:] + path[:start]
-    steps = [_link(members, a, b) for a, b in zip(path, path[1:] + path[:1], strict=True)]
-    tags = ", ".join(repr(key) for key in path if isinstance(key, str))
+def _invalid(cycle: DependencyCycle, by: str) -> InvalidPartition:
+    start = next(i for i, (key, _) in enumerate(cycle.groups) if isinstance(key, str))
+    groups = cycle.groups[start:] + cycle.groups[:start]
+    steps = [_link(a, b) for (_, a), (_, b) in zip(groups, groups[1:] + groups[:1], strict=True)]
+    tags = ", ".join(repr(key) for key, _ in groups if isinstance(key, str))
     trail = "".join(f"\n  {_place(a)} -> {_place(b)}" for a, b in steps)
     return InvalidPartition(
         f"{by}: dependency cycle through tag {tags}: data leave the partition and come back into it, so that it would"
-        f" have to run before and after the nodes between:{trail}\n  what to do: the partitioner splits the partition,"
-        " or takes the nodes between as well; delegraph_partitioners.CapabilityBasedPartitioner makes no cycles",
+        f" have to run both before and after what lies between:{trail}\n  what to do: the partitioner splits the"
+        " partition or takes the nodes between as well (`delegraph_partitioners` makes no cycles)",
         node=steps[0][0].name,
         location=user_location(steps[0][0]),
     )
 
 
-def _link(members: Mapping[object, list[Node]], producer: object, consumer: object) -> tuple[Node, Node]:
+def _link(producer: Iterable[Node], consumer: Iterable[Node]) -> tuple[Node, Node]:
     """A node of `producer` and a node of `consumer` that reads it."""
-    own = set(members[producer])
-    return next((r, n) for n in members[consumer] for r in n.all_input_nodes if r in own)
+    own = set(producer)
+    return next((read, node) for node in consumer for read in node.all_input_nodes if read in own)
 
 
 def _place(node: Node) -> str:

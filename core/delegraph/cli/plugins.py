@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from delegraph.errors import DelegraphError
+from delegraph.plugins.discovery import Selection, did_you_mean, scan
 from delegraph.plugins.inventory import Entry, State, inventory
 
 __all__ = ["add_parser", "run"]
@@ -73,9 +74,12 @@ def _list(args: argparse.Namespace) -> _Answer:
     group = group_named(args.group).name if args.group else None
     entries = [entry for entry in inventory(os.environ) if group in (None, entry.offer.group)]
     faulty = any(entry.state in (State.BROKEN, State.CONFLICT) for entry in entries)
+    unknown = Selection.from_environment(os.environ).unknown(scan())
+    for problem in unknown:
+        print(problem, file=sys.stderr)
     reasons = [f"{entry.offer.id}: {entry.reason}" for entry in entries if entry.reason]
     columns = ("group", "name", "distribution", "version", "value", "state")
-    return _Answer([_row(entry) for entry in entries], int(faulty), columns, reasons)
+    return _Answer([_row(entry) for entry in entries], int(faulty or bool(unknown)), columns, reasons)
 
 
 def _show(args: argparse.Namespace) -> _Answer:
@@ -138,7 +142,6 @@ def _read(path: str) -> Any:
 
 def _named(name: str) -> list[Entry]:
     from delegraph.errors import PluginNotFound
-    from delegraph.plugins.discovery import did_you_mean
 
     entries = inventory(os.environ)
     found = [entry for entry in entries if entry.offer.is_called(name)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from delegraph.errors import PluginNotFound
 from delegraph.plugins.hookspecs import GROUPS, group_named
 
-__all__ = ["Offer", "Selection", "normalised", "scan", "scan_undeduplicated"]
+__all__ = ["Offer", "Selection", "did_you_mean", "full_id", "normalised", "scan", "scan_undeduplicated"]
 
 HOST = "delegraph"
 """The distribution of the core: the host itself, which no allow-list can leave out."""
@@ -115,12 +115,14 @@ class Selection:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], prefer: Mapping[str, str] | None = None) -> Selection:
-        """What the environment variables say; `prefer` adds to DELEGRAPH_PREFER and goes before it."""
-        allowed = _names(environ.get("DELEGRAPH_PLUGINS", ""))
-        pairs = (item.rpartition("=") for item in _names(environ.get("DELEGRAPH_PREFER", "")))
-        choices = {_full_id(name): distribution for name, _, distribution in pairs}
-        choices.update({_full_id(name): distribution for name, distribution in (prefer or {}).items()})
-        return cls(allowed or None, _names(environ.get("DELEGRAPH_DISABLE_PLUGINS", "")), choices)
+        """What the environment variables say; `prefer` adds to DELEGRAPH_PREFER and goes before it.
+
+        Raises `PluginNotFound` if a preference is malformed or names a group that does not exist.
+        """
+        allowed = frozenset(_items(environ.get("DELEGRAPH_PLUGINS", "")))
+        disabled = frozenset(_items(environ.get("DELEGRAPH_DISABLE_PLUGINS", "")))
+        choices = {**dict(map(_choice, _items(environ.get("DELEGRAPH_PREFER", "")))), **(prefer or {})}
+        return cls(allowed or None, disabled, {full_id(name): distribution for name, distribution in choices.items()})
 
     def admits(self, offer: Offer) -> bool:
         """Whether `offer` takes part."""
@@ -163,10 +165,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(filter(None, map(str.strip, text.split(","))))
-
-
-def _full_id(name: str) -> str:
+def full_id(name: str) -> str:
+    """`delegraph.backends:Npu` for `backends:Npu`. Raises `PluginNotFound` if there is no such group."""
     group, _, entry = name.rpartition(":")
     return f"{group_named(group).name}:{entry}"
+
+
+def _items(text: str) -> list[str]:
+    return list(filter(None, map(str.strip, text.split(","))))
+
+
+def _choice(item: str) -> tuple[str, str]:
+    name, _, distribution = map(str.strip, item.rpartition("="))
+    if not name or not distribution:
+        raise PluginNotFound(f"DELEGRAPH_PREFER holds {item!r}; it has to read group:name=distribution")
+    return name, distribution

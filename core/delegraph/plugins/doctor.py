@@ -80,7 +80,7 @@ def _of_metadata(entries: Iterable[Entry]) -> Iterator[Finding]:
             remedy = f"reinstall {entry.offer.distribution}, or remove its metadata"
             yield Finding(Severity.ERROR, str(entry.offer), entry.reason, remedy)
         elif entry.state is State.CONFLICT:
-            yield Finding(Severity.ERROR, str(entry.offer), entry.reason, "or uninstall one of them")
+            yield Finding(Severity.ERROR, str(entry.offer), entry.reason, "choose one, or uninstall the other")
 
 
 def _of_copies() -> Iterator[Finding]:

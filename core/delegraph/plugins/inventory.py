@@ -62,7 +62,8 @@ def _judge(offer: Offer, offers: Sequence[Offer], selection: Selection) -> Entry
     named = ", ".join(f"{rival.provider} ({rival.value})" for rival in rivals)
     if preferred:
         return Entry(offer, State.DISABLED, f"{preferred} is preferred for this name")
-    return Entry(offer, State.CONFLICT, f"{named} offers this name too; set DELEGRAPH_PREFER={offer.id}=…")
+    choice = f"DELEGRAPH_PREFER={offer.id}={offer.distribution} chooses this one"
+    return Entry(offer, State.CONFLICT, f"{named} offers this name too; {choice}")
 
 
 def _same_name(one: Offer, other: Offer) -> bool:

@@ -72,8 +72,8 @@ def failure(offer: Offer, problem: str, remedy: str, kind: type[PluginLoadError]
     """The one form of a failure to load: which plug-in of whom, what is wrong, what to do."""
     return kind(
         f"cannot load plug-in {offer}: {problem}\n"
-        f"  what to do: {remedy}; `delegraph plugins check {offer.name}` tests it by itself,"
-        f" DELEGRAPH_DISABLE_PLUGINS={offer.name} goes without it"
+        f"  what to do: {remedy}; `delegraph plugins check {offer.id}` tests it by itself,"
+        f" DELEGRAPH_DISABLE_PLUGINS={offer.id} goes without it"
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import PluginConflict, PluginLoadError, PluginNotFound
-from delegraph.plugins.discovery import Offer, Selection, did_you_mean, normalised, scan
+from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
 from delegraph.plugins.hookspecs import Form, group_named
 from delegraph.plugins.loader import adopt, failure, import_offer
 
@@ -35,7 +35,7 @@ class PluginRegistry:
     """
 
     def __init__(self, offers: Iterable[Offer] = (), prefer: Mapping[str, str] | None = None) -> None:
-        self._selection = Selection.from_environment({}, prefer)
+        self._prefer = {full_id(name): distribution for name, distribution in (prefer or {}).items()}
         self._offers = tuple(offers)
         self._explicit: dict[tuple[str, str], Any] = {}
         self._loaded: dict[Offer, Any] = {}
@@ -58,16 +58,15 @@ class PluginRegistry:
         Imports no plug-in. Raises `PluginNotFound` if a variable or `prefer` names what is not there.
         """
         selection = Selection.from_environment(os.environ if environ is None else environ, prefer)
-        registry = cls(selection.apply(scan(path)))
-        registry._selection = selection
-        return registry
+        return cls(selection.apply(scan(path)), selection.prefer)
 
     # ---- what is there ---------------------------------------------------------------------------------
 
     def offers(self, group: str | None = None) -> tuple[Offer, ...]:
         """Every offer (of `group`), those registered in the process first."""
+        wanted = group and group_named(group).name
         known = (*(_in_process(*key, obj) for key, obj in self._explicit.items()), *self._offers)
-        return tuple(offer for offer in known if group is None or offer.group == group_named(group).name)
+        return tuple(offer for offer in known if wanted in (None, offer.group))
 
     def names(self, group: str) -> tuple[str, ...]:
         """The names that `group` offers, sorted."""
@@ -80,7 +79,7 @@ class PluginRegistry:
             raise self._not_found(group_named(group).name, name)
         if found[0].distribution == IN_PROCESS:
             return found[0]
-        preferred = self._selection.prefer.get(f"{found[0].group}:{name}")
+        preferred = self._prefer.get(f"{found[0].group}:{name}")
         if preferred is not None:
             found = [offer for offer in found if normalised(offer.distribution) == normalised(preferred)]
         if len(found) > 1:
@@ -108,8 +107,8 @@ class PluginRegistry:
         try:
             return factory(options or {})
         except Exception as error:
-            problem = f"its factory raised {type(error).__name__}: {error}"
-            raise failure(offer, problem, f"check the options ({dict(options or {})})") from error
+            remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
+            raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
 
     def register(self, group: str, name: str, plugin: Any) -> None:
         """Offer `plugin` in this process, before whatever is installed under that name.

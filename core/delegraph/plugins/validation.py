@@ -72,7 +72,7 @@ def signature_fault(group: Group, hook: str, implementation: Callable[..., objec
         taken = {"": ""}
     # Binding the names themselves shows which parameter takes which; a tuple is what `*args` took.
     if not all(value == name or isinstance(value, tuple) for name, value in (taken or {}).items()) or "" in taken:
-        yield f"its signature is {hook}({_plain(signature)}), and the hook's is {_text(hook, group)}"
+        yield f"its signature is {hook}({_plain(signature)}); it has to be {_text(hook, group)}"
 
 
 def _is_missing(plugin: Any, hook: str) -> bool:

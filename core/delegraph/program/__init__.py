@@ -8,28 +8,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from delegraph.program.deserialize import SegmentSource, deserialize_program
+    from delegraph.program.deserialize import deserialize_program
     from delegraph.program.flat_tensor import (
+        ExternalData,
         FlatTensor,
-        NamedTensor,
-        TensorDescription,
         deserialize_flat_tensor,
         serialize_flat_tensor,
         write_flat_tensor,
     )
-    from delegraph.program.tensor_size import nbytes
     from delegraph.program.schema import Program
+    from delegraph.program.segment_source import SegmentSource
     from delegraph.program.serialize import SerializationConfig, serialize_program, write_program
+    from delegraph.program.tensor_size import nbytes
     from delegraph.program.text import to_text
     from delegraph.program.verify import verify_program
 
 __all__ = [
+    "ExternalData",
     "FlatTensor",
-    "NamedTensor",
     "Program",
     "SegmentSource",
     "SerializationConfig",
-    "TensorDescription",
     "deserialize_flat_tensor",
     "deserialize_program",
     "nbytes",
@@ -42,12 +41,11 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "ExternalData": "flat_tensor",
     "FlatTensor": "flat_tensor",
-    "NamedTensor": "flat_tensor",
     "Program": "schema",
-    "SegmentSource": "deserialize",
+    "SegmentSource": "segment_source",
     "SerializationConfig": "serialize",
-    "TensorDescription": "flat_tensor",
     "deserialize_flat_tensor": "flat_tensor",
     "deserialize_program": "deserialize",
     "nbytes": "tensor_size",

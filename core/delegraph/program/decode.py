@@ -7,7 +7,6 @@ ranges, sizes, kinds) is `verify.py`'s.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from delegraph.program import tables
@@ -48,7 +47,7 @@ from delegraph.program.schema import (
     Value,
 )
 
-_E = TypeVar("_E", bound=IntEnum)
+_T = TypeVar("_T")
 INLINE: Final = 0
 SEGMENT: Final = 1
 DataReference = tuple[int, int]
@@ -107,14 +106,12 @@ def _compile_spec(reader: FlatBufferReader, position: int) -> CompileSpec:
 
 def _buffer_device(reader: FlatBufferReader, position: int) -> NonConstBufferDevice:
     buffer_idx, device_type, device_index = reader.table(tables.NON_CONST_BUFFER_DEVICE, position)
-    return NonConstBufferDevice(buffer_idx, _enum(DeviceType, device_type, reader, position), device_index)
+    return NonConstBufferDevice(buffer_idx, reader.enum(DeviceType, device_type, position), device_index)
 
 
-def _enum(kind: type[_E], code: int, reader: FlatBufferReader, position: int) -> _E:
-    member = kind._value2member_map_.get(code)
-    if member is None:
-        reader.fault(position, f"{kind.__name__} has no code {code}")
-    return member  # type: ignore[return-value]
+def _by_union_code(*decoders: _T) -> dict[int, _T]:
+    """The members of a union, by their codes: their positions, from 1 on (0 is none)."""
+    return dict(enumerate(decoders, start=1))
 
 
 # ---- values ----------------------------------------------------------------------------------------
@@ -122,9 +119,10 @@ def _enum(kind: type[_E], code: int, reader: FlatBufferReader, position: int) ->
 
 def _value(reader: FlatBufferReader, position: int) -> Value:
     code, value = reader.table(tables.EVALUE, position)
-    if not 0 < code < len(_VALUE_DECODERS) or value is None:
+    decoder = _VALUE_DECODERS.get(code)
+    if decoder is None or value is None:
         reader.fault(position, f"an EValue of union code {code} has no value that this version knows")
-    return _VALUE_DECODERS[code](reader, value)
+    return decoder(reader, value)
 
 
 def _tensor(reader: FlatBufferReader, position: int) -> Tensor:
@@ -141,14 +139,14 @@ def _tensor(reader: FlatBufferReader, position: int) -> Tensor:
         extra,
     ) = reader.table(tables.TENSOR, position)
     return Tensor(
-        _enum(ScalarType, scalar_type, reader, position),
+        reader.enum(ScalarType, scalar_type, position),
         reader.vector("i", sizes),
         reader.vector("B", dim_order),
         data_buffer_idx,
         None if allocation is None else _allocation(reader, allocation),
-        _enum(TensorShapeDynamism, dynamism, reader, position),
+        reader.enum(TensorShapeDynamism, dynamism, position),
         requires_grad,
-        _enum(TensorLayout, layout, reader, position),
+        reader.enum(TensorLayout, layout, position),
         storage_offset,
         None if extra is None else _extra_tensor_info(reader, extra),
     )
@@ -164,8 +162,8 @@ def _extra_tensor_info(reader: FlatBufferReader, position: int) -> ExtraTensorIn
     return ExtraTensorInfo(
         mutable_idx,
         None if name is None else reader.string(name),
-        _enum(TensorDataLocation, location, reader, position),
-        _enum(DeviceType, device_type, reader, position),
+        reader.enum(TensorDataLocation, location, position),
+        reader.enum(DeviceType, device_type, position),
         device_index,
     )
 
@@ -178,13 +176,8 @@ def _list(kind: Callable[[Any], Value], layout: tables.Layout, code: str) -> Cal
     return lambda reader, position: kind(reader.vector(code, reader.table(layout, position)[0]))
 
 
-def _no_value(reader: FlatBufferReader, position: int) -> Value:
-    reader.fault(position, "an EValue is empty")
-
-
 _NULL: Final = Null()
-_VALUE_DECODERS: Final[tuple[Callable[[FlatBufferReader, int], Value], ...]] = (
-    _no_value,
+_VALUE_DECODERS: Final[dict[int, Callable[[FlatBufferReader, int], Value]]] = _by_union_code(
     lambda reader, position: _NULL,
     _scalar(Int, tables.INT),
     _scalar(Bool, tables.BOOL),
@@ -214,9 +207,10 @@ def _chain(reader: FlatBufferReader, position: int) -> Chain:
 
 def _instruction(reader: FlatBufferReader, position: int) -> Instruction:
     code, arguments = reader.table(tables.INSTRUCTION, position)
-    if not 0 < code < len(_INSTRUCTION_DECODERS) or arguments is None:
+    decoder = _INSTRUCTION_DECODERS.get(code)
+    if decoder is None or arguments is None:
         reader.fault(position, f"an instruction of union code {code} has no arguments that this version knows")
-    return _INSTRUCTION_DECODERS[code](reader, arguments)
+    return decoder(reader, arguments)
 
 
 def _frame_list(reader: FlatBufferReader, position: int) -> tuple[Frame, ...]:
@@ -239,12 +233,7 @@ def _delegate_call(reader: FlatBufferReader, position: int) -> Instruction:
     return DelegateCall(delegate_index, reader.vector("i", args))
 
 
-def _no_instruction(reader: FlatBufferReader, position: int) -> Instruction:
-    reader.fault(position, "an instruction is empty")
-
-
-_INSTRUCTION_DECODERS: Final[tuple[Callable[[FlatBufferReader, int], Instruction], ...]] = (
-    _no_instruction,
+_INSTRUCTION_DECODERS: Final[dict[int, Callable[[FlatBufferReader, int], Instruction]]] = _by_union_code(
     _kernel_call,
     _delegate_call,
     lambda reader, position: MoveCall(*reader.table(tables.MOVE_CALL, position)),

@@ -1,7 +1,7 @@
 """The bytes of a `.pte` -> Program: the door for files from strangers.
 
-Whatever the bytes are, what comes out is a program that passed `verify_program`, or `InvalidProgram`. Constants, blobs and
-named data stay where they are: the program holds read-only views into the source.
+Whatever the bytes are, what comes out is a program that passed `verify_program`, or `InvalidProgram`. Constants,
+blobs and named data stay where they are: the program holds read-only views into the source.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
 
 from delegraph.errors import InvalidProgram
 from delegraph.program import decode, tables
-from delegraph.program.buffers import byte_view
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.header import HEAD_SIZE, ExtendedHeader, read_head
-from delegraph.program.tensor_size import nbytes
 from delegraph.program.schema import (
     Buffer,
     ExecutionPlan,
@@ -24,18 +21,10 @@ from delegraph.program.schema import (
     Program,
     Tensor,
 )
+from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
+from delegraph.program.tensor_size import nbytes
 from delegraph.program.verify import verify_program
 from delegraph.program.verify_values import MAX_RANK
-
-
-class SegmentSource(Protocol):
-    """Bytes that are loaded in parts: a file, a mapping, flash memory."""
-
-    def load(self, offset: int, size: int) -> Buffer:
-        """`size` bytes from `offset` on, valid for the program's life."""
-
-    def size(self) -> int:
-        """How many bytes there are."""
 
 
 def deserialize_program(source: Buffer | SegmentSource) -> Program:
@@ -44,44 +33,20 @@ def deserialize_program(source: Buffer | SegmentSource) -> Program:
     A source that is no buffer is asked for the head, the flatbuffer, and each segment that the program refers to.
     Raises `InvalidProgram`, and from a source of segments whatever its `load` raises.
     """
-    segments_source = source if hasattr(source, "load") else _InMemory(byte_view(source))
-    size = segments_source.size()
-    header = read_head(_load(segments_source, 0, min(HEAD_SIZE, size)), size)
-    flatbuffer = _load(segments_source, 0, header.program_size if header else size)
-    program = _Decoder(segments_source, header, FlatBufferReader(flatbuffer, InvalidProgram)).program()
+    source = segment_source(source)
+    size = source.size()
+    header = read_head(load(source, 0, min(HEAD_SIZE, size), InvalidProgram), size)
+    flatbuffer = load(source, 0, header.program_size if header else size, InvalidProgram)
+    program = _Decoder(source, header, FlatBufferReader(flatbuffer, InvalidProgram)).program()
     verify_program(program)
     return program
-
-
-class _InMemory:
-    """A buffer as a source of segments."""
-
-    def __init__(self, buffer: memoryview) -> None:
-        self._buffer = buffer
-
-    def load(self, offset: int, size: int) -> memoryview:
-        return self._buffer[offset : offset + size]
-
-    def size(self) -> int:
-        return len(self._buffer)
-
-
-def _load(source: SegmentSource, offset: int, size: int) -> memoryview:
-    view = byte_view(source.load(offset, size))
-    if len(view) != size:
-        raise InvalidProgram(
-            f"the source gave {len(view)} of the {size} bytes from byte {offset} on; was the file truncated while in use?"
-        )
-    return view
 
 
 class _Decoder:
     """Puts a program together from its tables and the segments that they refer to."""
 
     def __init__(self, source: SegmentSource, header: ExtendedHeader | None, reader: FlatBufferReader) -> None:
-        self._source = source
         self._reader = reader
-        self._base = header.segment_base_offset if header else 0
         (
             self._version,
             self._plans,
@@ -92,10 +57,15 @@ class _Decoder:
             self._mutable_segments,
             self._named_data,
         ) = reader.table(tables.PROGRAM, reader.root())
-        self._segments = [tuple(reader.table(tables.DATA_SEGMENT, at)) for at in reader.tables(segments)]
+        self._segments = SegmentReader(
+            source,
+            header.segment_base_offset if header else 0,
+            _segment_data_size(header, source.size()),
+            read_segment_table(reader, segments),
+            InvalidProgram,
+        )
         self._inline_data = reader.tables(inline_data)
         self._blobs: dict[decode.DataReference, int] = {}
-        _check_segments(self._segments, _segment_data_size(header, source.size()))
 
     def program(self) -> Program:
         plans = tuple(
@@ -111,19 +81,13 @@ class _Decoder:
             version=self._version,
         )
 
-    def _segment(self, index: int, where: str) -> memoryview:
-        if index >= len(self._segments):
-            raise InvalidProgram(f"{where} is {index}; the program has {len(self._segments)} segments")
-        offset, size = self._segments[index]
-        return _load(self._source, self._base + offset, size) if size else memoryview(b"")
-
     def _blob_index(self, reference: decode.DataReference) -> int:
         """Delegates that refer to one blob share its index; blobs are numbered in the order of their first use."""
         return self._blobs.setdefault(reference, len(self._blobs))
 
     def _blob(self, location: int, index: int) -> memoryview:
         if location == decode.SEGMENT:
-            return self._segment(index, "a delegate's processed.index")
+            return self._segments.segment(index, "a delegate's processed.index")
         if location != decode.INLINE or index >= len(self._inline_data):
             raise InvalidProgram(
                 f"a delegate's data have location {location} and index {index}; "
@@ -159,7 +123,7 @@ class _Decoder:
         offsets = self._reader.vector("Q", at)
         if not offsets:
             return ()
-        segment = self._segment(segment_index, f"{where}.segment_index")
+        segment = self._segments.segment(segment_index, f"{where}.segment_index")
         ends = [*sorted(set(offsets)), len(segment)]
         blobs = [memoryview(b"")]
         for index, offset in enumerate(offsets[1:], start=1):
@@ -177,7 +141,7 @@ class _Decoder:
             key = self._reader.string(key_at)
             if key in named:
                 raise InvalidProgram(f"named_data[{index}].key is {key!r}, which an earlier entry has too")
-            named[key] = NamedData(self._segment(segment_index, f"named_data[{index}].segment_index"))
+            named[key] = NamedData(self._segments.segment(segment_index, f"named_data[{index}].segment_index"))
         return MappingProxyType(named)
 
 
@@ -186,20 +150,6 @@ def _segment_data_size(header: ExtendedHeader | None, file_size: int) -> int:
     if header is None or not header.segment_base_offset:
         return 0
     return header.segment_data_size or file_size - header.segment_base_offset
-
-
-def _check_segments(segments: Sequence[tuple[int, int]], data_size: int) -> None:
-    """Every segment lies within the segment data, and no two share a byte."""
-    end, last = 0, -1
-    for (offset, size), index in sorted(zip(segments, range(len(segments)), strict=True)):
-        if offset + size > data_size:
-            raise InvalidProgram(
-                f"segments[{index}] ends at byte {offset + size} of {data_size} bytes of segment data; "
-                "the file is damaged, or its end is missing"
-            )
-        if size and offset < end:
-            raise InvalidProgram(f"segments[{index}] begins at byte {offset}, within segments[{last}]")
-        end, last = (offset + size, index) if size else (end, last)
 
 
 def _sizes_in_use(plans: Sequence[ExecutionPlan]) -> tuple[dict[int, int], dict[int, int]]:

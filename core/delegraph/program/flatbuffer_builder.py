@@ -28,7 +28,7 @@ class Vector(NamedTuple):
     """The packed elements of a vector, their number, and the alignment of the first, in bytes."""
 
     data: Buffer
-    count: int
+    length: int
     alignment: int
 
 
@@ -85,7 +85,7 @@ class _Builder:
     def write_leaves(self) -> None:
         """Append the strings and vectors, and point at them whatever refers to them."""
         for leaf, references in self._leaves.items():
-            data, count, alignment = _packed(leaf)
+            data, length, alignment = _packed(leaf)
             if len(self.buffer) + len(data) + alignment > MAX_SIZE:
                 raise InvalidArgument(
                     f"the program's tables exceed {MAX_SIZE} bytes, the limit of a flatbuffer; "
@@ -93,7 +93,7 @@ class _Builder:
                 )
             self.buffer += bytes(-(len(self.buffer) + 4) % max(4, alignment))
             position = len(self.buffer)
-            self.buffer += struct.pack("<I", count)
+            self.buffer += struct.pack("<I", length)
             self.buffer += data
             for reference in references:
                 struct.pack_into("<I", self.buffer, reference, position - reference)
@@ -102,10 +102,7 @@ class _Builder:
         if isinstance(target, str | Vector):
             self._leaves.setdefault(target, []).append(reference)
             return
-        if isinstance(target, list):
-            position = self._table_vector(target)
-        else:
-            position = self.table(*target)
+        position = self._table_vector(target) if isinstance(target, list) else self.table(*target)
         struct.pack_into("<I", self.buffer, reference, position - reference)
 
     def _table_vector(self, tables: list[Table]) -> int:

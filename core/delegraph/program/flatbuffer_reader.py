@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from enum import IntEnum
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from delegraph.errors import RuntimeFault
 from delegraph.program.tables import Layout
+
+_E = TypeVar("_E", bound=IntEnum)
 
 _I32 = struct.Struct("<i").unpack_from
 _U32 = struct.Struct("<I").unpack_from
@@ -97,6 +100,13 @@ class FlatBufferReader:
             except UnicodeDecodeError:
                 self.fault(position, "a string is not UTF-8")
         return found
+
+    def enum(self, kind: type[_E], code: int, position: int) -> _E:
+        """The member of `kind` for a code in the table at `position`."""
+        member = kind._value2member_map_.get(code)
+        if member is None:
+            self.fault(position, f"{kind.__name__} has no code {code}")
+        return cast(_E, member)
 
     def copy(self, position: int | None) -> bytes:
         """A vector of bytes, copied."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from delegraph.program import tables
+from delegraph.program.buffers import first_equals
 from delegraph.program.flatbuffer_builder import Table
 
 
@@ -40,6 +41,18 @@ class SegmentLayout:
         offset = align_up(self.size, aligned)
         self._segments.append(Segment(offset, sum(map(len, pieces)), pieces))
         return len(self._segments) - 1
+
+    def add_distinct(self, blobs: Sequence[tuple[memoryview, int]]) -> list[int]:
+        """Append a segment for each distinct blob, aligned as all of its equals ask; the segment's index for each.
+
+        A blob comes with its alignment in bytes.
+        """
+        firsts = first_equals([data for data, _ in blobs])
+        alignments: dict[int, int] = {}
+        for first, (_, alignment) in zip(firsts, blobs, strict=True):
+            alignments[first] = math.lcm(alignments.get(first, 1), alignment)
+        indices = {first: self.add(blobs[first][0], alignment=alignment) for first, alignment in alignments.items()}
+        return [indices[first] for first in firsts]
 
     def tables(self) -> list[Table]:
         """The `DataSegment` table of each segment."""

@@ -2,13 +2,13 @@
 
     head | flatbuffer | 0… | segment 0: constants | 0… | mutable data | 0… | delegate blobs | 0… | named data
 
-Segment 0 is always there; the others where the program has such data. Equal blobs share a segment. `docs/file-format.md`
-has the format to the byte; order, alignment and what is left out follow ExecuTorch's `exir/_serialize/_program.py`.
+Segment 0 is always there; the others where the program has such data. Equal blobs share a segment.
+`docs/file-format.md` has the format to the byte; order, alignment and what is left out follow ExecuTorch's
+`exir/_serialize/_program.py`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -50,7 +50,7 @@ class SerializationConfig:
                 raise InvalidArgument(f"SerializationConfig.{name} is {value}; an alignment is a power of two")
 
 
-def serialize_program(program: Program, config: SerializationConfig = SerializationConfig()) -> bytes:  # noqa: B008
+def serialize_program(program: Program, config: SerializationConfig = SerializationConfig()) -> bytes:
     """The bytes of `program` as a `.pte`.
 
     Raises `InvalidProgram`, with every fault and its field path, if a runtime could not rely on the program, and
@@ -62,7 +62,7 @@ def serialize_program(program: Program, config: SerializationConfig = Serializat
 def write_program(
     program: Program,
     path: str | PathLike[str],
-    config: SerializationConfig = SerializationConfig(),  # noqa: B008
+    config: SerializationConfig = SerializationConfig(),
 ) -> None:
     """Write `program` to `path`: whole or not at all, without a second copy of its data in memory.
 
@@ -141,13 +141,7 @@ def _delegate_data(
 
 
 def _named_data(named_data: Mapping[str, NamedData], layout: SegmentLayout) -> list[Table] | None:
-    """One segment per distinct blob, aligned as every one of its keys asks."""
     if not named_data:
         return None
-    views = [byte_view(entry.data) for entry in named_data.values()]
-    firsts = first_equals(views)
-    alignments: dict[int, int] = {}
-    for first, entry in zip(firsts, named_data.values(), strict=True):
-        alignments[first] = math.lcm(alignments.get(first, 1), entry.alignment)
-    segments = {first: layout.add(views[first], alignment=alignment) for first, alignment in alignments.items()}
-    return [(tables.NAMED_DATA, (key, segments[first])) for key, first in zip(named_data, firsts, strict=True)]
+    segments = layout.add_distinct([(byte_view(entry.data), entry.alignment) for entry in named_data.values()])
+    return [(tables.NAMED_DATA, fields) for fields in zip(named_data, segments, strict=True)]

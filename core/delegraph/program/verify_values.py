@@ -67,7 +67,7 @@ def _tensor(context: ValueContext, index: int, tensor: Tensor) -> Faults:
     geometry = (tensor.scalar_type, tensor.sizes, tensor.dim_order)
     found = context.geometries.get(geometry)
     if found is None:
-        found = context.geometries[geometry] = tuple(_geometry(*geometry))
+        found = context.geometries[geometry] = tuple(geometry_faults(*geometry))
     yield from found
     if tensor.storage_offset != 0:
         yield f".storage_offset: is {tensor.storage_offset}; runtimes take 0 only"
@@ -77,7 +77,8 @@ def _tensor(context: ValueContext, index: int, tensor: Tensor) -> Faults:
         yield from _place(context, tensor)
 
 
-def _geometry(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: tuple[int, ...]) -> Faults:
+def geometry_faults(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: tuple[int, ...]) -> Faults:
+    """The faults of a tensor's shape, layout and size in bytes, by themselves."""
     rank = len(sizes)
     if rank > MAX_RANK:
         yield f".sizes: has {rank} dims; runtimes take {MAX_RANK} at most"

@@ -171,4 +171,6 @@ GROUP: Final = "delegraph.backends"
 def availability(backend: BackendInterface) -> Availability:
     """What `is_available` says, as an `Availability`."""
     answer = backend.is_available()
-    return answer if isinstance(answer, Availability) else Availability(answer, "" if answer else "its device is not here")
+    return (
+        answer if isinstance(answer, Availability) else Availability(answer, "" if answer else "its device is not here")
+    )

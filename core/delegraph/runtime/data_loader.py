@@ -123,7 +123,7 @@ def open_data_loader(source: Buffer | BinaryIO | str | os.PathLike[str] | DataLo
 
 def _open(path: str) -> BinaryIO:
     try:
-        return open(path, "rb")  # noqa: SIM115 - the loader closes it
+        return open(path, "rb")
     except OSError as error:
         raise AccessFailed(f"{path}: cannot be opened: {error.strerror or error}") from error
 

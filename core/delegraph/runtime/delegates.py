@@ -7,7 +7,7 @@ the blob and what to do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -55,34 +55,23 @@ def load_delegates(
     plan: ExecutionPlan,
     blobs: Sequence[Buffer],
     registry: BackendRegistry,
-    context: Callable[[str], BackendInitContext],
-) -> tuple[Delegate, ...]:
-    """All delegates of `plan`. `context(backend_id)` is what a backend's `init` gets.
+    context_for: Callable[[str], BackendInitContext],
+) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
+    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is what `init` gets.
 
     Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or what an `init` raises;
-    those initialised before are then destroyed.
+    those that were initialised before are then destroyed.
     """
     backends = _find_backends(plan, registry)
     loaded: list[Delegate] = []
-    try:
+    with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):
             with _naming(plan, index, record):
                 _check_stamp(backends[record.id], record)
-                loaded.append(_init(backends[record.id], record, blobs[record.processed], registry, context(record.id)))
-    except BaseException:
-        destroy_delegates(loaded)
-        raise
-    return tuple(loaded)
-
-
-def destroy_delegates(delegates: Sequence[Delegate]) -> None:
-    """Destroy in reverse order of initialisation, each even if another's `destroy` raises."""
-    for position in range(len(delegates) - 1, -1, -1):
-        try:
-            delegates[position].destroy(delegates[position].handle)
-        except BaseException:
-            destroy_delegates(delegates[:position])
-            raise
+                delegate = _init(backends[record.id], record, blobs[record.processed], registry, context_for(record.id))
+            loaded.append(delegate)
+            destroy.callback(delegate.destroy, delegate.handle)
+        return tuple(loaded), destroy.pop_all().close
 
 
 def _find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, BackendInterface]:

@@ -59,7 +59,9 @@ def _tensor_check(record: Tensor) -> Callable[[object], Array]:
     def check(value: object) -> Array:
         array = value if isinstance(value, np.ndarray) else _array(value, record)
         if array.dtype != dtype:
-            raise InvalidType(f"expected {expected_text(record)}, got dtype {array.dtype}; pass array.astype('{dtype}')")
+            raise InvalidType(
+                f"expected {expected_text(record)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
+            )
         if array.shape != bound and (static or not _within(array.shape, bound)):
             raise InvalidArgument(f"expected {expected_text(record)}, got shape {list(array.shape)}")
         return array

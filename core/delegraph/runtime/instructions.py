@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -28,8 +27,8 @@ from delegraph.program.schema import (
     TensorList,
     Value,
 )
-from delegraph.runtime.delegates import Delegate
 from delegraph.runtime.context import MethodContext
+from delegraph.runtime.delegates import Delegate
 from delegraph.runtime.executor import Block, FaultOf
 from delegraph.runtime.kernels import BoundCall, Kernel, KernelKey, KernelRegistry
 from delegraph.runtime.prim_ops import ET_COPY_INDEX, ET_VIEW, PRIM_OPS, SCALAR_OPS, ScalarOp, et_copy_index, view_shape

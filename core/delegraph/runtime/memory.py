@@ -65,11 +65,11 @@ class HierarchicalAllocator:
 
     def require(self, sizes: Sequence[int]) -> None:
         """Raise `MemoryAllocationFailed` unless there is a buffer of at least each of `sizes` bytes."""
-        given = [len(buffer) for buffer in self.buffers]
+        given = [len(buffer) for buffer in self.buffers] + [0] * len(sizes)
         short = [
-            f"memory_id {memory_id} needs {size:,} bytes, given {given[memory_id - 1] if memory_id <= len(given) else 0:,}"
-            for memory_id, size in enumerate(sizes, 1)
-            if memory_id > len(given) or given[memory_id - 1] < size
+            f"memory_id {memory_id} needs {needed:,} bytes, given {have:,}"
+            for memory_id, (needed, have) in enumerate(zip(sizes, given, strict=False), 1)
+            if have < needed
         ]
         if short:
             raise MemoryAllocationFailed("planned memory is too small: " + "; ".join(short))

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from delegraph.errors import DelegateInvalidHandle, InvalidArgument, InvalidState, NotFound, NotSupported, RuntimeFault
+from delegraph.errors import (
+    DelegateInvalidHandle,
+    Internal,
+    InvalidArgument,
+    InvalidState,
+    NotFound,
+    NotSupported,
+    RuntimeFault,
+)
 from delegraph.program.schema import DeviceType, ExecutionPlan, Tensor
 from delegraph.runtime import executor
 from delegraph.runtime.backends import BackendInitContext
 from delegraph.runtime.context import MethodContext
-from delegraph.runtime.delegates import BackendOptions, destroy_delegates, load_delegates
+from delegraph.runtime.delegates import BackendOptions, load_delegates
 from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import expected_text, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
@@ -76,7 +84,7 @@ class Method:
         )
         self._values = parse_values(plan, sources, set(replaced_values(plan)))
         self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
-        delegates = load_delegates(
+        delegates, destroy = load_delegates(
             plan,
             self.program.records.delegate_data,
             environment.backend_registry(),
@@ -84,7 +92,7 @@ class Method:
                 plan.name, self.program.named_data, backend_options.get(backend_id, {}), self._tracer
             ),
         )
-        self._destroy = weakref.finalize(self, destroy_delegates, delegates)
+        self._destroy = weakref.finalize(self, destroy)
         try:
             kernels = resolve_kernels(plan, environment.kernel_registry())
             self.kernels = {kernel.op: kernel.library for kernel in kernels.values()}
@@ -214,12 +222,20 @@ class Method:
         return array
 
     def close(self) -> None:
-        """Destroy the delegates now, not when the last reference goes. The Method cannot run any more."""
+        """Destroy the delegates now, not when the last reference goes. The Method cannot run any more.
+
+        Raises `Internal` if a backend's `destroy` raises; the other delegates are destroyed all the same.
+        """
         with self._alone():
-            self._destroy()
+            try:
+                self._destroy()
+            except Exception as error:
+                raise Internal(f"method {self._plan.name!r}: destroying a delegate: {error}") from error
 
     def __repr__(self) -> str:
-        return f"Method({self._plan.name!r}, {sum(len(chain.instructions) for chain in self._plan.chains)} instructions)"
+        return (
+            f"Method({self._plan.name!r}, {sum(len(chain.instructions) for chain in self._plan.chains)} instructions)"
+        )
 
 
 def _new_memory(program: Program, plan: ExecutionPlan) -> MemoryManager:

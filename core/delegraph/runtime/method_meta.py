@@ -1,4 +1,4 @@
-"""What a method takes and gives, without loading it. Names and meaning: ExecuTorch's `runtime/executor/method_meta.h`."""
+"""Plan -> what a method takes and gives, without loading it. As ExecuTorch's `runtime/executor/method_meta.h`."""
 
 from __future__ import annotations
 

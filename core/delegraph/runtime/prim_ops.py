@@ -75,7 +75,8 @@ def _truncating_remainder(a: int, b: int) -> int:
 def _size(tensor: Array, dim: int) -> int:
     if not -tensor.ndim <= dim < tensor.ndim:
         raise InvalidArgument(f"dim {dim} of a tensor with {tensor.ndim} dims")
-    return tensor.shape[dim]
+    size: int = tensor.shape[dim]
+    return size
 
 
 def _only_element(tensor: Array) -> int | float | bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import BinaryIO
 
-from delegraph.errors import InvalidExternalData, NotFound
+from delegraph.errors import NotFound
 from delegraph.program import schema
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.runtime.data_loader import DataLoader, open_data_loader

@@ -98,7 +98,9 @@ class _Parser:
 
     def parse_tensor(self, index: int, record: Tensor) -> None:
         if record.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND:
-            raise NotSupported("the tensor's size has no upper bound; lower the model with one for each dynamic dimension")
+            raise NotSupported(
+                "the tensor's size has no upper bound; lower the model with one for each dynamic dimension"
+            )
         static = record.shape_dynamism is TensorShapeDynamism.STATIC
         if record.allocation_info is not None:
             memory, offset = self.planned_place(record, record.allocation_info)
@@ -148,9 +150,7 @@ class _Parser:
         if _is_external(record):
             return self.external_data(record)
         planned = record.allocation_info is not None
-        kind, buffers = (
-            ("mutable data", self.sources.mutable_data) if planned else ("constant", self.sources.constants)
-        )
+        kind, buffers = ("mutable data", self.sources.mutable_data) if planned else ("constant", self.sources.constants)
         if record.data_buffer_idx >= len(buffers):
             raise InvalidProgram(f"{kind} {record.data_buffer_idx} does not exist; the program has {len(buffers)}")
         data = buffers[record.data_buffer_idx]

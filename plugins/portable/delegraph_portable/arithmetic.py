@@ -11,7 +11,7 @@ import numpy as np
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.runtime.kernels import BoundCall
 
-from .evaluate import as_array, copy_call, function_call, ufunc_call
+from .evaluate import as_array, function_call, ufunc_call
 from .library import Array, Context, Scalar, kernel
 from .promotion import (
     BOOL,
@@ -221,8 +221,3 @@ def clamp(context: Context, self: Array, min: Operand | None, max: Operand | Non
 
 def _clip(x: Array, low: Array, high: Array, out: Array) -> None:
     x.clip(low, high, out)
-
-
-@kernel("aten::copy_")
-def copy_(context: Context, self: Array, src: Array, non_blocking: bool) -> BoundCall:
-    return copy_call(self, src)

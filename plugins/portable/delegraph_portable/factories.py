@@ -92,14 +92,3 @@ def arange(context: Context, start: Scalar, end: Scalar, step: Scalar, out: Arra
 @kernel("aten::arange.out")
 def arange_to(context: Context, end: Scalar, out: Array) -> BoundCall:
     return arange(context, 0, end, 1, out)
-
-
-# ---- copies -----------------------------------------------------------------------------------------
-
-
-@kernel("aten::clone.out", "aten::_to_copy.out")
-def copy_of(context: Context, self: Array, *options_and_out: object) -> BoundCall:
-    """Into `out`, whatever its dtype and dim order: the options only say what `out` is."""
-    out = options_and_out[-1]
-    assert isinstance(out, np.ndarray)
-    return copy_call(context.resize(out, self.shape), self)

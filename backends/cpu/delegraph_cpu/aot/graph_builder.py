@@ -84,6 +84,14 @@ class GraphBuilder:
         """A 1-D int64 constant."""
         return self.constant(np.array(sizes, np.int64))
 
+    def tensor_of_ones(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """A constant of ones; the sizes must be known."""
+        return self.constant(np.ones(tuple(sizes), _NUMPY[dtype]))
+
+    def tensor_of_zeros(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """A constant of zeros; the sizes must be known."""
+        return self.constant(np.zeros(tuple(sizes), _NUMPY[dtype]))
+
     def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
         """A 1-D int64 value of sizes, each known or a SymInt."""
         if all(isinstance(size, int) for size in sizes):

@@ -19,6 +19,7 @@ from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.errors import PreprocessError
 from delegraph_cpu.aot.convert import ConvertedModel, convert
 from delegraph_cpu.blob import BLOB_VERSION, Blob, Weight, pack
+from delegraph_cpu.sessions import create_session
 
 __all__ = ["CpuLowering"]
 
@@ -66,7 +67,7 @@ def _optimize(model: ir.Model, folder: Path) -> tuple[bytes, dict[str, NDArray[A
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), values)
     try:
-        onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options, ["CPUExecutionProvider"])
+        create_session(ir.to_proto(model).SerializeToString(), options)
     except Exception as error:  # pybind's exceptions have no common base
         raise PreprocessError(f"onnxruntime {onnxruntime.__version__} refuses the converted graph: {error}") from error
     return _read_optimized(folder)

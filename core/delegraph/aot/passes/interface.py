@@ -42,7 +42,7 @@ def run_passes(
 ) -> ExportedProgram:
     """A new program with the passes applied in order; `program` is left as it was. `kept` as in `verify`.
 
-    Raises `VerificationError` if the result is no longer in `dialect`, and `LoweringError` naming the pass if one raises.
+    Raises `VerificationError` if the result is no longer in `dialect`, `LoweringError` naming the pass if one raises.
     """
     for graph_pass in passes:
         program = _run(copy_program(program), graph_pass)

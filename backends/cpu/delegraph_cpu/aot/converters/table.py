@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -12,7 +13,18 @@ from torch.fx import Node
 from delegraph_cpu.aot.dtypes import FLOATS, ONNX_TYPES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 
-__all__ = ["CONVERTERS", "Check", "Convert", "Converter", "aten", "convert_with", "schema_arguments", "tensors_of"]
+__all__ = [
+    "CONVERTERS",
+    "Check",
+    "Convert",
+    "Converter",
+    "aten",
+    "convert_with",
+    "only_first_result_used",
+    "schema_arguments",
+    "tensors_of",
+    "used_results",
+]
 
 Convert: TypeAlias = Callable[..., Converted]
 """`(builder, node, *schema arguments)` -> the node's value(s). Arguments come as they stand in the node, defaults filled in."""
@@ -84,11 +96,22 @@ def schema_arguments(node: Node) -> list[Any]:
 
 
 def tensors_of(node: Node) -> list[torch.Tensor]:
-    """The (fake) tensors that go into and come out of `node`."""
+    """The (fake) tensors that go into and come out of `node`; of several results those that are used."""
     values = [source.meta.get("val") for source in node.all_input_nodes]
     results = node.meta.get("val")
-    values += results if isinstance(results, tuple | list) else [results]
+    values += [results[i] for i in used_results(node)] if isinstance(results, tuple | list) else [results]
     return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def only_first_result_used(node: Node) -> str | None:
+    """For operators whose further results have no ONNX equivalent."""
+    further = [index for index in used_results(node) if index > 0]
+    return f"its results {further} are used" if further else None
+
+
+def used_results(node: Node) -> list[int]:
+    """Which results of a node with several are picked, in order."""
+    return sorted({user.args[1] for user in node.users if user.target is operator.getitem and user.users})  # type: ignore[type-var, arg-type]
 
 
 def _check_tensors(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:

@@ -1,0 +1,171 @@
+"""Tensors made from nothing, casts, and sizes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import CONVERTERS, convert_with
+from delegraph_cpu.aot.dtypes import ALL, NUMBERS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, shape_of
+
+NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
+
+# ---- filled -------------------------------------------------------------------------------------------------------
+
+
+def _filled(g: GraphBuilder, node: Node, size: Sequence[Size], value: TensorLike) -> ir.Value:
+    sizes = [dim if isinstance(dim, int) else g.value(dim) for dim in size]
+    return g.op("Expand", g.tensor(value, dtype_of(node)), g.sizes(sizes)) if sizes else g.tensor(value, dtype_of(node))
+
+
+@convert_with("full", dtypes=ALL)
+def full(g: GraphBuilder, node: Node, size: Sequence[Size], fill_value: Scalar, *_: object) -> ir.Value:
+    return _filled(g, node, size, fill_value)
+
+
+@convert_with("zeros", dtypes=ALL)
+def zeros(g: GraphBuilder, node: Node, size: Sequence[Size], *_: object) -> ir.Value:
+    return _filled(g, node, size, 0)
+
+
+@convert_with("ones", dtypes=ALL)
+def ones(g: GraphBuilder, node: Node, size: Sequence[Size], *_: object) -> ir.Value:
+    return _filled(g, node, size, 1)
+
+
+@convert_with("new_full", dtypes=ALL)
+def new_full(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], value: Scalar, *_: object) -> ir.Value:
+    return _filled(g, node, size, value)
+
+
+@convert_with("new_zeros", dtypes=ALL)
+def new_zeros(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], *_: object) -> ir.Value:
+    return _filled(g, node, size, 0)
+
+
+@convert_with("new_ones", dtypes=ALL)
+def new_ones(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], *_: object) -> ir.Value:
+    return _filled(g, node, size, 1)
+
+
+def _filled_like(g: GraphBuilder, node: Node, self: Node, value: Scalar) -> ir.Value:
+    shape = shape_of(node)
+    if all(isinstance(dim, int) for dim in shape):
+        return _filled(g, node, shape, value)  # type: ignore[arg-type]
+    return g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", g.value(self)))
+
+
+@convert_with("full_like", dtypes=ALL)
+def full_like(g: GraphBuilder, node: Node, self: Node, fill_value: Scalar, *_: object) -> ir.Value:
+    return _filled_like(g, node, self, fill_value)
+
+
+@convert_with("zeros_like", dtypes=ALL)
+def zeros_like(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
+    return _filled_like(g, node, self, 0)
+
+
+@convert_with("ones_like", dtypes=ALL)
+def ones_like(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
+    return _filled_like(g, node, self, 1)
+
+
+@convert_with("fill.Scalar fill.Tensor", dtypes=NUMBERS_OR_BOOL)
+def fill(g: GraphBuilder, node: Node, self: Node, value: TensorLike) -> ir.Value:
+    return g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", g.value(self)))
+
+
+@convert_with("scalar_tensor", dtypes=ALL)
+def scalar_tensor(g: GraphBuilder, node: Node, s: TensorLike, *_: object) -> ir.Value:
+    return g.tensor(s, dtype_of(node))
+
+
+# ---- ranges -------------------------------------------------------------------------------------------------------
+
+
+@convert_with("arange", dtypes=NUMBERS)
+def arange(g: GraphBuilder, node: Node, end: TensorLike, *_: object) -> ir.Value:
+    return _range(g, node, 0, end, 1)
+
+
+@convert_with("arange.start", dtypes=NUMBERS)
+def arange_start(g: GraphBuilder, node: Node, start: TensorLike, end: TensorLike, *_: object) -> ir.Value:
+    return _range(g, node, start, end, 1)
+
+
+@convert_with("arange.start_step", dtypes=NUMBERS)
+def arange_start_step(
+    g: GraphBuilder, node: Node, start: TensorLike, end: TensorLike, step: TensorLike, *_: object
+) -> ir.Value:
+    return _range(g, node, start, end, step)
+
+
+def _range(g: GraphBuilder, node: Node, start: TensorLike, end: TensorLike, step: TensorLike) -> ir.Value:
+    dtype = dtype_of(node)
+    if all(isinstance(bound, int | float) for bound in (start, end, step)):
+        return g.constant(torch.arange(start, end, step, dtype=dtype).numpy())  # type: ignore[call-overload]
+    return g.op("Range", *(g.tensor(bound, dtype) for bound in (start, end, step)))
+
+
+# ---- casts --------------------------------------------------------------------------------------------------------
+
+
+@convert_with("_to_copy to.dtype to.dtype_layout to.device type_as", dtypes=ALL)
+def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
+    return g.tensor(self, dtype_of(node))
+
+
+# ---- sizes: int64 scalars -----------------------------------------------------------------------------------------
+
+
+def _used_inside(node: Node, *_: object) -> str | None:
+    """A size is computed here only for nodes that are computed here: a delegate returns tensors."""
+    for user in node.users:
+        converter = CONVERTERS.get(user.target) if user.op == "call_function" else None  # type: ignore[arg-type]
+        reason = "it is left" if converter is None else converter.support(user)
+        if reason is not None:
+            return f"a size that {user.name} uses outside ({reason})"
+    return None
+
+
+@convert_with("sym_size.int", dtypes=ALL, check=_used_inside)
+def sym_size(g: GraphBuilder, node: Node, self: Node, dim: int) -> ir.Value:
+    axis = dim % len(shape_of(self))
+    return g.reshape(g.op("Shape", g.value(self), start=axis, end=axis + 1), [])
+
+
+for _function, _op_type in (
+    (operator.add, "Add"),
+    (operator.sub, "Sub"),
+    (operator.mul, "Mul"),
+    (torch.sym_max, "Max"),
+    (torch.sym_min, "Min"),
+):
+
+    def _size_arithmetic(g: GraphBuilder, node: Node, a: Any, b: Any, op_type: str = _op_type) -> ir.Value:
+        return g.op(op_type, g.tensor(a, torch.int64), g.tensor(b, torch.int64))
+
+    convert_with([_function], check=_used_inside)(_size_arithmetic)
+
+
+@convert_with([operator.floordiv], check=_used_inside)
+def _size_quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
+    """Sizes are not negative, so that rounding towards zero is rounding down."""
+    return g.op("Div", g.tensor(a, torch.int64), g.tensor(b, torch.int64))
+
+
+@convert_with([operator.mod], check=_used_inside)
+def _size_remainder(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
+    return g.op("Mod", g.tensor(a, torch.int64), g.tensor(b, torch.int64))
+
+
+@convert_with([operator.neg], check=_used_inside)
+def _size_negation(g: GraphBuilder, node: Node, a: Any) -> ir.Value:
+    return g.op("Neg", g.tensor(a, torch.int64))

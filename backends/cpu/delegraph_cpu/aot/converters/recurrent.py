@@ -1,0 +1,160 @@
+"""LSTM and GRU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
+
+# ONNX's order of the gates, as indices into torch's: LSTM i o f c from i f g o; GRU z r h from r z n.
+LSTM_GATES = (0, 3, 1, 2)
+GRU_GATES = (1, 0, 2)
+
+
+def _constant_weights(
+    node: Node,
+    input: Node,
+    hx: object,
+    params: Sequence[Node],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> str | None:
+    if train and dropout:
+        return "dropout in training"
+    if rank_of(input) != 3:
+        return "an input without a batch dim"
+    if any(param.op != "placeholder" for param in params):
+        return "weights that are computed"
+    directions = 2 if bidirectional else 1
+    expected = num_layers * directions * (4 if has_biases else 2)
+    return None if len(params) == expected else "projections"
+
+
+@convert_with("lstm.input", check=_constant_weights, keep=True)
+def lstm(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    hx: Sequence[Node],
+    params: Sequence[Node],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Sequence[ir.Value]:
+    layers = _Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
+    return layers.run("LSTM", g.value(input), [g.value(state) for state in hx], batch_first)
+
+
+@convert_with("gru.input", check=_constant_weights, keep=True)
+def gru(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    hx: Node,
+    params: Sequence[Node],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Sequence[ir.Value]:
+    layers = _Layers(g, params, has_biases, num_layers, bidirectional, GRU_GATES)
+    return layers.run("GRU", g.value(input), [g.value(hx)], batch_first, linear_before_reset=1)
+
+
+class _Layers:
+    """A stack of recurrent layers, each one ONNX operator."""
+
+    def __init__(
+        self,
+        g: GraphBuilder,
+        params: Sequence[Node],
+        has_biases: bool,
+        num_layers: int,
+        bidirectional: bool,
+        gates: Sequence[int],
+    ) -> None:
+        self.g = g
+        self.params = params
+        self.per_direction = 4 if has_biases else 2
+        self.num_layers = num_layers
+        self.directions = 2 if bidirectional else 1
+        self.gates = gates
+
+    def run(
+        self, op_type: str, value: ir.Value, states: Sequence[ir.Value], batch_first: bool, **attributes: Any
+    ) -> list[ir.Value]:
+        """Output, then the final states."""
+        g = self.g
+        if batch_first:
+            value = g.transpose(value, [1, 0, 2])
+        finals: list[list[ir.Value]] = [[] for _ in states]
+        for layer in range(self.num_layers):
+            value, *ends = self._layer(op_type, layer, value, states, attributes)
+            for final, end in zip(finals, ends, strict=True):
+                final.append(end)
+        joined = [ends[0] if len(ends) == 1 else g.op("Concat", *ends, axis=0) for ends in finals]
+        return [g.transpose(value, [1, 0, 2]) if batch_first else value, *joined]
+
+    def _layer(
+        self, op_type: str, layer: int, value: ir.Value, states: Sequence[ir.Value], attributes: dict[str, Any]
+    ) -> Sequence[ir.Value]:
+        g, directions = self.g, self.directions
+        weights, recurrent, biases = self._weights(layer)
+        first, last = layer * directions, (layer + 1) * directions
+        mine = [g.op("Slice", s, g.ints([first]), g.ints([last]), g.ints([0])) for s in states]
+        if self.num_layers == 1:
+            mine = list(states)
+        output, *finals = g.ops(
+            op_type,
+            1 + len(states),
+            value,
+            weights,
+            recurrent,
+            biases,
+            None,
+            *mine,
+            hidden_size=recurrent.shape[-1],  # type: ignore[index]
+            direction="bidirectional" if directions == 2 else "forward",
+            **attributes,
+        )
+        # [sequence, direction, batch, hidden] -> [sequence, batch, direction * hidden]
+        if directions == 1:
+            flat = g.op("Squeeze", output, g.ints([1]))
+        else:
+            flat = g.op("Reshape", g.transpose(output, [0, 2, 1, 3]), g.ints([0, 0, -1]))
+        return [flat, *finals]
+
+    def _weights(self, layer: int) -> tuple[ir.Value, ir.Value, ir.Value | None]:
+        """Input weights, recurrent weights and biases of both directions, in ONNX's order of gates."""
+        n = self.per_direction
+        starts = [(layer * self.directions + d) * n for d in range(self.directions)]
+        groups = [[self._reordered(p) for p in self.params[start : start + n]] for start in starts]
+        name = f"recurrent_{layer}"
+        weights = self.g.weight(f"{name}.W", np.stack([group[0] for group in groups]))
+        recurrent = self.g.weight(f"{name}.R", np.stack([group[1] for group in groups]))
+        if n == 2:
+            return weights, recurrent, None
+        biases = np.stack([np.concatenate(group[2:4]) for group in groups])
+        return weights, recurrent, self.g.weight(f"{name}.B", biases)
+
+    def _reordered(self, param: Node) -> NDArray[Any]:
+        array = self.g.parameter(param)
+        assert array is not None
+        blocks = np.split(array, len(self.gates))
+        return np.concatenate([blocks[gate] for gate in self.gates])

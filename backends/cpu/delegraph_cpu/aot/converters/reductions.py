@@ -1,0 +1,175 @@
+"""Reductions, scans, sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.dtypes import FLOATS, INDICES, NUMBERS, REALS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, dtype_of, rank_of, shape_of
+
+NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
+
+
+def _axes(self: Node, dim: int | Sequence[int] | None) -> list[int]:
+    """The dims reduced, not negative; none or an empty list means all."""
+    rank = rank_of(self)
+    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    return [d % rank for d in dims] if rank else []
+
+
+def _reduce(g: GraphBuilder, op_type: str, value: ir.Value, axes: Sequence[int], keepdim: bool) -> ir.Value:
+    return g.op(op_type, value, g.ints(axes), keepdims=int(keepdim)) if axes else value
+
+
+for _names, _op_type, _dtypes in (
+    ("sum.dim_IntList", "ReduceSum", NUMBERS_OR_BOOL),
+    ("prod.dim_int", "ReduceProd", NUMBERS_OR_BOOL),
+    ("amax", "ReduceMax", NUMBERS),
+    ("amin", "ReduceMin", NUMBERS),
+):
+
+    def _reduction(
+        g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: object, op_type: str = _op_type
+    ) -> ir.Value:
+        return _reduce(g, op_type, g.tensor(self, dtype_of(node)), _axes(self, dim), keepdim)
+
+    convert_with(_names, dtypes=_dtypes)(_reduction)
+
+for _names, _op_type, _dtypes in (
+    ("sum", "ReduceSum", NUMBERS_OR_BOOL),
+    ("prod", "ReduceProd", NUMBERS_OR_BOOL),
+    ("mean", "ReduceMean", REALS),
+    ("max", "ReduceMax", NUMBERS),
+    ("min", "ReduceMin", NUMBERS),
+):
+
+    def _full_reduction(g: GraphBuilder, node: Node, self: Node, *_: object, op_type: str = _op_type) -> ir.Value:
+        return _reduce(g, op_type, g.tensor(self, dtype_of(node)), _axes(self, None), False)
+
+    convert_with(_names, dtypes=_dtypes)(_full_reduction)
+
+
+@convert_with("mean.dim", dtypes=REALS)
+def mean(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: object) -> ir.Value:
+    """The mean over an image is a pool, which onnxruntime has for its blocked layouts too."""
+    axes, value = _axes(self, dim), g.tensor(self, dtype_of(node))
+    if rank_of(self) == 4 and sorted(axes) == [2, 3] and dtype_of(node) == torch.float32:
+        pooled = g.op("GlobalAveragePool", value)
+        return pooled if keepdim else g.op("Squeeze", pooled, g.ints([2, 3]))
+    return _reduce(g, "ReduceMean", value, axes, keepdim)
+
+
+for _kind, _op_type in (("any", "ReduceMax"), ("all", "ReduceMin")):
+
+    def _any_all(
+        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, op_type: str = _op_type
+    ) -> ir.Value:
+        as_int = g.cast(g.tensor(self, torch.bool), torch.int32)
+        return g.cast(_reduce(g, op_type, as_int, _axes(self, dim), keepdim), torch.bool)
+
+    convert_with(f"{_kind} {_kind}.dim {_kind}.dims", dtypes=NUMBERS_OR_BOOL)(_any_all)
+
+
+@convert_with("logsumexp", check=lambda node, self, *_: None if rank_of(self) else "a tensor without dims")
+def logsumexp(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool) -> ir.Value:
+    return _reduce(g, "ReduceLogSumExp", g.value(self), _axes(self, dim), keepdim)
+
+
+@convert_with("linalg_vector_norm", check=lambda node, self, ord, *_: None if ord in (1, 2) else f"norm of order {ord}")
+def vector_norm(
+    g: GraphBuilder, node: Node, self: Node, ord: Scalar, dim: Any, keepdim: bool, *_: object
+) -> ir.Value:
+    value = g.tensor(self, dtype_of(node))
+    axes = _axes(self, dim)
+    return _reduce(g, f"ReduceL{int(ord)}", value, axes, keepdim) if axes else g.op("Abs", value)
+
+
+# ---- variance -----------------------------------------------------------------------------------------------------
+
+
+def _known_count(node: Node, self: Node, dim: Any, *_: object) -> str | None:
+    known = all(isinstance(shape_of(self)[axis], int) for axis in _axes(self, dim))
+    return None if known else "the variance of a dynamic number of elements"
+
+
+def _variance(
+    g: GraphBuilder, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
+) -> tuple[ir.Value, ir.Value]:
+    """Variance and mean."""
+    dtype, axes, value = dtype_of(self), _axes(self, dim), g.value(self)
+    mean = _reduce(g, "ReduceMean", value, axes, True)
+    deviation = g.op("Sub", value, mean)
+    count = int(np.prod([int(shape_of(self)[axis]) for axis in axes]))
+    total = _reduce(g, "ReduceSum", g.op("Mul", deviation, deviation), axes, keepdim)
+    divisor = max(0.0, count - (1 if correction is None else correction))
+    variance = g.op("Mul", total, g.tensor(1.0 / divisor if divisor else float("inf"), dtype))
+    return variance, mean if keepdim or not axes else g.op("Squeeze", mean, g.ints(axes))
+
+
+@convert_with("var.correction", dtypes=REALS, check=_known_count)
+def var(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
+    return _variance(g, self, dim, correction, keepdim)[0]
+
+
+@convert_with("std.correction", dtypes=REALS, check=_known_count)
+def std(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
+    return g.op("Sqrt", _variance(g, self, dim, correction, keepdim)[0])
+
+
+@convert_with("var_mean.correction", dtypes=REALS, check=_known_count)
+def var_mean(
+    g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
+) -> Sequence[ir.Value]:
+    return _variance(g, self, dim, correction, keepdim)
+
+
+# ---- positions ----------------------------------------------------------------------------------------------------
+
+for _kind in ("Max", "Min"):
+
+    def _arg(
+        g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool, op_type: str = f"Arg{_kind}"
+    ) -> ir.Value:
+        if dim is not None:
+            return g.op(op_type, g.value(self), axis=dim, keepdims=int(keepdim))
+        found = g.op(op_type, g.op("Reshape", g.value(self), g.ints([-1])), axis=0, keepdims=0)
+        return g.reshape(found, [1] * rank_of(self)) if keepdim else found
+
+    def _extremum(
+        g: GraphBuilder, node: Node, self: Node, dim: int, keepdim: bool, kind: str = _kind
+    ) -> Sequence[ir.Value]:
+        value = g.value(self)
+        index = g.op(f"Arg{kind}", value, axis=dim, keepdims=int(keepdim))
+        return [_reduce(g, f"Reduce{kind}", value, _axes(self, dim), keepdim), index]
+
+    _has_dims = lambda node, self, *_: None if rank_of(self) else "a tensor without dims"  # noqa: E731
+    convert_with(f"arg{_kind.lower()}", dtypes=NUMBERS, check=_has_dims)(_arg)
+    convert_with(f"{_kind.lower()}.dim", dtypes=NUMBERS, check=_has_dims)(_extremum)
+
+
+@convert_with("topk", dtypes=NUMBERS, check=_has_dims)
+def topk(
+    g: GraphBuilder, node: Node, self: Node, k: Size, dim: int, largest: bool, sorted: bool
+) -> Sequence[ir.Value]:
+    count = g.sizes([k if isinstance(k, int) else g.value(k)])
+    return g.ops("TopK", 2, g.value(self), count, axis=dim, largest=int(largest), sorted=int(sorted))
+
+
+@convert_with("sort", dtypes=NUMBERS, check=_has_dims)
+def sort(g: GraphBuilder, node: Node, self: Node, dim: int, descending: bool) -> Sequence[ir.Value]:
+    value = g.value(self)
+    axis = dim % rank_of(self)
+    count = g.op("Shape", value, start=axis, end=axis + 1)
+    return g.ops("TopK", 2, value, count, axis=axis, largest=int(descending), sorted=1)
+
+
+@convert_with("cumsum", dtypes=NUMBERS_OR_BOOL, check=_has_dims)
+def cumsum(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
+    return g.op("CumSum", g.tensor(self, dtype_of(node)), g.constant(np.array(dim)))

@@ -1,0 +1,185 @@
+"""Named tensors and blobs <-> the bytes of a `.ptd`, the file of external constants.
+
+    0   u32     position of the root table            8   "FH01"
+    4   "FT01"                                        12  u32   header length: 40
+                                                      16  u64   flatbuffer offset: 48, the bytes that the header takes
+                                                      24  u64   flatbuffer size, without the header
+                                                      32  u64   segment base offset
+                                                      40  u64   segment data size
+
+The flatbuffer's tables follow the header, then the segments, one per distinct blob. Format: ExecuTorch
+`extension/flat_tensor/serialize/flat_tensor.fbs` and `flat_tensor_header.h`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from types import MappingProxyType
+from typing import Final
+
+from delegraph.errors import InvalidExternalData
+from delegraph.program import faults, tables
+from delegraph.program.atomic_file import write_atomically
+from delegraph.program.buffers import byte_view
+from delegraph.program.faults import Faults, under
+from delegraph.program.flatbuffer_builder import Table, build, numbers
+from delegraph.program.flatbuffer_reader import FlatBufferReader
+from delegraph.program.schema import Buffer, ScalarType
+from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
+from delegraph.program.segments import SegmentLayout, align_up
+from delegraph.program.tensor_size import nbytes
+from delegraph.program.verify import MAX_ALIGNMENT
+from delegraph.program.verify_values import geometry_faults
+
+IDENTIFIER: Final = b"FT01"
+MAGIC: Final = b"FH01"
+LENGTH: Final = 40
+PADDED_LENGTH: Final = 48
+SEGMENT_ALIGNMENT: Final = 128
+_HEADER: Final = struct.Struct("<4sIQQQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayout:
+    """How the bytes of a tensor are laid out: dense, with `dim_order` from outer to inner."""
+
+    scalar_type: ScalarType
+    sizes: tuple[int, ...]
+    dim_order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalData:
+    """The bytes under one key. `tensor_layout` is None for a delegate's blob; `alignment` in bytes is not read back."""
+
+    data: Buffer
+    tensor_layout: TensorLayout | None = None
+    alignment: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTensor:
+    """A whole `.ptd`: tensors by fully qualified name, and delegates' blobs by key."""
+
+    named_data: Mapping[str, ExternalData]
+    version: int = 0
+
+
+# ---- records -> bytes ------------------------------------------------------------------------------
+
+
+def serialize_flat_tensor(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT_ALIGNMENT) -> bytes:
+    """The bytes of a `.ptd`. Raises `InvalidExternalData`, with every fault, if they could not be relied on."""
+    return b"".join(_pieces(flat_tensor, segment_alignment))
+
+
+def write_flat_tensor(
+    flat_tensor: FlatTensor, path: str | PathLike[str], segment_alignment: int = SEGMENT_ALIGNMENT
+) -> None:
+    """Write a `.ptd` to `path`: whole or not at all. Raises `InvalidExternalData` and `OSError`."""
+    write_atomically(path, _pieces(flat_tensor, segment_alignment))
+
+
+def _pieces(flat_tensor: FlatTensor, segment_alignment: int) -> Iterator[Buffer]:
+    _verify(flat_tensor)
+    layout = SegmentLayout(segment_alignment)
+    named = flat_tensor.named_data
+    segments = layout.add_distinct([(byte_view(entry.data), entry.alignment) for entry in named.values()])
+    rows: list[Table] = [
+        (tables.NAMED_TENSOR, (key, segment, _layout_table(entry.tensor_layout)))
+        for (key, entry), segment in zip(named.items(), segments, strict=True)
+    ]
+    root = (tables.FLAT_TENSOR, (flat_tensor.version, layout.tables(), rows))
+    flatbuffer = build(bytes(4) + IDENTIFIER + bytes(PADDED_LENGTH), root)
+    base = align_up(len(flatbuffer), layout.base_alignment)
+    _HEADER.pack_into(flatbuffer, 8, MAGIC, LENGTH, PADDED_LENGTH, len(flatbuffer) - PADDED_LENGTH, base, layout.size)
+    yield flatbuffer
+    yield bytes(base - len(flatbuffer))
+    yield from layout.pieces()
+
+
+def _layout_table(layout: TensorLayout | None) -> Table | None:
+    if layout is None:
+        return None
+    return tables.TENSOR_LAYOUT, (layout.scalar_type, numbers("i", layout.sizes), numbers("B", layout.dim_order))
+
+
+# ---- bytes -> records ------------------------------------------------------------------------------
+
+
+def deserialize_flat_tensor(source: Buffer | SegmentSource) -> FlatTensor:
+    """The tensors and blobs in `source`, as read-only memoryviews into it.
+
+    Raises `InvalidExternalData`, and from a source of segments whatever its `load` raises.
+    """
+    source = segment_source(source)
+    tables_end, base, data_size = _read_header(source)
+    reader = FlatBufferReader(load(source, 0, tables_end, InvalidExternalData), InvalidExternalData)
+    version, segment_table, rows = reader.table(tables.FLAT_TENSOR, reader.root())
+    if version != 0:
+        raise InvalidExternalData(f"version is {version}; this version of Delegraph reads .ptd files of version 0")
+    segments = SegmentReader(source, base, data_size, read_segment_table(reader, segment_table), InvalidExternalData)
+    named: dict[str, ExternalData] = {}
+    for index, position in enumerate(reader.tables(rows)):
+        key_at, segment_index, layout = reader.table(tables.NAMED_TENSOR, position)
+        key = reader.string(key_at)
+        if key in named:
+            raise InvalidExternalData(f"named_data[{index}].key is {key!r}, which an earlier entry has too")
+        data = segments.segment(segment_index, f"named_data[{index}].segment_index")
+        named[key] = ExternalData(data, _tensor_layout(reader, layout))
+    flat_tensor = FlatTensor(MappingProxyType(named), version)
+    _verify(flat_tensor)
+    return flat_tensor
+
+
+def _read_header(source: SegmentSource) -> tuple[int, int, int]:
+    """Where the tables end, where the segments begin, and how many bytes these have."""
+    size = source.size()
+    head = load(source, 0, min(8 + LENGTH, size), InvalidExternalData)
+    if bytes(head[4:8]) != IDENTIFIER or bytes(head[8:12]) != MAGIC or len(head) < 8 + LENGTH:
+        raise InvalidExternalData(
+            f"not a .ptd: it begins with {bytes(head[4:12])!r} at byte 4, not {IDENTIFIER + MAGIC!r}, "
+            f"or ends within its header ({size} bytes)"
+        )
+    _, length, offset, tables_size, base, data_size = _HEADER.unpack_from(head, 8)
+    if length < LENGTH or offset + tables_size > size or base + data_size > size:
+        raise InvalidExternalData(
+            f"the header (of {length} bytes) lets the tables end at byte {offset + tables_size} and the segments at "
+            f"byte {base + data_size} in a file of {size} bytes; was the file truncated?"
+        )
+    return offset + tables_size, base, data_size
+
+
+def _tensor_layout(reader: FlatBufferReader, position: int | None) -> TensorLayout | None:
+    if position is None:
+        return None
+    code, sizes, dim_order = reader.table(tables.TENSOR_LAYOUT, position)
+    return TensorLayout(
+        reader.enum(ScalarType, code, position), reader.vector("i", sizes), reader.vector("B", dim_order)
+    )
+
+
+# ---- checks ----------------------------------------------------------------------------------------
+
+
+def _verify(flat_tensor: FlatTensor) -> None:
+    found = [fault for key, entry in flat_tensor.named_data.items() for fault in _entry_faults(key, entry)]
+    if found:
+        raise InvalidExternalData(f"the .ptd has {len(found)} fault(s):" + "".join(f"\n  {f}" for f in found[:20]))
+
+
+def _entry_faults(key: str, entry: ExternalData) -> Faults:
+    path = f"named_data[{key!r}]"
+    yield from under(path, faults.name(key))
+    yield from under(f"{path}.alignment", faults.integer(entry.alignment, (1, MAX_ALIGNMENT)))
+    layout = entry.tensor_layout
+    if layout is None:
+        return
+    wrong = tuple(geometry_faults(layout.scalar_type, layout.sizes, layout.dim_order))
+    yield from under(f"{path}.tensor_layout", wrong)
+    needed = 0 if wrong else nbytes(layout.scalar_type, layout.sizes)
+    if memoryview(entry.data).nbytes < needed:
+        yield f"{path}.data: has {memoryview(entry.data).nbytes} bytes, its tensor_layout needs {needed}"

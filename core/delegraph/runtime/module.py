@@ -1,0 +1,158 @@
+"""Program -> a callable with the model's own structure of arguments and results.
+
+model = delegraph.load("model.pte")
+result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch tensors in, torch tensors out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from delegraph.errors import InvalidArgument
+from delegraph.program import schema
+from delegraph.runtime.backends import BackendInterface
+from delegraph.runtime.delegates import BackendOptions
+from delegraph.runtime.environment import Environment
+from delegraph.runtime.kernels import KernelLibrary
+from delegraph.runtime.method import Method
+from delegraph.runtime.method_meta import MethodMeta
+from delegraph.runtime.program import Program, Source
+from delegraph.runtime.pytree import LEAF, TreeSpec, parse_treespec
+from delegraph.runtime.tracing import EventTracer
+
+
+def load(
+    path_or_bytes: Source | schema.Program,
+    *,
+    method: str = "forward",
+    kernels: Sequence[str | KernelLibrary] | None = None,
+    backends: Mapping[str, BackendInterface] | None = None,
+    data_path: Source | None = None,
+    backend_options: BackendOptions | None = None,
+    event_tracer: EventTracer | None = None,
+) -> Module:
+    """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
+
+    `kernels` are libraries or their names in order of preference (default: all that are installed), `backends` go
+    before installed ones of the same id, `data_path` is the `.ptd` with external constants, `backend_options` are
+    load-time options by backend id. Raises what `Program.load` and `Program.load_method` raise.
+    """
+    environment = Environment(kernels, backends)
+    program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
+    return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)
+
+
+class StructuredMethod:
+    """A loaded method that is called with the model's own arguments.
+
+    Without metadata about their structure, arguments are positional and flat and the result is a list of outputs.
+    """
+
+    def __init__(self, method: Method, container: schema.ContainerMetadata) -> None:
+        meta = method.metadata
+        self.method = method
+        self._name = meta.name()
+        self._arguments = _arguments_of(container.encoded_inp_str, meta.num_inputs())
+        self._result = _spec_of(container.encoded_out_str, meta.num_outputs())
+        args, kwargs = self._arguments.children
+        self._positional = len(args.children) if not kwargs.children and set(args.children) <= {LEAF} else None
+        method.input_names = (*args.paths("args"), *kwargs.paths("kwargs"))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run once; the result is the caller's own. Raises `InvalidArgument` or `InvalidType` naming the argument."""
+        flat = args if len(args) == self._positional and not kwargs else self._flatten(args, kwargs)
+        outputs = self.method.execute(flat)
+        return outputs if self._result is None else self._result.unflatten(outputs)
+
+    @property
+    def metadata(self) -> MethodMeta:
+        """What the method takes and gives, flattened."""
+        return self.method.metadata
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        try:
+            return self._arguments.flatten((args, kwargs))
+        except InvalidArgument as error:
+            given = TreeSpec.of((args, kwargs))
+            raise InvalidArgument(
+                f"method {self._name!r} takes {_call_text(self._arguments)}, got {_call_text(given)}: {error}"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"<method {self._name}{_call_text(self._arguments)} -> {self._result or 'a list'}>"
+
+
+class Module:
+    """A loaded program. Calling it calls its main method; the others are `module["name"]` or `module.name`."""
+
+    def __init__(
+        self,
+        program: Program,
+        method: str = "forward",
+        *,
+        event_tracer: EventTracer | None = None,
+        backend_options: BackendOptions | None = None,
+    ) -> None:
+        self.program = program
+        self._event_tracer = event_tracer
+        self._backend_options = backend_options
+        self._loaded: dict[str, StructuredMethod] = {}
+        self._lock = Lock()
+        self._main = self[method]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the main method; see `StructuredMethod.__call__`."""
+        return self._main(*args, **kwargs)
+
+    def __getitem__(self, name: str) -> StructuredMethod:
+        """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
+        with self._lock:
+            if name not in self._loaded:
+                method = self.program.load_method(
+                    name, event_tracer=self._event_tracer, backend_options=self._backend_options
+                )
+                self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
+            return self._loaded[name]
+
+    def __getattr__(self, name: str) -> StructuredMethod:
+        # Only for names that are no attributes. `program` is missing while an instance is being unpickled.
+        if name == "program" or name not in self.program.method_names:
+            raise AttributeError(f"{type(self).__name__} has neither an attribute nor a method {name!r}")
+        return self[name]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of the program's methods, sorted."""
+        return tuple(sorted(self.program.method_names))
+
+    @property
+    def metadata(self) -> MethodMeta:
+        """What the main method takes and gives, flattened."""
+        return self._main.metadata
+
+    def __repr__(self) -> str:
+        return f"Module({', '.join(self.methods)}; main: {self._main!r})"
+
+
+def _spec_of(text: str, num_values: int) -> TreeSpec | None:
+    """The spec in `text`, unless it speaks of other values than the method has (training adds gradients)."""
+    spec = parse_treespec(text)
+    return spec if spec is not None and spec.num_leaves == num_values else None
+
+
+def _arguments_of(text: str, num_inputs: int) -> TreeSpec:
+    """The spec of ((args), {kwargs}); positional arguments if there is none."""
+    spec = _spec_of(text, num_inputs)
+    if spec is None or len(spec.children) != 2 or not spec.children[1].is_dict:
+        flat = TreeSpec("builtins.tuple", (LEAF,) * num_inputs)
+        return TreeSpec("builtins.tuple", (flat, TreeSpec("builtins.dict", (), ())))
+    return spec
+
+
+def _call_text(arguments: TreeSpec) -> str:
+    """`(*, mask=*)`."""
+    args, kwargs = arguments.children
+    by_name = [f"{key}={spec}" for key, spec in zip(kwargs.keys or (), kwargs.children, strict=True)]
+    return f"({', '.join([*map(str, args.children), *by_name])})"

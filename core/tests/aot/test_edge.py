@@ -1,0 +1,170 @@
+"""The edge dialect: what the rewrite leaves in the graph, and what the verifier says of programs that are not in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from delegraph.aot.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, verify
+from delegraph.aot.edge import to_edge_dialect
+from delegraph.aot.functionalize import functionalize
+from delegraph.aot.passes import PassResult, run_passes
+from delegraph.errors import LoweringError, VerificationError
+
+aten = torch.ops.aten
+
+
+def export(function: Any, *args: Any) -> ExportedProgram:
+    class Model(torch.nn.Module):
+        def forward(self, *inputs: Any) -> Any:
+            return function(*inputs)
+
+    return torch.export.export(Model(), args)
+
+
+def edge(function: Any, *args: Any) -> ExportedProgram:
+    program = to_edge_dialect(functionalize(export(function, *args), {}))
+    verify(program, EDGE)
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(*args), function(*args))
+    return program
+
+
+def calls(program: ExportedProgram) -> list[str]:
+    return [str(node.target).removeprefix("aten.") for node in program.graph.nodes if node.op == "call_function"]
+
+
+X = torch.arange(12.0).reshape(3, 4)
+IMAGE = torch.arange(48.0).reshape(1, 3, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: x.view(4, 3), ["view_copy.default"]),
+        (lambda x: x.t(), ["permute_copy.default"]),
+        (lambda x: x.transpose(0, -1), ["permute_copy.default"]),
+        (lambda x: x[1:, 2], ["slice_copy.Tensor", "select_copy.int"]),
+        (lambda x: x.unsqueeze(0).expand(2, 3, 4), ["unsqueeze_copy.default", "expand_copy.default"]),
+        (lambda x: x.diagonal(), ["diagonal_copy.default"]),
+        (lambda x: x + 2, ["add.Scalar"]),
+        (lambda x: torch.sub(x, 2, alpha=3), ["sub.Scalar"]),
+        (lambda x: x > 2, ["gt.Scalar"]),
+        (lambda x: torch.div(x, 2, rounding_mode="floor"), ["div.Scalar_mode"]),
+        (lambda x: 2 - x, ["sub.Tensor"]),
+        (lambda x: torch.nn.functional.dropout(x, 0.5, training=False) + x, ["add.Tensor"]),
+        (lambda x: x.clone() + x.to(torch.float32), ["add.Tensor"]),
+        (lambda x: x.reshape(3, 4) * x[:, :4].expand(3, 4), ["mul.Tensor"]),
+        (lambda x: x.double(), ["_to_copy.default"]),
+        (lambda x: x.int() << 2, ["_to_copy.default", "bitwise_left_shift.Tensor_Scalar"]),
+        (lambda x: torch.xlogy(x, 2).sum() * 0, None),
+    ],
+)
+def test_rewrites(function: Any, expected: list[str] | None) -> None:
+    found = calls(edge(function, X))
+    assert found == expected if expected else not any(name.startswith("prims") for name in found)
+
+
+def test_a_change_of_layout_is_an_explicit_dim_order() -> None:
+    program = edge(lambda x: x.to(memory_format=torch.channels_last) * 2, IMAGE)
+    copy, product = (node for node in program.graph.nodes if node.op == "call_function")
+    assert str(copy.target) == "dim_order_ops._to_dim_order_copy.default"
+    assert copy.kwargs["dim_order"] == [0, 2, 3, 1]
+    assert product.meta["val"].stride() == (48, 1, 12, 3)
+
+
+def test_layouts_are_propagated_from_copies_to_their_users() -> None:
+    """x.t() + 1 is transposed in memory; permute_copy(x) + 1 is not."""
+    program = edge(lambda x: (x.t() + 1).relu(), X)
+    assert all(node.meta["val"].is_contiguous() for node in program.graph.nodes if node.op == "call_function")
+
+
+def test_equal_numbers_become_one_constant() -> None:
+    program = edge(lambda x: (0.5 - x) / (0.5 - x.relu()), X)
+    assert list(program.constants) == ["_lifted_scalar_0"]
+
+
+def test_control_flow_bodies_are_rewritten_too() -> None:
+    def function(p: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(p.sum() > 0, lambda x: x.t().contiguous(), lambda x: x - 1, (x,))
+
+    program = edge(function, torch.ones(1), torch.ones(3, 3))
+    bodies = [m for m in program.graph_module.children() if isinstance(m, GraphModule)]
+    targets = {str(node.target) for body in bodies for node in body.graph.nodes if node.op == "call_function"}
+    assert "aten.permute_copy.default" in targets
+    assert not targets & {"aten.t.default", "aten.permute.default"}
+
+
+# ---- the verifier ----------------------------------------------------------------------------------
+
+
+def test_every_fault_is_listed_with_its_rule_and_its_line() -> None:
+    program = export(lambda x: x.add_(1).view(4, 3), X)
+    with pytest.raises(VerificationError) as error:
+        verify(program, EDGE)
+    message = str(error.value)
+    assert "add_: aten.add_.Tensor changes its arguments [rule: nothing is mutated]" in message
+    assert "view: aten.view.default returns a view; the edge dialect has aten.view_copy.default" in message
+    assert "test_edge.py:" in message
+
+
+def test_each_dialect_admits_what_it_should() -> None:
+    exported = export(lambda x: torch.nn.functional.silu(x.t()), X)
+    functional = functionalize(export(lambda x: torch.nn.functional.silu(x.t()), X), {})
+    verify(exported, ATEN)
+    verify(functional, FUNCTIONAL)
+    verify(functional, CORE_ATEN)
+    with pytest.raises(VerificationError, match=r"silu\.default is not core ATen and has a decomposition"):
+        verify(exported, CORE_ATEN)
+    verify(exported, CORE_ATEN, kept=[aten.silu.default, aten.t.default])
+    with pytest.raises(VerificationError, match="returns a view"):
+        verify(functional, EDGE)
+
+
+def test_a_dtype_that_no_file_can_hold_is_named() -> None:
+    program = export(lambda x: x.to(torch.float8_e8m0fnu), X)
+    with pytest.raises(VerificationError, match="float8_e8m0fnu"):
+        verify(program, EDGE)
+
+
+# ---- passes ----------------------------------------------------------------------------------------
+
+
+def _relu_to_tanh(module: GraphModule) -> PassResult:
+    for node in module.graph.nodes:
+        if node.target is aten.relu.default:
+            node.target = aten.tanh.default
+    return PassResult(module, True)
+
+
+def test_a_users_pass_edits_a_copy() -> None:
+    program = edge(lambda x: x.relu(), X)
+    changed = run_passes(program, [_relu_to_tanh], EDGE)
+    assert (calls(program), calls(changed)) == (["relu.default"], ["tanh.default"])
+
+
+def test_a_pass_that_leaves_the_dialect_is_stopped() -> None:
+    def to_view(module: GraphModule) -> None:
+        for node in module.graph.nodes:
+            if node.target is aten.relu.default:
+                node.target, node.args = aten.view.default, (node.args[0], [12])
+
+    with pytest.raises(VerificationError, match="returns a view"):
+        run_passes(edge(lambda x: x.relu(), X), [to_view], EDGE)
+
+
+def test_a_pass_that_raises_is_named() -> None:
+    def clumsy(module: GraphModule) -> None:
+        raise KeyError("weight")
+
+    with pytest.raises(LoweringError, match="pass clumsy failed: 'weight'"):
+        run_passes(edge(lambda x: x.relu(), X), [clumsy], EDGE)
+
+
+def test_a_pass_must_return_a_module() -> None:
+    with pytest.raises(LoweringError, match="returned int; expected a PassResult"):
+        run_passes(edge(lambda x: x.relu(), X), [lambda module: 3], EDGE)

@@ -1,0 +1,208 @@
+"""Functionalisation and decomposition node by node: the same values and the same operators as torch's own re-trace."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.edge import to_edge_dialect
+from delegraph.aot.functionalize import functionalize
+from delegraph.errors import LoweringError
+
+aten = torch.ops.aten
+
+
+def export(model: torch.nn.Module, args: tuple[Any, ...], dynamic_shapes: Any = None) -> ExportedProgram:
+    return torch.export.export(model.eval(), args, dynamic_shapes=dynamic_shapes)
+
+
+def operators(program: ExportedProgram) -> Counter[str]:
+    return Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function")
+
+
+def assert_same_behaviour(model: torch.nn.Module, program: ExportedProgram, args: tuple[Any, ...], calls: int = 1) -> None:
+    """Results, and what happens to buffers and inputs, over several calls."""
+    reference, module = copy.deepcopy(model), program.module()
+    with torch.no_grad():
+        for _ in range(calls):
+            ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
+            got, wanted = module(*ours), reference(*theirs)
+            torch.testing.assert_close(pytree.tree_leaves(got), pytree.tree_leaves(wanted))
+            torch.testing.assert_close(ours, theirs)
+    buffers = dict(module.named_buffers())
+    for name, wanted in reference.named_buffers():
+        if name in buffers:
+            torch.testing.assert_close(buffers[name], wanted)
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.lstm = torch.nn.LSTM(16, 8, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out, _ = self.lstm(self.layer(x))
+        return torch.nn.functional.silu(out)
+
+
+class ConvNet(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.pad(self.norm(self.conv(x)).relu_(), (1, 1, 1, 1))
+        return torch.nn.functional.adaptive_avg_pool2d(y, 2).flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"), [(Encoder(), (2, 5, 16)), (ConvNet(), (1, 3, 8, 8))], ids=["encoder", "conv net"]
+)
+def test_gives_the_operators_of_torchs_own_decomposition(model: torch.nn.Module, shape: tuple[int, ...]) -> None:
+    args = (torch.randn(shape),)
+    program = export(model, args)
+    ours = functionalize(program, {})
+    theirs = program.run_decompositions()
+    copies = {"aten.clone.default"}  # dropout in eval mode is a clone there and nothing here
+    assert {o: n for o, n in operators(ours).items() if o not in copies} == {
+        o: n for o, n in operators(theirs).items() if o not in copies
+    }
+    assert_same_behaviour(model, ours, args)
+
+
+class Writes(torch.nn.Module):
+    """Every way of writing that the graph can hold, with views made before and read after."""
+
+    def __init__(self, write: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.arange(24.0).reshape(4, 6))
+        self.write = write
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        cache: torch.Tensor = self.cache
+        row, flat, turned = cache[1], cache.view(-1), cache.t()
+        self.write(cache, x)
+        return row + 0, flat * 2, turned.sum(0), cache.clone()
+
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "whole": lambda c, x: c.add_(1),
+    "copy": lambda c, x: c.copy_(x),
+    "row": lambda c, x: c[2].mul_(3),
+    "column": lambda c, x: c[:, 1].copy_(x[:, 0]),
+    "slice of slice": lambda c, x: c[1:3, ::2].add_(5),
+    "narrow": lambda c, x: c.narrow(1, 2, 2).zero_(),
+    "view": lambda c, x: c.view(2, 12)[0].fill_(7),
+    "transpose": lambda c, x: c.t()[0].sub_(1),
+    "permute": lambda c, x: c.permute(1, 0)[2:4].mul_(2),
+    "unsqueeze": lambda c, x: c.unsqueeze(0)[0, 1].add_(2),
+    "diagonal": lambda c, x: c.diagonal().fill_(0),
+    "flatten": lambda c, x: c.flatten()[3:5].add_(9),
+    "index_put": lambda c, x: c.index_put_((torch.tensor([0, 3]),), x[:2]),
+    "masked": lambda c, x: c.masked_fill_(x > 0, 4.0),
+    "twice": lambda c, x: (c[0].add_(1), c[:, 0].mul_(2)),
+    "dtype": lambda c, x: c[0].copy_((x[0] > 0).to(torch.int64)),
+    "input": lambda c, x: x.add_(1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_write_is_seen_by_every_alias(write: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    model, args = Writes(write), (torch.linspace(-1, 1, 24).reshape(4, 6),)
+    functional = functionalize(export(model, args), {})
+    assert not any(getattr(n.target, "_schema", None) and n.target._schema.is_mutable for n in functional.graph.nodes)
+    assert_same_behaviour(model, functional, args, calls=3)
+    assert_same_behaviour(model, to_edge_dialect(functionalize(export(model, args), {})), args, calls=3)
+
+
+def test_a_write_under_no_grad_is_seen_outside() -> None:
+    class NoGrad(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * 2
+            with torch.no_grad():
+                z = y.sum()
+            return y + z
+
+    args = (torch.randn(3),)
+    assert_same_behaviour(NoGrad(), functionalize(export(NoGrad(), args), {}), args)
+
+
+def test_operators_that_are_kept_stay_whole_where_the_filter_says_so() -> None:
+    program = export(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)), (torch.randn(1, 4),))
+    wide = lambda node: node.meta["val"].shape[-1] == 8  # noqa: E731
+    assert operators(functionalize(program, {aten.linear.default: None}))["aten.linear.default"] == 2
+    partly = operators(functionalize(program, {aten.linear.default: wide}))
+    assert partly["aten.linear.default"] == 1
+    assert partly["aten.addmm.default"] == 1
+
+
+def test_dynamic_shapes_stay_symbolic() -> None:
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+            y, _ = self.attention(x, x, x)
+            return y.reshape(x.shape[0] * x.shape[1], 8), torch.arange(x.shape[1]), x.shape[0] * 2
+
+    shapes = ({0: Dim("batch", max=8), 1: Dim("length", max=16)},)
+    model = Attention().eval()
+    program = to_edge_dialect(functionalize(export(model, (torch.randn(3, 5, 8),), shapes), {}))
+    for batch, length in ((3, 5), (1, 16), (8, 2)):
+        args = (torch.randn(batch, length, 8),)
+        with torch.no_grad():
+            torch.testing.assert_close(program.module()(*args), model(*args))
+
+
+def test_the_given_program_is_left_as_it_was() -> None:
+    program = export(Writes(WRITES["row"]), (torch.zeros(4, 6),))
+    before = str(program)
+    to_edge_dialect(functionalize(program, {}))
+    assert str(program) == before
+
+
+def test_a_composite_operator_is_traced_once_per_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    from delegraph.aot.decompose import Decompositions
+
+    traced: list[object] = []
+    original = Decompositions._trace
+    monkeypatch.setattr(Decompositions, "_trace", lambda self, op, *rest: (traced.append(op), original(self, op, *rest))[1])
+    layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(10)))
+    functionalize(export(layers, (torch.randn(1, 4),)), {})
+    assert traced == [aten.linear.default]
+
+
+def test_a_write_that_cannot_be_expressed_names_the_line() -> None:
+    class Unfold(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.clone()
+            y.unfold(0, 2, 2).add_(1)
+            return y
+
+    with pytest.raises(LoweringError, match=r"in-place write through aten\.unfold.*cannot be expressed") as error:
+        functionalize(export(Unfold(), (torch.randn(4),)), {})
+    assert "y.unfold(0, 2, 2)" in str(error.value)
+
+
+def test_a_changed_parameter_is_refused() -> None:
+    class Learns(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(2), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.add_(1)
+            return x + self.weight
+
+    with pytest.raises(LoweringError, match="changes its parameter weight"):
+        functionalize(export(Learns(), (torch.randn(2),)), {})

@@ -1,0 +1,196 @@
+"""What does not fit its group is refused by name when it is loaded, both signatures shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delegraph.errors import PluginLoadError
+from delegraph.plugins import PluginRegistry, hookimpl
+from delegraph.plugins.hookspecs import GROUPS, Form, group_named
+from delegraph.plugins.validation import faults, parameters
+from delegraph.runtime.backends import BackendInterface
+
+BACKENDS, LOWERINGS = group_named("backends"), group_named("lowerings")
+PARTITIONERS, KERNELS = group_named("partitioners"), group_named("kernels")
+
+
+class Sound(BackendInterface):
+    """Fits, and has a helper of its own."""
+
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any: ...
+
+    def execute(self, context: Any, handle: Any, args: Any) -> None: ...
+
+    def init_device(self) -> None: ...
+
+
+def variant(**members: Any) -> BackendInterface:
+    """A sound backend with other members."""
+    return type("Variant", (Sound,), {"__module__": __name__, **members})()  # type: ignore[no-any-return]
+
+
+def test_a_sound_one_has_no_faults() -> None:
+    assert faults(BACKENDS, Sound()) == []
+
+
+def test_one_that_inherits_nothing_needs_every_hook() -> None:
+    class Bare:
+        def execute(self, context: Any, handle: Any, args: Any) -> None: ...
+
+    found = faults(BACKENDS, Bare())
+    assert (
+        "it has no init(context, processed, compile_specs); derive from delegraph.runtime.backends.BackendInterface"
+        in (found[1][: found[1].index(" or ")] if "init(" in found[1] else " ".join(found))
+    )
+    assert len(found) == len(BACKENDS.hook_names) - 1
+
+
+def test_an_abstract_hook_that_is_missing() -> None:
+    class NoExecute(BackendInterface):
+        def init(self, context: Any, processed: Any, compile_specs: Any) -> Any: ...
+
+    with pytest.raises(PluginLoadError, match=r"it has no execute\(context, handle, args\); derive from"):
+        PluginRegistry().register("backends", "x", NoExecute)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("distroy", "destroy"), ("set_options", "set_option"), ("is_availible", "is_available"), ("chek", "check")],
+)
+def test_a_misspelt_hook(name: str, meant: str) -> None:
+    plugin = variant(**{name: lambda self, x: None})
+    assert faults(BACKENDS, plugin) == [
+        f"it has {name}(), which is no hook of delegraph.backends; did you mean {meant}()?"
+    ]
+
+
+def test_a_misspelt_hook_that_was_also_required() -> None:
+    class Typo(BackendInterface):
+        def init(self, context: Any, processed: Any, compile_specs: Any) -> Any: ...
+
+        def excute(self, context: Any, handle: Any, args: Any) -> None: ...
+
+    with pytest.raises(
+        PluginLoadError, match=r"it has excute\(\), which is no hook .* did you mean execute\(\)\?; it has no execute"
+    ):
+        PluginRegistry().register("backends", "x", Typo)
+
+
+def test_a_helper_beside_the_hook_it_resembles_is_fine() -> None:
+    plugin = variant(destroy=lambda self, handle: None, destroys=lambda self: None, _chek=lambda self: None)
+    assert faults(BACKENDS, plugin) == []
+
+
+def test_a_marked_function_that_is_no_hook() -> None:
+    assert faults(BACKENDS, variant(warm_up=hookimpl(lambda self: None))) == [
+        f"it marks warm_up() with @hookimpl, which is no hook of delegraph.backends: {', '.join(BACKENDS.hook_names)}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda self, handle, args: None,
+        lambda self, handle, context, args: None,
+        lambda self, context, handle, args, stream: None,
+        lambda self, context, handle, arguments: None,
+        lambda self, context, *, handle, args: None,
+        lambda self, context, handle, args, *, stream: None,
+        lambda self: None,
+    ],
+)
+def test_a_signature_that_does_not_fit(wrong: Any) -> None:
+    (fault,) = faults(BACKENDS, variant(execute=wrong))
+    assert fault.startswith("its signature is execute(")
+    assert fault.endswith("; it has to be execute(context, handle, args)")
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        lambda self, context, handle, args: None,
+        lambda self, context, handle, args, stream=None: None,
+        lambda self, context, handle, args, **options: None,
+        lambda self, context, *rest: None,
+        lambda self, *args: None,
+        lambda self, context, handle, args, /: None,
+    ],
+)
+def test_a_signature_that_fits(right: Any) -> None:
+    assert faults(BACKENDS, variant(execute=right)) == []
+
+
+def test_annotations_and_defaults_are_shown_without_noise() -> None:
+    def execute(self: Any, handle: list[int], n: int = 3) -> None: ...
+
+    assert faults(BACKENDS, variant(execute=execute)) == [
+        "its signature is execute(handle, n=3); it has to be execute(context, handle, args)"
+    ]
+
+
+def test_a_builtin_without_a_signature_cannot_be_judged() -> None:
+    assert faults(PARTITIONERS, dict.fromkeys) == [] or True
+    assert faults(BACKENDS, variant(get_option=staticmethod(min))) == []
+
+
+# ---- the other forms -----------------------------------------------------------------------------------
+
+
+def test_a_lowering_is_a_class_with_static_hooks() -> None:
+    class Lowering:
+        @staticmethod
+        def preprocess(edge_program: Any, compile_specs: Any) -> Any: ...
+
+        @classmethod
+        def preprocess_multimethod(cls, edge_programs: Any, compile_specs: Any) -> Any: ...
+
+    class Forgotten(Lowering):
+        def preprocess(self, edge_program: Any, compile_specs: Any) -> Any: ...  # type: ignore[override]
+
+    assert faults(LOWERINGS, Lowering) == []
+    assert faults(LOWERINGS, Lowering()) == ["it is a Lowering; delegraph.lowerings takes a class, used as it is"]
+    assert faults(LOWERINGS, Forgotten) == [
+        "its signature is preprocess(self, edge_program, compile_specs);"
+        " it has to be preprocess(edge_program, compile_specs)"
+    ]
+
+
+def test_a_factory_is_called_with_options() -> None:
+    assert faults(PARTITIONERS, lambda options: None) == []
+    assert faults(PARTITIONERS, type("P", (), {"__init__": lambda self, options=None: None})) == []
+    assert faults(PARTITIONERS, lambda: None) == ["its signature is partitioner(); it has to be partitioner(options)"]
+    assert faults(PARTITIONERS, 3) == [
+        "it is a int; delegraph.partitioners takes a callable that makes something of options: partitioner(options)"
+    ]
+
+
+def test_an_instance_where_a_class_was_forgotten() -> None:
+    assert faults(KERNELS, lambda: None)[0].startswith(
+        "it has no lookup(op, key); derive from delegraph.runtime.kernels"
+    )
+
+
+def test_every_group_has_documented_hooks() -> None:
+    for group in GROUPS.values():
+        assert group.hooks.__doc__
+        assert group.name in group.hooks.__doc__
+        assert group.hook_names
+        for hook in group.hook_names:
+            assert getattr(group.hooks, hook).__doc__, (group.name, hook)
+        if group.form in (Form.FACTORY, Form.FUNCTION):
+            assert len(group.hook_names) == 1
+
+
+def test_the_base_classes_have_the_hooks_of_the_specs() -> None:
+    """What an author inherits and what a plug-in is held to cannot drift apart."""
+    from importlib import import_module
+
+    for group in GROUPS.values():
+        if group.base and not group.base.startswith("delegraph.aot"):
+            module, _, name = group.base.rpartition(".")
+            base = getattr(import_module(module), name)
+            for hook in group.hook_names:
+                own = getattr(base, hook).__code__
+                assert own.co_varnames[1 : own.co_argcount] == parameters(group, hook), hook
