@@ -49,7 +49,9 @@ def _keys(spec: pytree.TreeSpec) -> list[Any] | None:
     reader = _CONTEXT_KEYS.get(kind)
     if reader is not None:
         return reader(context)
-    named = context[0] if isinstance(context, (tuple, list)) and context and not isinstance(context[0], str) else context
+    named = (
+        context[0] if isinstance(context, (tuple, list)) and context and not isinstance(context[0], str) else context
+    )
     is_names = isinstance(named, (tuple, list)) and len(named) == spec.num_children
     if is_names and all(isinstance(name, str) for name in named) and not _is_tuple(kind):
         return list(named)

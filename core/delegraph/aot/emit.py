@@ -8,7 +8,6 @@ what will run.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import Node
 
+from delegraph.aot.constants import tensor_bytes
 from delegraph.aot.container_metadata import container_metadata
 from delegraph.aot.emit_builder import MethodBuilder, ProgramData
 from delegraph.aot.emit_nodes import EmitOptions, GraphEmitter
@@ -35,7 +35,6 @@ from delegraph.program.schema import (
     TensorDataLocation,
     Value,
 )
-from delegraph.aot.constants import tensor_bytes
 
 __all__ = ["EmittedMethod", "ExternalTag", "MethodOptions", "emit_method"]
 
@@ -156,9 +155,7 @@ class _MethodEmitter(GraphEmitter):
         """A state is overwritten before the caller reads it; memory that the caller gives serves one output only."""
         if self.builder.table.root(index) in self.pinned:
             return True
-        return not self.method_options.alloc_graph_output and (
-            output not in self.options.unplanned or index in others
-        )
+        return not self.method_options.alloc_graph_output and (output not in self.options.unplanned or index in others)
 
     def _copy(self, node: Node, index: int) -> int:
         table = self.builder.table

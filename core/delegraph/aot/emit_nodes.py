@@ -16,7 +16,7 @@ from delegraph.aot.emit_builder import MethodBuilder
 from delegraph.aot.emit_values import ArgumentType, PlannedTensor, argument_types
 from delegraph.aot.lowered_module import LoweredBackendModule, call_delegate
 from delegraph.aot.method_graph import Constant, live_nodes, referenced
-from delegraph.aot.out_variants import OutVariant, operator_of, out_variant
+from delegraph.aot.out_variants import OutVariant, gives_scalar, operator_of, out_variant
 from delegraph.aot.source_location import user_location
 from delegraph.aot.specs import Bounds, TensorSpec, spec_of_tensor
 from delegraph.aot.sym_ops import PRIM_OPERATORS, compose
@@ -119,7 +119,7 @@ class GraphEmitter:
     # ---- operators -------------------------------------------------------------------------------------
 
     def _operator(self, node: Node, op: OpOverload) -> NodeValue:
-        if _gives_scalar(op):
+        if gives_scalar(op):
             return self._scalar_operator(node, op)
         if self.options.elide_views:
             view = self._view(node)
@@ -162,9 +162,7 @@ class GraphEmitter:
         """An operator that gives a symbolic scalar: the schema's arguments, then the scalar."""
         kinds = argument_types(op._schema)
         given = [*node.args, *(node.kwargs.get(k.name, k.default) for k in kinds[len(node.args) :])]
-        args = [
-            self.builder.table.argument(value, kind, self.value) for value, kind in zip(given, kinds, strict=True)
-        ]
+        args = [self.builder.table.argument(value, kind, self.value) for value, kind in zip(given, kinds, strict=True)]
         result = self.builder.table.variable(node.meta["val"])
         self.builder.kernel(_RUNTIME_NAMES.get(op) or operator_of(op), [*args, result])
         return result
@@ -302,12 +300,6 @@ def _call_form(op: OpOverload) -> _CallForm:
     returns = op._schema.returns
     gives_many = len(returns) != 1 or returns[0].type.kind() == "ListType"
     return _CallForm(variant, arguments, gives_many)
-
-
-@cache
-def _gives_scalar(op: OpOverload) -> bool:
-    kinds = {"IntType", "FloatType", "BoolType", "NumberType"}
-    return len(op._schema.returns) == 1 and op._schema.returns[0].type.kind() in kinds
 
 
 def _memory_id(node: Node, position: int) -> int:

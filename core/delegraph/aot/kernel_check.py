@@ -9,23 +9,21 @@ from torch.fx import Node
 from delegraph.aot.emit import EmittedMethod
 from delegraph.aot.source_location import user_location
 from delegraph.errors import MissingKernel
-from delegraph.plugins import default_registry
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.runtime.prim_ops import PRIM_OPS
 
 __all__ = ["check_kernels", "installed_operators"]
 
 
-def installed_operators() -> dict[str, frozenset[str]]:
+def installed_operators(registry: PluginRegistry) -> dict[str, frozenset[str]]:
     """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime"."""
-    from delegraph.runtime.prim_ops import PRIM_OPS
-
-    registry = default_registry()
     libraries = {name: registry.load("delegraph.kernels", name) for name in registry.names("delegraph.kernels")}
     return {"runtime": PRIM_OPS} | {name: library.operator_names() for name, library in libraries.items()}
 
 
-def check_kernels(methods: Iterable[EmittedMethod]) -> None:
+def check_kernels(methods: Iterable[EmittedMethod], registry: PluginRegistry) -> None:
     """Raise one `MissingKernel` for everything that no installed library could run."""
-    libraries = installed_operators()
+    libraries = installed_operators(registry)
     known = frozenset[str]().union(*libraries.values())
     missing: dict[str, list[tuple[str, Node]]] = {}
     for method in methods:
@@ -48,5 +46,7 @@ def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str]) 
 
 
 def _uses(users: Sequence[tuple[str, Node]]) -> str:
-    shown = "".join(f"\n    {method}: {node.name} at {user_location(node) or 'an unknown line'}" for method, node in users[:8])
+    shown = "".join(
+        f"\n    {method}: {node.name} at {user_location(node) or 'an unknown line'}" for method, node in users[:8]
+    )
     return shown + (f"\n    and {len(users) - 8} more nodes" if len(users) > 8 else "")

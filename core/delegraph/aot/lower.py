@@ -46,7 +46,7 @@ class EdgeProgramManager:
         self._programs = dict(edge_programs)
         self._constant_methods = dict(constant_methods or {})
         self._config = compile_config or EdgeCompileConfig()
-        self._delegated = delegated or Delegated({})
+        self._delegated = delegated or Delegated(self._programs)
         self._registry = registry or default_registry()
 
     @property
@@ -86,9 +86,7 @@ class EdgeProgramManager:
 
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
-        return to_executorch(
-            self._programs, config or ExecutorchBackendConfig(), self._constant_methods, self._registry
-        )
+        return to_executorch(self._programs, config, self._constant_methods)
 
     def _delegate(
         self,
@@ -143,7 +141,8 @@ def to_edge_transform_and_lower(
     if isinstance(partitioner, Mapping):
         named = {method: dict(_named(partitioner.get(method))) for method in exported}
     else:
-        named = dict.fromkeys(exported, dict(_named(partitioner)))
+        shared = dict(_named(partitioner))
+        named = dict.fromkeys(exported, shared)
     return _transform_and_lower(
         exported, transform_passes, named, constant_methods, compile_config, registry or default_registry()
     )

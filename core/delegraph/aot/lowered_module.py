@@ -63,7 +63,8 @@ class LoweredBackendModule(torch.nn.Module):
     @property
     def debug_handles(self) -> tuple[int, ...]:
         """The debug handles of the partition's nodes, in graph order, each once."""
-        handles = (node.meta.get("debug_handle") for node in self.original_module.graph.nodes)
+        calls = (node for node in self.original_module.graph.nodes if node.op == "call_function")
+        handles = (node.meta.get("debug_handle") for node in calls)
         return tuple(dict.fromkeys(handle for handle in handles if isinstance(handle, int)))
 
     def forward(self, *inputs: Any) -> tuple[Any, ...]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from delegraph.aot.emit import EmittedMethod
 from delegraph.aot.emit_values import ValueTable
-from delegraph.aot.planners import Lifetime, MemoryPlanner, Plan
+from delegraph.aot.planners import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
 from delegraph.errors import LoweringError, PluginError
+from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import (
     AllocationDetails,
     DelegateCall,
@@ -94,13 +95,11 @@ def shared_memory(methods: Sequence[EmittedMethod]) -> SharedMemory:
     return SharedMemory(max(used) + 1, offsets, end)
 
 
-def load_planner(planner: str | MemoryPlanner) -> MemoryPlanner:
-    """The planner of that name among the installed ones, or the function itself. Raises `PluginError`."""
+def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> MemoryPlanner:
+    """The planner of that name in `registry`, or the function itself. Raises `PluginError`."""
     if not isinstance(planner, str):
         return planner
-    from delegraph.plugins import default_registry
-
-    loaded: MemoryPlanner = default_registry().load("delegraph.memory_planners", planner)
+    loaded: MemoryPlanner = registry.load("delegraph.memory_planners", planner)
     return loaded
 
 
@@ -188,8 +187,6 @@ def _placed(table: ValueTable, places: Mapping[int, AllocationDetails]) -> Itera
 
 def _check_answer(method: str, wanted: Sequence[Lifetime], plan: Plan) -> None:
     """A planner may be anybody's: what it says is checked where a mistake would be silent memory corruption."""
-    from delegraph.aot.planners import PlanError, check_plan
-
     try:
         check_plan(wanted, plan, ALIGNMENT)
     except PlanError as error:

@@ -68,7 +68,7 @@ def find_out_variant(op: OpOverload) -> OutVariant | None:
 
 def check_out_variants(nodes: Iterable[Node]) -> None:
     """Raise one `MissingOutVariant` that lists every operator among `nodes` that has no out variant."""
-    missing = [n for n in nodes if isinstance(n.target, OpOverload) and find_out_variant(n.target) is None]
+    missing = [n for n in nodes if isinstance(n.target, OpOverload) and _lacks_out_variant(n.target)]
     if not missing:
         return
     lines = [f"\n- {_missing_text(op)}{_uses(users)}" for op, users in _by_operator(missing).items()]
@@ -77,6 +77,17 @@ def check_out_variants(nodes: Iterable[Node]) -> None:
         node=missing[0].name,
         location=user_location(missing[0]),
     )
+
+
+@cache
+def gives_scalar(op: OpOverload) -> bool:
+    """Whether `op` returns one number or bool: the runtime has such operators as they are, without out variant."""
+    kinds = {"IntType", "FloatType", "BoolType", "NumberType"}
+    return len(op._schema.returns) == 1 and op._schema.returns[0].type.kind() in kinds
+
+
+def _lacks_out_variant(op: OpOverload) -> bool:
+    return not gives_scalar(op) and find_out_variant(op) is None
 
 
 def _by_operator(nodes: Sequence[Node]) -> dict[OpOverload, list[Node]]:

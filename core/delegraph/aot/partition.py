@@ -158,6 +158,8 @@ def partition_program(
         _adopt_tags(result.tagged_exported_program, program, by)
     if _fingerprint(program) != before:
         raise InvalidPartition(f"{by}: it changed the graph; a partitioner may only set meta[{TAG!r}]")
+    if unused := set(result.partition_tags) - {node.meta.get(TAG) for node in _all_nodes(program)}:
+        raise InvalidPartition(f"{by}: no node carries the tags {sorted(unused)}, which partition_tags lists")
     _getitems_follow_their_producers(program)
     _check_tags(program, result.partition_tags, by)
     order = {path: _order(module.graph, by) for path, module in graph_modules(program.graph_module)}
@@ -213,7 +215,6 @@ def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], b
     owned = owned_buffers(program)
     mutated = set(program.graph_signature.buffers_to_mutate.values())
     buffers = program.graph_signature.inputs_to_buffers
-    used: set[str] = set()
     for path, module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             tag = node.meta.get(TAG)
@@ -227,9 +228,6 @@ def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], b
                 )
             if problem:
                 raise InvalidPartition(f"{by}: tag {tag!r} {problem}", node=node.name, location=user_location(node))
-            used.add(tag)
-    if unused := sorted(set(specs) - used):
-        raise InvalidPartition(f"{by}: no node carries the tags {unused}, which partition_tags lists")
 
 
 def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], kinds: Mapping[str, InputKind]) -> str:

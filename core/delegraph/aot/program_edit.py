@@ -71,6 +71,8 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
     graph = Graph()
     mapping: dict[Node, Node] = {}
     outputs = graph.graph_copy(program.graph, mapping)
+    for old, new in mapping.items():
+        new.name = old.name  # the signature refers to it; the graph would rename `input`, a Python builtin
     output = graph.output(outputs)
     output.meta = dict(program.graph.output_node().meta)
     return rebuild(program, _attributes(program, graph.nodes), graph, program.graph_signature.output_specs)

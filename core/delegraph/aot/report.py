@@ -12,12 +12,12 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.delegate import Delegate, Delegated, call_names
 from delegraph.aot.lowered_module import is_delegate_call
-from delegraph.aot.partition import Partitioner, graph_modules, partition_program
+from delegraph.aot.partition import Partitioner, clear_tags, graph_modules, partition_program
 from delegraph.aot.source_location import user_location
 from delegraph.errors import DelegraphError
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
-__all__ = ["DelegateEntry", "LeftoverEntry", "LoweringReport", "MethodReport", "Suggestion", "report_lowering"]
+__all__ = ["DelegateEntry", "LeftoverEntry", "LoweringReport", "MethodReport", "Suggestion", "make_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +123,22 @@ class LoweringReport:
 NOBODY_ASKED = "no partitioner asked"
 
 
-def report_lowering(
-    result: Delegated,
-    final_programs: Mapping[str, ExportedProgram] | None = None,
-    registry: PluginRegistry | None = None,
+def make_report(
+    programs: Mapping[str, ExportedProgram], delegated: Delegated, registry: PluginRegistry | None = None
 ) -> LoweringReport:
-    """The report on `result`.
+    """The report on `delegated`; `programs` are its programs after all further passes, whose nodes are listed.
 
-    `final_programs` are the programs after all further passes, if any: leftover nodes are listed as they stand there.
-    Where no partitioner was asked, the installed ones are: what they would take is found by running them, on a copy.
+    Where no partitioner was asked, the installed ones are: what each would take is found by running it.
     """
-    programs = final_programs or result.programs
-    methods = {name: _method_report(name, result, program) for name, program in programs.items()}
-    asked = tuple(dict.fromkeys(name for declined in result.declined.values() for name in declined))
-    suggestions = () if asked else tuple(suggest(result.programs, registry or default_registry()))
+    methods = {name: _method_report(name, delegated, program) for name, program in programs.items()}
+    asked = tuple(dict.fromkeys(name for declined in delegated.declined.values() for name in declined))
+    suggestions = () if asked else tuple(_suggestions(programs, registry or default_registry()))
     return LoweringReport(methods, asked, suggestions)
 
 
-def _method_report(name: str, result: Delegated, program: ExportedProgram) -> MethodReport:
-    delegates = tuple(_delegate_entry(delegate) for delegate in result.delegates.get(name, ()))
-    declined = result.declined.get(name, {})
+def _method_report(name: str, delegated: Delegated, program: ExportedProgram) -> MethodReport:
+    delegates = tuple(_delegate_entry(delegate) for delegate in delegated.delegates.get(name, ()))
+    declined = delegated.declined.get(name, {})
     leftovers = tuple(
         _leftover_entry(node, path, declined)
         for path, module in graph_modules(program.graph_module)
@@ -200,24 +196,25 @@ def _module_path(node: Node) -> str:
     return paths[-1].removeprefix("L['self'].") if paths else ""
 
 
-def suggest(programs: Mapping[str, ExportedProgram], registry: PluginRegistry) -> Iterable[Suggestion]:
-    """What each installed partitioner would take of the programs, whose tags it overwrites."""
+def _suggestions(programs: Mapping[str, ExportedProgram], registry: PluginRegistry) -> Iterable[Suggestion]:
     for name in registry.names("partitioners"):
         try:
             partitioner: Partitioner = registry.create("partitioners", name)
-            taken = {
-                method: sum(
-                    len(call_names(unit.nodes))
-                    for units in partition_program(program, partitioner, name=name, method=method).order.values()
-                    for unit in units
-                    if unit.tag
-                )
-                for method, program in programs.items()
-            }
+            taken = {method: _would_take(partitioner, name, method, program) for method, program in programs.items()}
         except DelegraphError as error:
             yield Suggestion(name, problem=str(error).partition("\n")[0])
         else:
             yield Suggestion(name, taken)
+
+
+def _would_take(partitioner: Partitioner, name: str, method: str, program: ExportedProgram) -> int:
+    """How many nodes of `program` the partitioner would take."""
+    try:
+        partitioned = partition_program(program, partitioner, name=name, method=method)
+        units = [unit for order in partitioned.order.values() for unit in order]
+        return sum(len(call_names(unit.nodes)) for unit in units if unit.tag)
+    finally:
+        clear_tags(program)
 
 
 # ---- showing it ------------------------------------------------------------------------------------

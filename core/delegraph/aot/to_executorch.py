@@ -23,18 +23,19 @@ from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.constant_folding import fold_constants
 from delegraph.aot.constants import tensor_bytes
 from delegraph.aot.container_metadata import dump_spec
-from delegraph.aot.dialects import EDGE
+from delegraph.aot.dialects import ATEN
 from delegraph.aot.emit import EmittedMethod, MethodOptions, emit_method
 from delegraph.aot.emit_builder import DelegateInfo, ProgramData
 from delegraph.aot.emit_values import ValueTable
 from delegraph.aot.kernel_check import check_kernels
 from delegraph.aot.memory import MemoryReport, load_planner, plan_memory, shared_memory
 from delegraph.aot.method_graph import MethodGraph, live_nodes, submodules
-from delegraph.aot.named_data_store import NamedDataStore, NamedDataStoreOutput
 from delegraph.aot.out_variants import check_out_variants
 from delegraph.aot.passes import run_passes
+from delegraph.aot.planners import MemoryPlanner
 from delegraph.aot.specs import spec_of_tensor
 from delegraph.errors import LoweringError
+from delegraph.plugins.registry import PluginRegistry, default_registry
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout, write_flat_tensor
 from delegraph.program.schema import Chain, ContainerMetadata, ExecutionPlan, NamedData, Program
 from delegraph.program.serialize import serialize_program, write_program
@@ -46,23 +47,24 @@ def to_executorch(
     edge_programs: Mapping[str, ExportedProgram],
     config: ExecutorchBackendConfig | None = None,
     constant_methods: Mapping[str, Any] | None = None,
-    named_data: NamedDataStoreOutput | None = None,
+    registry: PluginRegistry | None = None,
 ) -> ExecutorchProgramManager:
     """Lower edge programs, by method name, to one program.
 
     `constant_methods` are methods without arguments that give a fixed value (numbers, bools, strings, tensors, or
-    containers of these). `named_data` are blobs beside those of the delegates. Raises `LoweringError` and its kinds.
+    containers of these). `registry` says which kernel libraries and planners there are (default: what is installed).
+    Raises `LoweringError` and its kinds.
     """
-    config = config or ExecutorchBackendConfig()
+    config, registry = config or ExecutorchBackendConfig(), registry or default_registry()
     _check_names(edge_programs, constant_methods or {})
     programs = {name: _after_passes(name, edge_programs[name], config) for name in sorted(edge_programs)}
     methods = [_prepared(name, program, config) for name, program in programs.items()]
     check_out_variants(node for method in methods for node in _calls(method))
-    data = _program_data(named_data)
+    data = ProgramData()
     emitted = [emit_method(method, data, _method_options(config)) for method in methods]
     if config.check_kernels:
-        check_kernels(emitted)
-    plans, memory = _planned(emitted, config)
+        check_kernels(emitted, registry)
+    plans, memory = _planned(emitted, load_planner(config.memory_planner, registry), config.emit_stacktrace)
     plans += [_constant_method(name, value, data) for name, value in (constant_methods or {}).items()]
     return ExecutorchProgramManager(
         executorch_program=_program(plans, data),
@@ -112,7 +114,9 @@ class ExecutorchProgramManager:
         open_file.write(self.buffer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the `.pte` to `path`, whole or not at all. `.ptd` files go beside it with `write_tensor_data_to_file`."""
+        """Write the `.pte` to `path`, whole or not at all; its `.ptd` files, if it has any, go beside it first."""
+        if self.tensor_data:
+            self.write_tensor_data_to_file(os.path.dirname(os.path.abspath(path)))
         write_program(self.executorch_program, path, self.config.serialization)
 
     def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
@@ -136,7 +140,7 @@ def _check_names(programs: Mapping[str, Any], constant_methods: Mapping[str, Any
 
 def _after_passes(name: str, program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
     passes = config.passes_of(name)
-    return run_passes(program, passes, EDGE) if passes else program
+    return run_passes(program, passes, ATEN) if passes else program
 
 
 def _prepared(name: str, program: ExportedProgram, config: ExecutorchBackendConfig) -> MethodGraph:
@@ -156,13 +160,6 @@ def _calls(method: MethodGraph) -> list[Node]:
     return calls
 
 
-def _program_data(named_data: NamedDataStoreOutput | None) -> ProgramData:
-    data = ProgramData()
-    if named_data is not None:
-        data.named_data.merge(named_data)
-    return data
-
-
 def _method_options(config: ExecutorchBackendConfig) -> MethodOptions:
     return MethodOptions(
         alloc_graph_input=config.alloc_graph_input,
@@ -175,15 +172,15 @@ def _method_options(config: ExecutorchBackendConfig) -> MethodOptions:
 
 
 def _planned(
-    methods: Sequence[EmittedMethod], config: ExecutorchBackendConfig
+    methods: Sequence[EmittedMethod], planner: MemoryPlanner, with_stacktrace: bool
 ) -> tuple[list[ExecutionPlan], dict[str, MemoryReport]]:
-    planner, shared = load_planner(config.memory_planner), shared_memory(methods)
+    shared = shared_memory(methods)
     plans: list[ExecutionPlan] = []
     memory: dict[str, MemoryReport] = {}
     for method in methods:
         builder = method.builder
         values, memory[method.name] = plan_memory(method, planner, shared)
-        stacktrace = builder.stacktrace() if config.emit_stacktrace else None
+        stacktrace = builder.stacktrace() if with_stacktrace else None
         plans.append(
             ExecutionPlan(
                 name=method.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -67,23 +68,31 @@ _PLAIN: pluggy.HookimplOpts = {
 
 
 def tool_faults(tool: Any) -> list[str]:
-    """What is wrong with a tool: an unknown hook, parameters that its spec lacks, a plain function for a wrapper."""
-    manager = _Manager()
-    try:
-        manager.register(tool)
-    except pluggy.PluginValidationError as error:
-        return [str(error).partition("\n\n")[-1].replace("\n", " ") or str(error)]
-    found = []
-    for caller in manager.get_hookcallers(tool) or ():
-        if not caller.has_spec():
-            found.append(
-                f"it implements {caller.name}(), which is no hook{did_you_mean(caller.name, _TOOLS.hook_names)}"
-            )
-        elif caller.name in WRAPPABLE and any(not (i.wrapper or i.hookwrapper) for i in caller.get_hookimpls()):
-            found.append(f"it implements {caller.name}(), which may only be wrapped: @hookimpl(wrapper=True)")
-    if not manager.get_hookcallers(tool):
-        found.append("it marks no function with @delegraph.plugins.hookimpl")
-    return found
+    """What is wrong with a tool: no marks, an unknown hook, parameters that the spec lacks, a wrapper that is none."""
+    manager = pluggy.PluginManager("delegraph")  # without specs, so that every fault is ours to tell
+    manager.register(tool)
+    hooks = [
+        (hook.name, implementation)
+        for hook in manager.get_hookcallers(tool) or ()
+        for implementation in hook.get_hookimpls()
+    ]
+    if not hooks:
+        return ["it marks no function with @delegraph.plugins.hookimpl"]
+    return [fault for name, implementation in hooks if (fault := _hook_fault(name, implementation))]
+
+
+def _hook_fault(name: str, implementation: pluggy.HookImpl) -> str:
+    if name not in _TOOLS.hook_names:
+        return f"it implements {name}(), which is no hook{did_you_mean(name, _TOOLS.hook_names)}"
+    known, taken = parameters(_TOOLS, name), implementation.argnames
+    if not set(taken) <= set(known):
+        return f"its signature is {name}({', '.join(taken)}); it has to be some of {name}({', '.join(known)})"
+    if implementation.wrapper and not isgeneratorfunction(implementation.function):
+        return f"its wrapper {name}() never yields"
+    if implementation.wrapper != (name in WRAPPABLE):
+        may = "may only be wrapped: @hookimpl(wrapper=True)" if name in WRAPPABLE else "is an event: nothing to wrap"
+        return f"it implements {name}(), which {may}"
+    return ""
 
 
 class Tools:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from delegraph.program import tables
+from delegraph.program._generated import program_tables as tables
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.schema import (
     AllocationDetails,
@@ -46,6 +46,7 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
+from delegraph.program.table_layout import TableLayout
 
 _T = TypeVar("_T")
 INLINE: Final = 0
@@ -168,11 +169,11 @@ def _extra_tensor_info(reader: FlatBufferReader, position: int) -> ExtraTensorIn
     )
 
 
-def _scalar(kind: Callable[[Any], Value], layout: tables.Layout) -> Callable[[FlatBufferReader, int], Value]:
+def _scalar(kind: Callable[[Any], Value], layout: TableLayout) -> Callable[[FlatBufferReader, int], Value]:
     return lambda reader, position: kind(reader.table(layout, position)[0])
 
 
-def _list(kind: Callable[[Any], Value], layout: tables.Layout, code: str) -> Callable[[FlatBufferReader, int], Value]:
+def _list(kind: Callable[[Any], Value], layout: TableLayout, code: str) -> Callable[[FlatBufferReader, int], Value]:
     return lambda reader, position: kind(reader.vector(code, reader.table(layout, position)[0]))
 
 

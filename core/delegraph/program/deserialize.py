@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from delegraph.errors import InvalidProgram
-from delegraph.program import decode, tables
+from delegraph.program import decode
+from delegraph.program._generated import program_tables as tables
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.header import HEAD_SIZE, ExtendedHeader, read_head
 from delegraph.program.schema import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from delegraph.program import tables
+from delegraph.program._generated import program_tables as tables
 from delegraph.program.flatbuffer_builder import Table, Vector, numbers
 from delegraph.program.schema import (
     AllocationDetails,
@@ -40,6 +40,7 @@ from delegraph.program.schema import (
     TensorList,
     Value,
 )
+from delegraph.program.table_layout import TableLayout
 
 
 def execution_plan(plan: ExecutionPlan, data_references: Sequence[Table]) -> Table:
@@ -121,7 +122,7 @@ def _extra_tensor_info(info: ExtraTensorInfo) -> Table:
     )
 
 
-def _list(layout: tables.Layout, code: str) -> Callable[[Any], Table]:
+def _list(layout: TableLayout, code: str) -> Callable[[Any], Table]:
     return lambda value: (layout, (numbers(code, value.items),))
 
 

@@ -21,7 +21,8 @@ from types import MappingProxyType
 from typing import Final
 
 from delegraph.errors import InvalidExternalData
-from delegraph.program import faults, tables
+from delegraph.program import faults
+from delegraph.program._generated import flat_tensor_tables as tables
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
 from delegraph.program.faults import Faults, under
@@ -89,7 +90,7 @@ def _pieces(flat_tensor: FlatTensor, segment_alignment: int) -> Iterator[Buffer]
     named = flat_tensor.named_data
     segments = layout.add_distinct([(byte_view(entry.data), entry.alignment) for entry in named.values()])
     rows: list[Table] = [
-        (tables.NAMED_TENSOR, (key, segment, _layout_table(entry.tensor_layout)))
+        (tables.NAMED_DATA, (key, segment, _layout_table(entry.tensor_layout)))
         for (key, entry), segment in zip(named.items(), segments, strict=True)
     ]
     root = (tables.FLAT_TENSOR, (flat_tensor.version, layout.tables(), rows))
@@ -124,7 +125,7 @@ def deserialize_flat_tensor(source: Buffer | SegmentSource) -> FlatTensor:
     segments = SegmentReader(source, base, data_size, read_segment_table(reader, segment_table), InvalidExternalData)
     named: dict[str, ExternalData] = {}
     for index, position in enumerate(reader.tables(rows)):
-        key_at, segment_index, layout = reader.table(tables.NAMED_TENSOR, position)
+        key_at, segment_index, layout = reader.table(tables.NAMED_DATA, position)
         key = reader.string(key_at)
         if key in named:
             raise InvalidExternalData(f"named_data[{index}].key is {key!r}, which an earlier entry has too")

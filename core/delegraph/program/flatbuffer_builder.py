@@ -1,7 +1,7 @@
 """Tables as plain tuples -> the bytes of a flatbuffer.
 
-A table is described by a tuple of its `Layout` and its fields in the order of their ids; a reference field holds what
-it refers to: such a tuple, a list of them, a string, or a `Vector` of packed numbers. `build` lays it all out.
+A table is described by a tuple of its `TableLayout` and its fields in the order of their ids; a reference field holds
+what it refers to: such a tuple, a list of them, a string, or a `Vector` of packed numbers. `build` lays it all out.
 
 flatc's builder writes back to front, children first, field by field. This one writes front to back: the table, then
 what it refers to. Each set of present fields has one compiled `struct` and one vtable in the file. Strings
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from delegraph.errors import InvalidArgument
 from delegraph.program.schema import Buffer
-from delegraph.program.tables import Layout
+from delegraph.program.table_layout import TableLayout
 
 MAX_SIZE = 2**31 - 1
 """Bytes that a flatbuffer can have, by its signed 32-bit offsets."""
@@ -32,7 +32,7 @@ class Vector(NamedTuple):
     alignment: int
 
 
-Table: TypeAlias = tuple[Layout, tuple[Any, ...]]
+Table: TypeAlias = tuple[TableLayout, tuple[Any, ...]]
 
 
 def numbers(code: str, values: tuple[Any, ...]) -> Vector:
@@ -65,10 +65,10 @@ class _Shape(NamedTuple):
 class _Builder:
     def __init__(self, head: Buffer) -> None:
         self.buffer = bytearray(head)
-        self._shapes: dict[tuple[Layout, tuple[bool, ...]], _Shape] = {}
+        self._shapes: dict[tuple[TableLayout, tuple[bool, ...]], _Shape] = {}
         self._leaves: dict[str | Vector, list[int]] = {}
 
-    def table(self, layout: Layout, fields: tuple[Any, ...]) -> int:
+    def table(self, layout: TableLayout, fields: tuple[Any, ...]) -> int:
         """Append a table and, after it, the tables that it refers to; its position."""
         present = tuple(map(ne, fields, layout.omitted))
         shape = self._shapes.get((layout, present)) or self._compile(layout, present)
@@ -114,7 +114,7 @@ class _Builder:
         struct.pack_into(f"<{len(offsets)}I", self.buffer, first, *offsets)
         return position
 
-    def _compile(self, layout: Layout, present: tuple[bool, ...]) -> _Shape:
+    def _compile(self, layout: TableLayout, present: tuple[bool, ...]) -> _Shape:
         widths = [struct.calcsize(code) for code in layout.codes]
         order = sorted((i for i, there in enumerate(present) if there), key=lambda i: -widths[i])
         slots, end = [0] * len(present), 4

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from delegraph.errors import RuntimeFault
-from delegraph.program.tables import Layout
+from delegraph.program.table_layout import TableLayout
 
 _E = TypeVar("_E", bound=IntEnum)
 
@@ -42,7 +42,7 @@ class FlatBufferReader:
     def __init__(self, buffer: memoryview, error: type[RuntimeFault]) -> None:
         self.buffer = buffer
         self._error = error
-        self._shapes: dict[tuple[Layout, int], _Shape] = {}
+        self._shapes: dict[tuple[TableLayout, int], _Shape] = {}
         self._vectors: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._strings: dict[int, str] = {}
         self._elements_left = len(buffer)
@@ -57,7 +57,7 @@ class FlatBufferReader:
             self.fault(0, f"a flatbuffer has at least 8 bytes, this has {len(self.buffer)}")
         return int(_U32(self.buffer, 0)[0])
 
-    def table(self, layout: Layout, position: int) -> list[Any]:
+    def table(self, layout: TableLayout, position: int) -> list[Any]:
         """The table's fields in the order of their ids: scalars as they are, references as absolute positions."""
         try:
             vtable = position - _I32(self.buffer, position)[0]
@@ -133,7 +133,7 @@ class FlatBufferReader:
         if self._elements_left < 0:
             self.fault(position, "vectors overlap: together they have more elements than the file has bytes")
 
-    def _compile(self, layout: Layout, position: int, vtable: int) -> _Shape:
+    def _compile(self, layout: TableLayout, position: int, vtable: int) -> _Shape:
         """The shape of `layout` under the vtable at `vtable`. Raises `struct.error` where that lies outside."""
         if vtable < 0:
             self.fault(position, f"the vtable of a {layout.name} lies before the file")
@@ -144,7 +144,7 @@ class FlatBufferReader:
         slots: tuple[int, ...] = struct.unpack_from(f"<{count}H", self.buffer, vtable + 4)
         return self._shapes.setdefault((layout, vtable), self._shape(layout, position, slots))
 
-    def _shape(self, layout: Layout, position: int, slots: tuple[int, ...]) -> _Shape:
+    def _shape(self, layout: TableLayout, position: int, slots: tuple[int, ...]) -> _Shape:
         order = list(range(len(layout.names)))
         present = sorted((offset, index) for index, offset in enumerate(slots) if offset)
         form, end = "<", 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from delegraph.errors import RuntimeFault
-from delegraph.program import tables
+from delegraph.program._generated.program_tables import DATA_SEGMENT
 from delegraph.program.buffers import byte_view
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.schema import Buffer
@@ -81,9 +81,7 @@ class SegmentReader:
 
 def read_segment_table(reader: FlatBufferReader, position: int | None) -> list[tuple[int, int]]:
     """The (offset, size) of each `DataSegment` in a vector of them."""
-    return [
-        (offset, size) for offset, size in (reader.table(tables.DATA_SEGMENT, at) for at in reader.tables(position))
-    ]
+    return [(offset, size) for offset, size in (reader.table(DATA_SEGMENT, at) for at in reader.tables(position))]
 
 
 def _check(segments: Sequence[tuple[int, int]], data_size: int, error: type[RuntimeFault]) -> None:

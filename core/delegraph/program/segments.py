@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from delegraph.program import tables
+from delegraph.program._generated.program_tables import DATA_SEGMENT
 from delegraph.program.buffers import first_equals
 from delegraph.program.flatbuffer_builder import Table
 
@@ -56,7 +56,7 @@ class SegmentLayout:
 
     def tables(self) -> list[Table]:
         """The `DataSegment` table of each segment."""
-        return [(tables.DATA_SEGMENT, (segment.offset, segment.size)) for segment in self._segments]
+        return [(DATA_SEGMENT, (segment.offset, segment.size)) for segment in self._segments]
 
     def pieces(self) -> Iterator[memoryview | bytes]:
         """The bytes of all segments and the zeros between them."""

@@ -15,7 +15,8 @@ from os import PathLike
 from typing import Final
 
 from delegraph.errors import InvalidArgument
-from delegraph.program import encode, tables
+from delegraph.program import encode
+from delegraph.program._generated import program_tables as tables
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view, first_equals
 from delegraph.program.flatbuffer_builder import Table, Vector, build, numbers

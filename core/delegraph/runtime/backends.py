@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import PluginError
 from delegraph.program.schema import Buffer, CompileSpec
+from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -63,13 +64,15 @@ class BackendInitContext:
     """What `init` may use.
 
     `named_data` maps keys to blobs shared by the program's delegates (views, valid for the program's life);
-    `runtime_specs` are the caller's load-time options for this backend.
+    `runtime_specs` are the caller's load-time options for this backend;
+    `platform` is the machine's clock, log and memory.
     """
 
     method_name: str
     named_data: Mapping[str, Buffer] = field(default_factory=dict)
     runtime_specs: Mapping[str, bool | int | str] = field(default_factory=dict)
     event_tracer: EventTracer | None = None
+    platform: Platform = DEFAULT_PLATFORM
 
 
 class BackendExecutionContext(Protocol):

@@ -18,7 +18,7 @@ from delegraph.errors import (
     PluginNotFound,
     RuntimeFault,
 )
-from delegraph.plugins.stamp import STAMP_KEY, BlobStamp, read_stamp
+from delegraph.plugins.stamp import STAMP_KEY, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.backends import (
     Argument,
@@ -111,18 +111,10 @@ def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
     if compatibility.verdict is Verdict.OK:
         return
     made = str(stamp) if stamp is not None else "a blob without a stamp"
-    remedy = _REMEDIES[compatibility.verdict](stamp)
-    raise DelegateInvalidCompatibility(f"refuses {made}: {compatibility.reason}; {remedy}")
-
-
-_REMEDIES: Mapping[Verdict, Callable[[BlobStamp | None], str]] = {
-    Verdict.RECOMPILE: lambda stamp: "lower the model again with the installed version",
-    Verdict.REFUSE: lambda stamp: (
-        f"install {stamp.distribution} {stamp.version}, or lower the model again for what is installed"
-        if stamp is not None
-        else "lower the model again for what is installed"
-    ),
-}
+    remedy = "lower the model again with what is installed here"
+    if compatibility.verdict is Verdict.REFUSE and stamp is not None:
+        remedy = f"`pip install {stamp.distribution}=={stamp.version}`, or {remedy}"
+    raise DelegateInvalidCompatibility(f"the backend refuses {made}: {compatibility.reason}; {remedy}")
 
 
 def _init(

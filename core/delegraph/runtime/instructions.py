@@ -32,7 +32,7 @@ from delegraph.runtime.delegates import Delegate
 from delegraph.runtime.executor import Block, FaultOf
 from delegraph.runtime.kernels import BoundCall, Kernel, KernelKey, KernelRegistry
 from delegraph.runtime.prim_ops import ET_COPY_INDEX, ET_VIEW, PRIM_OPS, SCALAR_OPS, ScalarOp, et_copy_index, view_shape
-from delegraph.runtime.values import SCALARS, Array, ValueTable, gatherer
+from delegraph.runtime.values import LISTS_OF_VALUES, SCALARS, Array, ValueTable, gatherer
 
 Arguments = tuple[int, ...]
 
@@ -197,9 +197,10 @@ class Binder:
         """
         source, target = self.records[call.move_from], self.records[call.move_to]
         values, slots = self.values, self.slots
-        if not (isinstance(source, Tensor) and isinstance(target, Tensor)):
-            if isinstance(source, Tensor) or isinstance(target, Tensor):
-                raise InvalidProgram(f"a {type(source).__name__} is moved to a {type(target).__name__}")
+        tensors = isinstance(source, Tensor), isinstance(target, Tensor)
+        if any(tensors) != all(tensors) or isinstance(target, LISTS_OF_VALUES):
+            raise InvalidProgram(f"a {type(source).__name__} is moved to a {type(target).__name__}")
+        if not isinstance(source, Tensor) or not isinstance(target, Tensor):
             return lambda: slots.__setitem__(call.move_to, slots[call.move_from])
         if source.scalar_type != target.scalar_type:
             raise InvalidProgram(f"a {source.scalar_type.name} tensor is moved to a {target.scalar_type.name} tensor")
@@ -273,7 +274,8 @@ def _cut(
 ) -> Iterator[Block]:
     """A block ends before a jump's destination and after a jump."""
     end = len(calls)
-    destinations = {index: _destination(record.instructions[index], chain, index, end) for index in conditions}
+    jumps = {index: jump for index, jump in enumerate(record.instructions) if isinstance(jump, JumpFalseCall)}
+    destinations = {index: jump.destination_instruction for index, jump in jumps.items()}
     starts = sorted({0, *destinations.values(), *(index + 1 for index in conditions)} - {end}) if end else []
     number = {start: first + position for position, start in enumerate([*starts, end])}
     for start, stop in zip(starts, [*starts[1:], end], strict=True):
@@ -281,15 +283,6 @@ def _cut(
         last = stop if condition is None else stop - 1
         if_false = number[stop if condition is None else destinations[stop - 1]]
         yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)
-
-
-def _destination(jump: Instruction, chain: int, index: int, end: int) -> int:
-    assert isinstance(jump, JumpFalseCall)
-    if not 0 <= jump.destination_instruction <= end:
-        raise InvalidProgram(
-            f"chain {chain}, instruction {index} jumps to {jump.destination_instruction}, but the chain has {end}"
-        )
-    return jump.destination_instruction
 
 
 def _instructions(plan: ExecutionPlan) -> Iterator[Instruction]:

@@ -29,11 +29,11 @@ from delegraph.runtime.inputs import expected_text, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
 from delegraph.runtime.kernels import BoundCall
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
-from delegraph.runtime.method_meta import MethodMeta, attribute_name
+from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import TensorSources, parse_values
-from delegraph.runtime.values import Array
+from delegraph.runtime.values import Array, attribute_name
 
 if TYPE_CHECKING:
     from delegraph.runtime.instructions import Finish
@@ -89,7 +89,11 @@ class Method:
             self.program.records.delegate_data,
             environment.backend_registry(),
             lambda backend_id: BackendInitContext(
-                plan.name, self.program.named_data, backend_options.get(backend_id, {}), self._tracer
+                plan.name,
+                self.program.named_data,
+                backend_options.get(backend_id, {}),
+                self._tracer,
+                environment.platform,
             ),
         )
         self._destroy = weakref.finalize(self, destroy)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from delegraph.errors import InvalidArgument
-from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
+from delegraph.program.tensor_size import nbytes
+from delegraph.runtime.values import attribute_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TensorInfo:
 
     def nbytes(self) -> int:
         """Bytes at `sizes`."""
-        return prod(self.record.sizes) * numpy_dtype(self.record.scalar_type).itemsize
+        return nbytes(self.record.scalar_type, self.record.sizes)
 
     def __repr__(self) -> str:
         dynamic = ", dynamic" if self.is_dynamic() else ""
@@ -114,11 +114,6 @@ class MethodMeta:
         inputs = ", ".join(_text(self.input_value(i)) for i in range(self.num_inputs()))
         outputs = ", ".join(_text(self.output_value(i)) for i in range(self.num_outputs()))
         return f"MethodMeta({self.name()!r}, inputs=[{inputs}], outputs=[{outputs}])"
-
-
-def attribute_name(record: Tensor) -> str:
-    """The fully qualified name of a buffer that is visible as an attribute, else ""."""
-    return (record.extra_tensor_info.fully_qualified_name or "") if record.extra_tensor_info is not None else ""
 
 
 def _at(items: tuple[int, ...] | list[Tensor], index: int, what: str) -> int:

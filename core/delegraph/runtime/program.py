@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from enum import Enum
-from typing import BinaryIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, BinaryIO
 
-from delegraph.errors import NotFound
+from delegraph.errors import InvalidExternalData, NotFound
 from delegraph.program import schema
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.runtime.data_loader import DataLoader, open_data_loader
@@ -17,14 +18,19 @@ from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.tracing import EventTracer
-from delegraph.runtime.value_parser import ExternalData
+
+if TYPE_CHECKING:
+    from delegraph.program.flat_tensor import ExternalData
 
 Source = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
 """What bytes can be read from: bytes, a binary file object, a path (which is mapped), a `DataLoader`."""
 
 
 class Verification(Enum):
-    """How much of a program is checked when it is loaded. What is read from bytes is always checked in full."""
+    """How much of a program is checked when it is loaded.
+
+    What comes from bytes is always checked in full; `Minimal` trusts records that were made in this process.
+    """
 
     Minimal = "minimal"
     InternalConsistency = "internal consistency"
@@ -43,7 +49,7 @@ class Program:
         self.records = records
         self.environment = environment or Environment()
         self.external_data = external_data
-        self.named_data: Mapping[str, Buffer] = {key: named.data for key, named in records.named_data.items()}
+        self.named_data: Mapping[str, Buffer] = MappingProxyType(_merged(records, external_data))
         """What delegates share, by key: of the `.pte`, and of the `.ptd` if there is one."""
         self._plans = {plan.name: plan for plan in records.execution_plan}
         self.environment.plugin_registry().notify("program_loaded", program=self)
@@ -114,4 +120,18 @@ def _read_program(source: Source) -> schema.Program:
 
 
 def _read_external_data(source: Source) -> Mapping[str, ExternalData]:
-    raise NotImplementedError
+    from delegraph.program.flat_tensor import deserialize_flat_tensor
+
+    return deserialize_flat_tensor(open_data_loader(source)).named_data
+
+
+def _merged(records: schema.Program, external: Mapping[str, ExternalData] | None) -> dict[str, Buffer]:
+    """What delegates share, by key. Raises `InvalidExternalData` for a key that both files have."""
+    merged: dict[str, Buffer] = {key: named.data for key, named in records.named_data.items()}
+    for key, entry in (external or {}).items():
+        if key in merged:
+            raise InvalidExternalData(
+                f"both the program and its .ptd have data named {key!r}; use the .ptd that was written with this .pte"
+            )
+        merged[key] = entry.data
+    return merged

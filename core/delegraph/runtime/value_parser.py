@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from delegraph.errors import InvalidExternalData, InvalidProgram, NotSupported, RuntimeFault
+from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import (
-    AllocationDetails,
     Bool,
     BoolList,
     Buffer,
@@ -25,28 +24,18 @@ from delegraph.program.schema import (
     DoubleList,
     ExecutionPlan,
     Int,
-    IntList,
-    Null,
-    OptionalTensorList,
-    ScalarType,
     String,
     Tensor,
     TensorDataLocation,
-    TensorList,
     TensorShapeDynamism,
     Value,
 )
+from delegraph.program.tensor_size import nbytes
 from delegraph.runtime.memory import HierarchicalAllocator
-from delegraph.runtime.values import LISTS_OF_VALUES, Array, MovingTensor, ValueTable, byte_strides
+from delegraph.runtime.values import LISTS_OF_VALUES, Array, MovingTensor, ValueTable, attribute_name, byte_strides
 
-
-class ExternalData(Protocol):
-    """One tensor of a `.ptd`: its bytes and how they are laid out."""
-
-    data: Buffer
-    scalar_type: ScalarType
-    sizes: tuple[int, ...]
-    dim_order: tuple[int, ...]
+if TYPE_CHECKING:
+    from delegraph.program.flat_tensor import ExternalData, TensorLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +51,7 @@ class TensorSources:
 def parse_values(plan: ExecutionPlan, sources: TensorSources, written: Collection[int]) -> ValueTable:
     """The value table of `plan`. `written` are the values that instructions replace (not: write into).
 
-    Raises `InvalidProgram`, `InvalidExternalData` or `NotSupported`, naming the value.
+    Raises `InvalidExternalData` or `NotSupported`, naming the value.
     """
     parser = _Parser(plan, sources, frozenset(written))
     for index, record in enumerate(plan.values):
@@ -82,19 +71,15 @@ class _Parser:
         self.borders = frozenset(plan.inputs) | frozenset(plan.outputs)
         self.slots: list[Any] = [None] * len(plan.values)
         self.moving: dict[int, MovingTensor] = {}
-        self.varying: set[int] = set()
+        self.varying = set(written)
 
     def parse(self, index: int, record: Value) -> None:
         if isinstance(record, Tensor):
             self.parse_tensor(index, record)
         elif isinstance(record, Int | Double | Bool | String):
             self.slots[index] = record.value
-            if index in self.written:
-                self.varying.add(index)
         elif isinstance(record, DoubleList | BoolList):
             self.slots[index] = list(record.items)
-        elif not isinstance(record, Null | IntList | TensorList | OptionalTensorList):
-            raise InvalidProgram(f"unknown value {record!r}")
 
     def parse_tensor(self, index: int, record: Tensor) -> None:
         if record.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND:
@@ -103,14 +88,15 @@ class _Parser:
             )
         static = record.shape_dynamism is TensorShapeDynamism.STATIC
         if record.allocation_info is not None:
-            memory, offset = self.planned_place(record, record.allocation_info)
+            memory = self.sources.planned.buffers[record.allocation_info.memory_id - 1]
+            offset = record.allocation_info.memory_offset
             self.initialise(record, memory[offset:])
             if static and index not in self.written:
                 self.slots[index] = _view(record, memory, offset)
             else:
                 self.add_moving(MovingTensor(index, record, memory, offset))
         elif record.data_buffer_idx > 0 or _is_external(record):
-            self.slots[index] = _constant(record, self.initial_data(record))
+            self.slots[index] = _constant(record, self.stored_bytes(record))
         elif static and prod(record.sizes) == 0 and index not in self.written:
             self.slots[index] = np.empty(record.sizes, numpy_dtype(record.scalar_type))
         else:
@@ -128,55 +114,36 @@ class _Parser:
         self.slots[tensor.index] = tensor.array
         self.varying.add(tensor.index)
 
-    def planned_place(self, record: Tensor, place: AllocationDetails) -> tuple[Array, int]:
-        buffers = self.sources.planned.buffers
-        if not 1 <= place.memory_id <= len(buffers):
-            raise InvalidProgram(f"planned in buffer {place.memory_id}, but the plan has {len(buffers)}")
-        memory = buffers[place.memory_id - 1]
-        end = place.memory_offset + _nbytes(record)
-        if end > len(memory):
-            raise InvalidProgram(
-                f"planned at bytes {place.memory_offset:,} to {end:,} of buffer {place.memory_id},"
-                f" which has {len(memory):,}"
-            )
-        return memory, place.memory_offset
-
     def initialise(self, record: Tensor, place: Array) -> None:
+        """Copy a planned tensor's initial bytes, if it has any, to `place`, which begins where it does."""
         if record.data_buffer_idx > 0 or _is_external(record):
-            place[: _nbytes(record)] = np.frombuffer(self.initial_data(record), np.uint8, _nbytes(record))
+            size = nbytes(record.scalar_type, record.sizes)
+            place[:size] = np.frombuffer(self.stored_bytes(record), np.uint8, size)
 
-    def initial_data(self, record: Tensor) -> Buffer:
-        """The constant's or initial bytes of a tensor, at least as many as it has."""
+    def stored_bytes(self, record: Tensor) -> Buffer:
+        """The bytes that the program, or its `.ptd`, has for a tensor."""
         if _is_external(record):
-            return self.external_data(record)
-        planned = record.allocation_info is not None
-        kind, buffers = ("mutable data", self.sources.mutable_data) if planned else ("constant", self.sources.constants)
-        if record.data_buffer_idx >= len(buffers):
-            raise InvalidProgram(f"{kind} {record.data_buffer_idx} does not exist; the program has {len(buffers)}")
-        data = buffers[record.data_buffer_idx]
-        if len(data) < _nbytes(record):
-            raise InvalidProgram(
-                f"{kind} {record.data_buffer_idx} has {len(data):,} bytes, the tensor {_nbytes(record):,}"
-            )
-        return data
+            return self.external_bytes(record)
+        if record.allocation_info is not None:
+            return self.sources.mutable_data[record.data_buffer_idx]
+        return self.sources.constants[record.data_buffer_idx]
 
-    def external_data(self, record: Tensor) -> Buffer:
-        name = record.extra_tensor_info.fully_qualified_name if record.extra_tensor_info is not None else None
+    def external_bytes(self, record: Tensor) -> Buffer:
+        name = attribute_name(record)
         if self.sources.external is None:
             raise InvalidExternalData(f"the data of {name!r} is in a .ptd file; pass it as data_path=…")
-        found = self.sources.external.get(name) if name is not None else None
+        found = self.sources.external.get(name)
         if found is None:
             known = ", ".join(sorted(self.sources.external)[:8]) or "nothing"
             raise InvalidExternalData(f"the .ptd file has no {name!r}; it has {known}")
-        layout = (found.scalar_type, found.sizes, found.dim_order)
-        if layout != (record.scalar_type, record.sizes, record.dim_order):
+        from delegraph.program.flat_tensor import TensorLayout
+
+        expected = TensorLayout(record.scalar_type, record.sizes, record.dim_order)
+        if found.tensor_layout != expected:
             raise InvalidExternalData(
-                f"{name!r} is {_layout_text(*layout)} in the .ptd file, but"
-                f" {_layout_text(record.scalar_type, record.sizes, record.dim_order)} in the program;"
-                " use the .ptd that was written with this .pte"
+                f"{name!r} is {_layout_text(found.tensor_layout)} in the .ptd file, but {_layout_text(expected)}"
+                " in the program; use the .ptd that was written with this .pte"
             )
-        if len(found.data) < _nbytes(record):
-            raise InvalidExternalData(f"{name!r} has {len(found.data):,} bytes, the tensor {_nbytes(record):,}")
         return found.data
 
     def link_lists(self) -> None:
@@ -186,10 +153,6 @@ class _Parser:
                 self.slots[index] = [None if item == -1 else self.slots[item] for item in record.items]
                 if not self.varying.isdisjoint(record.items):
                     self.varying.add(index)
-
-
-def _nbytes(record: Tensor) -> int:
-    return prod(record.sizes) * numpy_dtype(record.scalar_type).itemsize
 
 
 def _view(record: Tensor, memory: Array, offset: int) -> Array:
@@ -210,5 +173,7 @@ def _is_external(record: Tensor) -> bool:
     return extra is not None and extra.location is TensorDataLocation.EXTERNAL
 
 
-def _layout_text(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: tuple[int, ...]) -> str:
-    return f"{scalar_type.name}{list(sizes)} in dim order {list(dim_order)}"
+def _layout_text(layout: TensorLayout | None) -> str:
+    if layout is None:
+        return "a blob"
+    return f"{layout.scalar_type.name}{list(layout.sizes)} in dim order {list(layout.dim_order)}"

@@ -49,6 +49,11 @@ def byte_strides(sizes: Sequence[int], dim_order: Sequence[int], itemsize: int) 
     return strides
 
 
+def attribute_name(record: Tensor) -> str:
+    """The fully qualified name of a buffer that is visible as an attribute, else ""."""
+    return (record.extra_tensor_info.fully_qualified_name or "") if record.extra_tensor_info is not None else ""
+
+
 class MovingTensor:
     """A tensor that varies: its shape changes within `bound`, or its memory is another one in each run."""
 
@@ -98,7 +103,7 @@ class ValueTable:
         self.moving = moving
         self.varying = varying
         self._by_identity = {id(tensor.array): tensor for tensor in moving.values() if tensor.array is not None}
-        self._initial = [(i, slots[i]) for i in varying if isinstance(records[i], SCALARS)]
+        self._initial = [(i, slots[i]) for i in varying if not isinstance(records[i], (Tensor, *LISTS_OF_VALUES))]
 
     def resize(self, out: Array, shape: Sequence[int]) -> Array:
         """`KernelContext.resize`: `out` at `shape`, over the same memory."""

@@ -188,8 +188,7 @@ def test_a_misspelt_event() -> None:
 
 def test_a_parameter_that_the_hook_does_not_have() -> None:
     message = refusal(method_loaded=hookimpl(lambda self, module: None))
-    assert "method_loaded(module)" in message
-    assert "it has to be some of method_loaded(method)" in message
+    assert "its signature is method_loaded(module); it has to be some of method_loaded(method)" in message
 
 
 def test_a_plain_function_for_what_may_only_be_wrapped() -> None:
@@ -197,7 +196,15 @@ def test_a_plain_function_for_what_may_only_be_wrapped() -> None:
 
 
 def test_a_wrapper_that_never_yields() -> None:
-    assert "wrapper" in refusal(init=hookimpl(lambda self: None, wrapper=True))
+    assert "its wrapper init() never yields" in refusal(init=hookimpl(lambda self: None, wrapper=True))
+
+
+def test_a_wrapper_around_an_event() -> None:
+    def program_loaded(self: Any) -> Generator[None, Any, Any]:
+        return (yield)
+
+    message = refusal(program_loaded=hookimpl(program_loaded, wrapper=True))
+    assert "it implements program_loaded(), which is an event: nothing to wrap" in message
 
 
 def test_a_tool_without_marks() -> None:

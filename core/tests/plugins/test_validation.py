@@ -40,11 +40,9 @@ def test_one_that_inherits_nothing_needs_every_hook() -> None:
         def execute(self, context: Any, handle: Any, args: Any) -> None: ...
 
     found = faults(BACKENDS, Bare())
-    assert (
-        "it has no init(context, processed, compile_specs); derive from delegraph.runtime.backends.BackendInterface"
-        in (found[1][: found[1].index(" or ")] if "init(" in found[1] else " ".join(found))
-    )
     assert len(found) == len(BACKENDS.hook_names) - 1
+    base = "delegraph.runtime.backends.BackendInterface"
+    assert f"it has no init(context, processed, compile_specs); derive from {base} or write it" in found
 
 
 def test_an_abstract_hook_that_is_missing() -> None:
@@ -131,7 +129,6 @@ def test_annotations_and_defaults_are_shown_without_noise() -> None:
 
 
 def test_a_builtin_without_a_signature_cannot_be_judged() -> None:
-    assert faults(PARTITIONERS, dict.fromkeys) == [] or True
     assert faults(BACKENDS, variant(get_option=staticmethod(min))) == []
 
 

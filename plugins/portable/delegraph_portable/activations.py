@@ -49,9 +49,7 @@ def _leaky_relu(slope: Array, x: Array, out: Array) -> None:
 
 
 @kernel("aten::elu.out")
-def elu(
-    context: Context, self: Array, alpha: Scalar, scale: Scalar, input_scale: Scalar, out: Array
-) -> BoundCall:
+def elu(context: Context, self: Array, alpha: Scalar, scale: Scalar, input_scale: Scalar, out: Array) -> BoundCall:
     check_floating(self, "self")
     check_result(self.dtype, out)
     compute = compute_type(self.dtype)

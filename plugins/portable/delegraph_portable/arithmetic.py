@@ -70,9 +70,7 @@ for _op, _ufunc in _UFUNCS.items():
 # ---- sums and differences ---------------------------------------------------------------------------
 
 
-def _scaled(
-    ufunc: np.ufunc, context: Context, self: Operand, other: Operand, alpha: Scalar, out: Array
-) -> BoundCall:
+def _scaled(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, alpha: Scalar, out: Array) -> BoundCall:
     """`ufunc(self, alpha * other)`."""
     dtype = result_type(self, other)
     check_result(dtype, out)
@@ -117,8 +115,10 @@ def div_mode(context: Context, self: Array, other: Operand, rounding_mode: str |
     check_one_of(rounding_mode, "rounding_mode", (None, "floor", "trunc"))
     if rounding_mode is None:
         return div(context, self, other, out)
-    return _binary(np.floor_divide, context, self, other, out) if rounding_mode == "floor" else _div_trunc(
-        context, self, other, out
+    return (
+        _binary(np.floor_divide, context, self, other, out)
+        if rounding_mode == "floor"
+        else _div_trunc(context, self, other, out)
     )
 
 

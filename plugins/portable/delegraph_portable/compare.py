@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.errors import InvalidType
+from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import as_array, ufunc_call
@@ -84,3 +84,13 @@ def masked_fill(context: Context, self: Array, mask: Array, value: Scalar, out: 
     check_result(self.dtype, out)
     out = context.resize(out, broadcast(self.shape, mask.shape))
     return partial(_choose, mask, as_array(value, self.dtype), self, out)
+
+
+@kernel("aten::tril.out")
+def tril(context: Context, self: Array, diagonal: int, out: Array) -> BoundCall:
+    """The lower triangle of each matrix, up to the `diagonal`-th diagonal, and 0 above."""
+    if self.ndim < 2:
+        raise InvalidArgument(f"argument 'self' must have at least 2 dimensions, but has shape {self.shape}")
+    check_result(self.dtype, out)
+    out = context.resize(out, self.shape)
+    return partial(_choose, np.tri(*self.shape[-2:], diagonal, dtype=BOOL), self, np.zeros((), self.dtype), out)

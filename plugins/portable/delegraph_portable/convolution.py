@@ -65,7 +65,7 @@ def _transposed_size(size: int, kernel: int, stride: int, padding: int, dilation
     return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1
 
 
-def _geometry(
+def geometry(
     input: Array,
     weight: Array,
     stride: Sequence[int],
@@ -133,7 +133,7 @@ def convolution(
     """input (N, C, *), weight (O, C/groups, *kernel), or (C, O/groups, *kernel) if transposed -> (N, O, *)."""
     check_same_dtype(weight, "weight", input, "input")
     check_same_dtype(out, "out", input, "input")
-    g = _geometry(input, weight, stride, padding, dilation, transposed, output_padding, groups)
+    g = geometry(input, weight, stride, padding, dilation, transposed, output_padding, groups)
     if bias is not None:
         check_shape(bias, (g.out_channels,), "bias")
     out = context.resize(out, (g.batch, g.out_channels, *g.output))
@@ -141,13 +141,17 @@ def convolution(
         return _nothing
     compute = compute_type(input.dtype)
     x, y = stage(context, input, compute), stage(context, out, compute)
+    products = products_call(context, g, transposed, x.buffer, weight, y.buffer)
+    return staged_call(_with_bias(context, products, bias, y.buffer), [x], [y])
+
+
+def products_call(context: Context, g: Geometry, transposed: bool, x: Array, weight: Array, y: Array) -> BoundCall:
+    """The convolution of `x` into `y` in their common dtype, in the form that suits its shape."""
     if transposed:
-        compute_products = _transposed_call(context, g, x.buffer, weight, y.buffer)
-    elif g.in_channels == g.groups:
-        compute_products = _depthwise_call(context, g, x.buffer, weight, y.buffer)
-    else:
-        compute_products = _patches_call(context, g, x.buffer, weight, y.buffer)
-    return staged_call(_with_bias(context, compute_products, bias, y.buffer), [x], [y])
+        return _transposed_call(context, g, x, weight, y)
+    if g.in_channels == g.groups:
+        return _depthwise_call(context, g, x, weight, y)
+    return _patches_call(context, g, x, weight, y)
 
 
 def _nothing() -> None:
@@ -184,7 +188,7 @@ def _merge_spatial(array: Array, shape: Shape) -> Array | None:
 # ---- patches ----------------------------------------------------------------------------------------
 
 
-def _pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]:
+def pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]:
     """The zero-padded input, and the call that fills it."""
     if not any(g.padding):
         return x, _nothing
@@ -204,7 +208,7 @@ def _pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall
     return padded, pad
 
 
-def _windows(padded: Array, g: Geometry) -> Array:
+def windows(padded: Array, g: Geometry) -> Array:
     """(N, C, *padded) -> a view (N, C, *kernel, *output)."""
     steps = padded.strides[2:]
     return np.lib.stride_tricks.as_strided(
@@ -223,14 +227,14 @@ def _patches_call(context: Context, g: Geometry, x: Array, weight: Array, y: Arr
     depth = g.in_channels // g.groups * g.taps
     packed = _packed_weight(context, weight, (g.groups, g.out_channels // g.groups, depth), x.dtype)
     columns = math.prod(g.output)
-    padded, pad = _pad_call(context, g, x)
-    windows = _windows(padded, g)
+    padded, pad = pad_call(context, g, x)
+    views = windows(padded, g)
     matrix = (g.batch, g.groups, depth, columns)
-    patches = _merge_spatial(windows, matrix) if g.taps == 1 else None
+    patches = _merge_spatial(views, matrix) if g.taps == 1 else None
     gather: BoundCall = _nothing
     if patches is None:
         patches = context.workspace(matrix, x.dtype)
-        gather = partial(np.copyto, patches.reshape(windows.shape), windows)
+        gather = partial(np.copyto, patches.reshape(views.shape), views)
     products = (g.batch, g.groups, g.out_channels // g.groups, columns)
     target = _merge_spatial(y, products)
     result = context.workspace(products, x.dtype) if target is None else target
@@ -258,7 +262,7 @@ def _depthwise_call(context: Context, g: Geometry, x: Array, weight: Array, y: A
         lambda w: np.ascontiguousarray(np.moveaxis(w.reshape(g.out_channels, -1), 1, 0), x.dtype).reshape(shape),
         weight,
     )
-    padded, pad = _pad_call(context, g, x)
+    padded, pad = pad_call(context, g, x)
     shifted = [padded[(slice(None), slice(None), None, *g.tap_slices(tap, g.output))] for tap in taps]
     result = context.workspace((g.batch, g.groups, multiplier, *g.output), x.dtype)
     term = context.workspace(result.shape, x.dtype)
@@ -305,6 +309,9 @@ def _transposed_call(context: Context, g: Geometry, x: Array, weight: Array, y: 
         total.fill(0)
         for place, term in places:
             np.add(place, term, place)
-        np.copyto(y.reshape(crop.shape) if y.flags.c_contiguous else y, crop if y.flags.c_contiguous else crop.reshape(y.shape))
+        np.copyto(
+            y.reshape(crop.shape) if y.flags.c_contiguous else y,
+            crop if y.flags.c_contiguous else crop.reshape(y.shape),
+        )
 
     return call

@@ -61,7 +61,9 @@ def narrow(self: Array, dim: int, start: int, length: int) -> Array:
     size = self.shape[dim]
     start = start + size if start < 0 else start
     if not 0 <= start <= start + length <= size:
-        raise InvalidArgument(f"arguments 'start' {start} and 'length' {length} do not lie in dimension {dim} of {size}")
+        raise InvalidArgument(
+            f"arguments 'start' {start} and 'length' {length} do not lie in dimension {dim} of {size}"
+        )
     return self[along(dim, slice(start, start + length))]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import as_array, copy_call
 from .library import Array, Context, Scalar, kernel
-from .promotion import INT64, check_result, is_integral, result_type
+from .promotion import INT64, is_integral
 
 
 def _fill(out: Array, value: Scalar) -> BoundCall:

@@ -107,9 +107,7 @@ def gather(context: Context, self: Array, dim: int, index: Array, sparse_grad: b
     return call
 
 
-def _scatter(
-    context: Context, add: bool, self: Array, dim: int, index: Array, src: Array, out: Array
-) -> BoundCall:
+def _scatter(context: Context, add: bool, self: Array, dim: int, index: Array, src: Array, out: Array) -> BoundCall:
     check_same_dtype(self, "self", out, "out")
     check_same_dtype(src, "src", self, "self")
     axis = _check_elementwise_index(self, dim, index, src)
@@ -251,9 +249,7 @@ def _put(self: Array, indices: Indices, values: Array, accumulate: bool) -> None
 
 
 @kernel("aten::index_put_")
-def index_put_in_place(
-    context: Context, self: Array, indices: Indices, values: Array, accumulate: bool
-) -> BoundCall:
+def index_put_in_place(context: Context, self: Array, indices: Indices, values: Array, accumulate: bool) -> BoundCall:
     """self[indices] = values, or += where an index may repeat."""
     check_same_dtype(values, "values", self, "self")
     return partial(_put, self, indices, values, accumulate)

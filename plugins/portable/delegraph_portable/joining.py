@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
@@ -40,7 +39,9 @@ def cat(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> Bou
     dim = wrap_dim(dim, parts[0].ndim)
     rests = {(*t.shape[:dim], *t.shape[dim + 1 :]) for t in parts}
     if parts[0].ndim == 0 or len(rests) != 1 or any(t.ndim != parts[0].ndim for t in parts):
-        raise InvalidArgument(f"argument 'tensors' has shapes {[t.shape for t in tensors]}, which do not join in dim {dim}")
+        raise InvalidArgument(
+            f"argument 'tensors' has shapes {[t.shape for t in tensors]}, which do not join in dim {dim}"
+        )
     ends = list(accumulate(t.shape[dim] for t in parts))
     out = context.resize(out, (*parts[0].shape[:dim], ends[-1], *parts[0].shape[dim + 1 :]))
     if all(t.dtype == out.dtype for t in parts):
@@ -52,7 +53,9 @@ def cat(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> Bou
 @kernel("aten::stack.out")
 def stack(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> BoundCall:
     if not tensors or any(t.shape != tensors[0].shape for t in tensors):
-        raise InvalidArgument(f"argument 'tensors' must hold tensors of one shape, but has {[t.shape for t in tensors]}")
+        raise InvalidArgument(
+            f"argument 'tensors' must hold tensors of one shape, but has {[t.shape for t in tensors]}"
+        )
     check_result(result_type(*tensors), out)
     dim = wrap_dim(dim, tensors[0].ndim + 1)
     shape = tensors[0].shape
@@ -141,37 +144,3 @@ def flip(context: Context, self: Array, dims: Sequence[int], out: Array) -> Boun
     axes = wrap_dims(dims, self.ndim, "dims")
     check_result(self.dtype, out)
     return copy_call(context.resize(out, self.shape), np.flip(self, axes) if self.ndim else self)
-
-
-@kernel("aten::pixel_shuffle.out")
-def pixel_shuffle(context: Context, self: Array, upscale_factor: int, out: Array) -> BoundCall:
-    """(*, C r², H, W) -> (*, C, H r, W r)."""
-    r = upscale_factor
-    if self.ndim < 3 or r < 1 or self.shape[-3] % (r * r):
-        raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot be shuffled by {r}")
-    check_result(self.dtype, out)
-    *batch, c, h, w = self.shape
-    out = context.resize(out, (*batch, c // (r * r), h * r, w * r))
-    n = math.prod(batch)
-    order = (0, 1, 4, 2, 5, 3)
-    return lambda: np.copyto(
-        out,
-        self.reshape(n, c // (r * r), r, r, h, w).transpose(order).reshape(out.shape),
-        casting="unsafe",
-    )
-
-
-@kernel("aten::pixel_unshuffle.out")
-def pixel_unshuffle(context: Context, self: Array, downscale_factor: int, out: Array) -> BoundCall:
-    """(*, C, H r, W r) -> (*, C r², H, W)."""
-    r = downscale_factor
-    if self.ndim < 3 or r < 1 or self.shape[-2] % r or self.shape[-1] % r:
-        raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot be unshuffled by {r}")
-    check_result(self.dtype, out)
-    *batch, c, h, w = self.shape
-    out = context.resize(out, (*batch, c * r * r, h // r, w // r))
-    n = math.prod(batch)
-    order = (0, 1, 3, 5, 2, 4)
-    return lambda: np.copyto(
-        out, self.reshape(n, c, h // r, r, w // r, r).transpose(order).reshape(out.shape), casting="unsafe"
-    )

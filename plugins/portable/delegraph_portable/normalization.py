@@ -248,9 +248,7 @@ def _normalize_rows(
         stage_contiguous(context, context.resize(out, shape), compute) for out, shape in zip(outs, shapes, strict=True)
     ]
     averages = (*rows[:-1], 1)
-    y, mean, rstd = (
-        s.buffer.reshape(shape) for s, shape in zip(results, (rows, averages, averages), strict=True)
-    )
+    y, mean, rstd = (s.buffer.reshape(shape) for s, shape in zip(results, (rows, averages, averages), strict=True))
     average = np.full((rows[-1], 1), 1 / max(rows[-1], 1), compute)
     scratch = context.workspace(rows, compute)
 

@@ -14,7 +14,6 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import copy_call, function_call
 from .library import Array, Context, Scalar, kernel
 from .promotion import (
-    BOOL,
     DType,
     check_floating,
     check_result,
@@ -160,7 +159,9 @@ _POSITIONS: Final = {"max": np.argmax, "min": np.argmin}  # the first one; the f
 
 def _check_not_empty(self: Array, axes: Shape) -> None:
     if any(self.shape[axis] == 0 for axis in axes):
-        raise InvalidArgument(f"argument 'self' of shape {self.shape} has no element to choose in the dims {list(axes)}")
+        raise InvalidArgument(
+            f"argument 'self' of shape {self.shape} has no element to choose in the dims {list(axes)}"
+        )
 
 
 def _extreme(ufunc: np.ufunc, context: Context, self: Array, dim: Dims, keepdim: bool, out: Array) -> BoundCall:

@@ -50,6 +50,13 @@ class GraphBuilder:
         """The content of `argument` if it is a weight or a lifted constant, else None."""
         return self._parameters.get(argument) if isinstance(argument, Node) else None
 
+    def number(self, argument: TensorLike) -> Scalar | None:
+        """`argument` if it is a Python number or a constant without dims, else None."""
+        if not isinstance(argument, Node):
+            return None if isinstance(argument, ir.Value) else argument
+        array = self.parameter(argument)
+        return array.item() if array is not None and array.ndim == 0 else None
+
     def value(self, argument: Node | ir.Value) -> ir.Value:
         """The value of a converted node with one result."""
         found = self.values[argument] if isinstance(argument, Node) else argument
@@ -65,8 +72,10 @@ class GraphBuilder:
             return argument
         if not isinstance(argument, Node):
             return self.constant(np.array(argument, _NUMPY[dtype]))
-        have = dtype_of(argument)
-        return self.value(argument) if have == dtype else self.cast(self.value(argument), dtype)
+        if dtype_of(argument) == dtype:
+            return self.value(argument)
+        number = self.number(argument)
+        return self.cast(self.value(argument), dtype) if number is None else self.tensor(number, dtype)
 
     def constant(self, array: NDArray[Any]) -> ir.Value:
         """A constant; equal ones are one."""

@@ -39,6 +39,14 @@ def attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> ir.Value:
+    import os
+    if os.environ.get("MHA") and rank_of(query)==4:
+        B,N,S,D=shape_of(query); L=shape_of(key)[2]; DV=shape_of(value)[3]
+        def flat(n,s,d): return g.reshape(g.transpose(g.value(n),[0,2,1,3]),[B,s,N*d])
+        bias=_bias(g,query,key,attn_mask,is_causal,dtype_of(node))
+        factor = 1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale
+        out=g.op("MultiHeadAttention",flat(query,S,D),flat(key,L,D),flat(value,L,DV),None,None,bias,domain="com.microsoft",num_heads=N,scale=float(factor))
+        return g.transpose(g.reshape(out,[B,S,N,DV]),[0,2,1,3])
     dtype = dtype_of(node)
     factor = 1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale
     rank = rank_of(key)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+import delegraph.aot.dim_order_ops  # noqa: F401  defines torch.ops.dim_order_ops
 from delegraph_cpu.aot.converters.table import CONVERTERS, convert_with
 from delegraph_cpu.aot.dtypes import ALL, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, shape_of
@@ -117,6 +118,14 @@ def _range(g: GraphBuilder, node: Node, start: TensorLike, end: TensorLike, step
 # ---- casts --------------------------------------------------------------------------------------------------------
 
 
+_DIM_ORDER_COPIES = [
+    torch.ops.dim_order_ops._to_dim_order_copy.default,
+    torch.ops.dim_order_ops._clone_dim_order.default,
+]
+"""Copies into another memory layout: inside the delegate the layout is onnxruntime's business."""
+
+
+@convert_with(_DIM_ORDER_COPIES, dtypes=ALL)
 @convert_with("_to_copy to.dtype to.dtype_layout to.device type_as", dtypes=ALL)
 def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
     return g.tensor(self, dtype_of(node))

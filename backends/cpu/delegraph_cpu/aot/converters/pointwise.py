@@ -157,15 +157,12 @@ def _scaled(g: GraphBuilder, node: Node, operand: TensorLike, alpha: Scalar) -> 
 def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) -> ir.Value:
     dtype = dtype_of(node)
     base = g.tensor(self, dtype)
-    if exponent in (1, 2):
-        return base if exponent == 1 else g.op("Mul", base, base)
-    if exponent == 0.5:
+    known = g.number(exponent)
+    if known in (1, 2):
+        return base if known == 1 else g.op("Mul", base, base)
+    if known == 0.5:
         return g.op("Sqrt", base)
     return g.op("Pow", base, g.tensor(exponent, dtype))
-
-
-def _mode_is_known(node: Node, self: object, other: object, *, rounding_mode: object = None) -> str | None:
-    return None
 
 
 @convert_with("div.Tensor_mode div.Scalar_mode", dtypes=NUMBERS)

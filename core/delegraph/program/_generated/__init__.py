@@ -1,0 +1,1 @@
+"""What `schema/generate.py` makes of `schema/*.fbs`."""

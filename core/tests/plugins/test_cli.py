@@ -1,0 +1,162 @@
+"""`delegraph plugins`: tables, JSON and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delegraph.cli import plugins
+
+Install = Callable[..., Path]
+ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
+
+
+@pytest.fixture(autouse=True)
+def _only_acme(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELEGRAPH_PLUGINS", "acme")
+    monkeypatch.setenv("DELEGRAPH_DISABLE_PLUGINS", "delegraph")
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser(prog="delegraph")
+    plugins.add_parser(parser.add_subparsers(required=True))
+    args = parser.parse_args(["plugins", *words])
+    code: int = args.run(args)
+    return code
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_list(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    assert run("list") == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "Npu" in line)
+    cells = [cell.strip() for cell in line.strip("│").split("│")]
+    assert cells == ["delegraph.backends", "Npu", "acme", "1.0", "npu_rt:Backend", "ok"]
+
+
+def test_list_as_json_by_group(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", {**ENTRY, "kernels": {"acme": "npu_rt:Backend"}}, {"npu_rt.py": backend_source})
+    assert run("list", "--json", "--group", "backends") == 0
+    row = next(row for row in told(capsys) if row["state"] == "ok")
+    assert row == {
+        "group": "delegraph.backends",
+        "name": "Npu",
+        "distribution": "acme",
+        "version": "1.0",
+        "value": "npu_rt:Backend",
+        "state": "ok",
+        "reason": "",
+    }
+
+
+def test_list_shows_what_is_broken_and_why(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    site = install("acme", ENTRY)
+    assert run("list") == 1
+    out = capsys.readouterr().out
+    assert "broken metadata" in out
+    assert f"backends:Npu: there is no module npu_rt: the metadata in {site} is stale" in out
+
+
+def test_list_tells_of_mistyped_names(
+    install: Install, backend_source: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    monkeypatch.setenv("DELEGRAPH_DISABLE_PLUGINS", "acmee")
+    assert run("list", "--json") == 1
+    assert "DELEGRAPH_DISABLE_PLUGINS names 'acmee'" in capsys.readouterr().err
+
+
+def test_list_of_a_group_that_does_not_exist(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", ENTRY)
+    assert run("list", "--group", "gadgets") == 2
+    assert "delegraph plugins list: there is no entry-point group 'gadgets'" in capsys.readouterr().err
+
+
+def test_list_without_rich(
+    install: Install, backend_source: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert run("list") == 2
+    assert capsys.readouterr().err == "tables need rich: `pip install 'delegraph[cli]'`; --json goes without\n"
+    assert run("list", "--json") == 0
+
+
+def test_show(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    site = install("acme", ENTRY, {"npu_rt.py": backend_source})
+    assert run("show", "Npu") == 0
+    out = capsys.readouterr().out
+    assert f"location      {site}" in out
+    assert "hooks         is_available, check, init, execute, bind, destroy, set_option, get_option" in out
+    assert run("show", "acme", "--json") == 0
+    assert [row["name"] for row in told(capsys)] == ["Npu"]
+
+
+def test_show_of_what_is_not_there(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", ENTRY)
+    assert run("show", "acmee") == 2
+    assert "nothing installed is called 'acmee'; did you mean 'acme'?" in capsys.readouterr().err
+
+
+def test_check(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = {"backends": {"Npu": "npu_rt:Backend", "Bad": "bad_rt:Backend"}}
+    install("acme", entries, {"npu_rt.py": backend_source, "bad_rt.py": "raise OSError('[no/such] tag')"})
+    assert run("check", "Npu", "--json") == 0
+    assert [(row["plugin"], row["result"]) for row in told(capsys)] == [("backends:Npu", "ok")]
+    assert run("check") == 1
+    out = capsys.readouterr().out
+    assert "PluginLoadError" in out
+    assert "OSError: [no/such] tag" in out
+
+
+def test_doctor(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", {"kernels": {"acme": "npu_rt:library"}}, {"npu_rt.py": "library = 3"})
+    assert run("doctor") == 1
+    out = capsys.readouterr().out
+    assert out.startswith("error: kernels:acme of acme 1.0 (npu_rt:library)\n  it has no lookup(op, key); derive from")
+    assert "\n  what to do: " in out
+
+
+def test_doctor_when_all_is_well(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    source = "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+    install("acme", {"kernels": {"acme": "npu_rt:library"}}, {"npu_rt.py": source})
+    assert run("doctor") == 0
+    assert capsys.readouterr().out == "all is well\n"
+    assert run("doctor", "--json") == 0
+    assert told(capsys) == []
+
+
+@pytest.mark.parametrize("content", [None, b"no program"])
+def test_doctor_with_a_file_that_is_none(
+    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    file = tmp_path / "m.pte"
+    if content is not None:
+        file.write_bytes(content)
+    assert run("doctor", str(file)) == 2
+    assert "delegraph plugins doctor: " in capsys.readouterr().err
+
+
+def test_list_imports_neither_torch_nor_a_plug_in(install: Install) -> None:
+    site = install("acme", ENTRY, {"npu_rt.py": "raise SystemExit"})
+    script = (
+        "import sys, argparse; sys.path.insert(0, sys.argv[1])\n"
+        "from delegraph.cli import plugins\n"
+        "parser = argparse.ArgumentParser(); plugins.add_parser(parser.add_subparsers())\n"
+        "args = parser.parse_args(['plugins', 'list', '--json']); args.run(args)\n"
+        "vendors = [m for m in sys.modules if m.startswith('delegraph_')]\n"
+        "print([*vendors, *(m for m in ('torch', 'npu_rt', 'numpy', 'pluggy', 'rich') if m in sys.modules)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(site)], capture_output=True, text=True, check=True)
+    assert '"npu_rt:Backend"' in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"

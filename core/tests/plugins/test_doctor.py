@@ -1,0 +1,298 @@
+"""Checks in a process of their own, and what the doctor makes of an installation and a program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delegraph.plugins.check import CheckResult, check
+from delegraph.plugins.discovery import scan
+from delegraph.plugins.doctor import Finding, Severity, diagnose
+from delegraph.plugins.inventory import State, inventory
+from delegraph.plugins.stamp import BlobStamp
+from delegraph.program.schema import BackendDelegate, CompileSpec, ExecutionPlan, Operator, Program
+
+Install = Callable[..., Path]
+ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
+
+
+def checked(site: Path, limit: float = 30.0) -> list[CheckResult]:
+    return check((offer for offer in scan() if offer.location == str(site)), limit)
+
+
+def only(names: str) -> dict[str, str]:
+    return {"DELEGRAPH_PLUGINS": names, "DELEGRAPH_DISABLE_PLUGINS": "delegraph"}
+
+
+def found(names: str, program: Program | None = None) -> list[Finding]:
+    return diagnose(only(names), program, limit=30.0)
+
+
+# ---- check ---------------------------------------------------------------------------------------------
+
+
+def test_a_sound_plug_in_is_loaded_elsewhere(install: Install, backend_source: str) -> None:
+    site = install("acme", ENTRY, {"npu_rt.py": f"print('hello')\n{backend_source}"})
+    (result,) = checked(site)
+    assert (result.offer.name, result.error, result.kind, result.unavailable) == ("Npu", "", "", "")
+    assert 0 < result.seconds < 5
+    assert "npu_rt" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "says"),
+    [
+        ("import os; os._exit(0)", "Crash", "its process ended with code 0"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "Crash", "its process ended with code -11"),
+        ("1 / 0", "PluginLoadError", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(3)", "PluginLoadError", "SystemExit: 3"),
+        ("delegraph_api = (9, 0); Backend = None", "PluginVersionError", "it needs plug-in API 9.0"),
+    ],
+)
+def test_what_a_plug_in_can_die_of(install: Install, source: str, kind: str, says: str) -> None:
+    (result,) = checked(install("acme", ENTRY, {"npu_rt.py": source}))
+    assert result.kind == kind
+    assert says in result.error
+
+
+def test_one_that_hangs_meets_the_time_limit(install: Install) -> None:
+    (result,) = checked(install("acme", ENTRY, {"npu_rt.py": "while True: pass"}), limit=1.0)
+    assert (result.kind, result.error) == ("Timeout", "it did not load within 1 s")
+
+
+def test_those_after_one_that_died_are_checked_too(install: Install) -> None:
+    """Halves that need torch share a process; the death of one is not the others' fault."""
+    entries = {"partitioners": {"a": "aot_a:make", "b": "aot_b:make", "c": "aot_c:make"}}
+    sound = "def make(options): return options"
+    site = install("acme", entries, {"aot_a.py": sound, "aot_b.py": "import os; os._exit(7)", "aot_c.py": sound})
+    assert [result.kind for result in checked(site)] == ["", "Crash", ""]
+
+
+def test_a_backend_is_asked_for_its_device(install: Install, backend_source: str) -> None:
+    source = backend_source + (
+        "\n    def is_available(self):\n"
+        "        from delegraph.runtime.backends import Availability\n"
+        "        return Availability(False, 'no /dev/npu0', 'load the driver')\n"
+    )
+    (result,) = checked(install("acme", ENTRY, {"npu_rt.py": source}))
+    assert (result.error, result.unavailable) == ("", "no /dev/npu0; load the driver")
+
+
+def test_a_backend_that_raises_when_it_is_asked(install: Install, backend_source: str) -> None:
+    source = backend_source + "\n    def is_available(self):\n        raise OSError('ioctl')\n"
+    (result,) = checked(install("acme", ENTRY, {"npu_rt.py": source}))
+    assert result.error == "backends:Npu of acme 1.0 (npu_rt:Backend): OSError: ioctl"
+
+
+def test_a_kernel_library_tells_its_operators(install: Install) -> None:
+    source = (
+        "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+        "@library.kernel('acme::double.out')\ndef double(context, self, out): ...\n"
+    )
+    (result,) = checked(install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": source}))
+    assert result.operators == ("acme::double.out",)
+
+
+# ---- inventory -----------------------------------------------------------------------------------------
+
+
+def states(environ: dict[str, str] | None = None) -> dict[str, State]:
+    return {f"{e.offer.id} of {e.offer.distribution}": e.state for e in inventory(environ or {})}
+
+
+def test_states_are_told_without_an_import(install: Install) -> None:
+    install(
+        "acme", {"backends": {"Npu": "npu_rt:Backend", "Gone": "npu_rt.gone:B", "Odd": "?"}}, {"npu_rt.py": "1 / 0"}
+    )
+    install("rival", {"backends": {"Npu": "rival_rt:Backend"}}, {"rival_rt.py": "1 / 0"})
+    install("dsp", {"backends": {"Dsp": "dsp_rt:Backend"}}, {"dsp_rt.py": "1 / 0"})
+    told = states({"DELEGRAPH_DISABLE_PLUGINS": "dsp"})
+    assert told["backends:Npu of acme"] is told["backends:Npu of rival"] is State.CONFLICT
+    assert told["backends:Gone of acme"] is told["backends:Odd of acme"] is State.BROKEN
+    assert told["backends:Dsp of dsp"] is State.DISABLED
+    chosen = states({"DELEGRAPH_PREFER": "backends:Npu=rival"})
+    assert chosen["backends:Npu of rival"] is State.OK
+    assert chosen["backends:Npu of acme"] is State.DISABLED
+
+
+def test_a_module_is_found_without_importing_its_parents(install: Install) -> None:
+    modules = {"npu/__init__.py": "1 / 0", "npu/rt/__init__.py": "1 / 0", "npu/rt/backend.py": "", "ns/rt/b.py": ""}
+    install("acme", {"backends": {"Npu": "npu.rt.backend:B", "Ns": "ns.rt.b:B", "No": "npu.rt.other:B"}}, modules)
+    told = states()
+    assert told["backends:Npu of acme"] is told["backends:Ns of acme"] is State.OK
+    assert told["backends:No of acme"] is State.BROKEN
+    assert "npu" not in sys.modules
+
+
+def test_metadata_without_a_name_or_version(install: Install) -> None:
+    site = install("acme", ENTRY, {"npu_rt.py": ""})
+    (site / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\n\nName: in the body\n")
+    entry = next(e for e in inventory({}) if e.offer.location == str(site))
+    assert (entry.state, entry.reason) == (State.BROKEN, f"the metadata in {site} has no name or version")
+
+
+# ---- doctor --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_wrong_with_a_backend_of_two_sound_halves(install: Install, backend_source: str) -> None:
+    lowering = (
+        "class Lowering:\n"
+        "    @staticmethod\n    def preprocess(edge_program, compile_specs): ...\n"
+        "    @staticmethod\n    def preprocess_multimethod(edge_programs, compile_specs): ...\n"
+    )
+    entries = {**ENTRY, "lowerings": {"Npu": "npu_aot:Lowering"}}
+    install("acme", entries, {"npu_rt.py": backend_source, "npu_aot.py": lowering})
+    assert found("acme") == []
+
+
+def test_a_half_that_is_missing(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    install("dsp", {"lowerings": {"Dsp": "dsp_aot:Lowering"}})
+    problems = {
+        finding.subject: finding.problem for finding in found("acme,dsp") if finding.severity is Severity.WARNING
+    }
+    assert problems == {
+        "Npu": "it is in delegraph.backends but not in delegraph.lowerings: nothing can be lowered to it here",
+        "Dsp": "it is in delegraph.lowerings but not in delegraph.backends: what is lowered to it cannot run here",
+    }
+
+
+def test_a_broken_one_is_found_with_its_remedy(install: Install) -> None:
+    install("acme", ENTRY, {"npu_rt.py": "import no_such_driver"})
+    finding = found("acme")[0]
+    assert finding.severity is Severity.ERROR
+    assert finding.subject == "backends:Npu of acme 1.0 (npu_rt:Backend)"
+    assert finding.problem.startswith("ModuleNotFoundError: No module named 'no_such_driver'")
+    assert finding.remedy.startswith("install 'no_such_driver', which it needs")
+
+
+def test_mistyped_names_in_the_environment_do_not_stop_the_doctor(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    first = found("acme,acmee")[0]
+    assert (first.severity, first.subject) == (Severity.ERROR, "environment")
+    assert "DELEGRAPH_PLUGINS names 'acmee'" in first.problem
+
+
+def test_a_conflict_is_found_on_both_sides(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    install("rival", {"backends": {"Npu": "rival_rt:Backend"}}, {"rival_rt.py": backend_source})
+    problems = [finding.problem for finding in found("acme,rival") if finding.severity is Severity.ERROR]
+    assert problems == [
+        "rival 1.0 (rival_rt:Backend) offers this name too; DELEGRAPH_PREFER=backends:Npu=acme chooses this one",
+        "acme 1.0 (npu_rt:Backend) offers this name too; DELEGRAPH_PREFER=backends:Npu=rival chooses this one",
+    ]
+
+
+def test_stale_copies_of_metadata(install: Install, backend_source: str) -> None:
+    site = install("acme", ENTRY, {"npu_rt.py": backend_source})
+    stale = install("acme", {"backends": {"Old": "old_rt:B"}}, where="checkout", kind="egg-info", version="0.9")
+    finding = next(f for f in found("acme") if "there twice" in f.problem)
+    assert finding.severity is Severity.WARNING
+    assert finding.problem == (f"its metadata is there twice: 0.9 in {stale}, which is found first, and 1.0 in {site}")
+    assert finding.remedy == f"remove the stale one, 0.9 in {stale}"
+
+
+def test_an_editable_installation_beside_its_checkout_is_only_noted(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    install("acme", ENTRY, where="checkout", kind="egg-info")
+    (finding,) = [f for f in found("acme") if "there twice" in f.problem]
+    assert finding.severity is Severity.NOTE
+
+
+def test_two_versions_in_one_directory(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    install("acme", ENTRY, version="0.9")
+    (finding,) = [f for f in found("acme") if "there twice" in f.problem]
+    assert finding.severity is Severity.WARNING
+    assert "1.0 in" in finding.problem
+    assert "0.9 in" in finding.problem
+
+
+def test_without_torch_the_aot_halves_are_left_alone(
+    install: Install, backend_source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    install("acme", {**ENTRY, "lowerings": {"Npu": "npu_aot:L"}}, {"npu_rt.py": backend_source, "npu_aot.py": "1 / 0"})
+    (finding,) = found("acme")
+    assert finding.severity is Severity.NOTE
+    assert finding.problem == "it is not installed, so these were not tested: lowerings:Npu"
+
+
+# ---- doctor, with a program ----------------------------------------------------------------------------
+
+
+def program(*stamps: BlobStamp, operators: tuple[Operator, ...] = ()) -> Program:
+    delegates = tuple(BackendDelegate(stamp.backend, 0, (stamp.to_compile_spec(),)) for stamp in stamps)
+    plan = ExecutionPlan("forward", (), (), (), (), operators, delegates)
+    return Program((plan,), delegate_data=(b"",))
+
+
+def test_a_backend_that_a_program_needs() -> None:
+    finding = found("", program(BlobStamp("Npu", "acme-npu", "0.3", 1)))[0]
+    assert finding == Finding(
+        Severity.ERROR,
+        "Npu",
+        "the program needs the backend Npu, which is not installed",
+        "`pip install acme-npu==0.3`, which made its blobs",
+    )
+
+
+def test_a_backend_that_a_program_needs_and_nobody_knows() -> None:
+    plan = ExecutionPlan("forward", (), (), (), (), (), (BackendDelegate("Npu", 0, (CompileSpec("k", b"v"),)),))
+    finding = found("", Program((plan,), delegate_data=(b"",)))[0]
+    assert finding.remedy == "install the distribution that has it"
+
+
+def test_operators_that_a_program_needs(install: Install) -> None:
+    source = (
+        "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+        "@library.kernel('acme::double.out')\ndef double(context, self, out): ...\n"
+    )
+    install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": source})
+    needed = (
+        Operator("acme::double", "out"),
+        Operator("acme::triple", "out"),
+        Operator("executorch_prim::add", "Scalar"),
+    )
+    (finding,) = found("acme", program(operators=needed))
+    assert finding.problem == "the program needs acme::triple.out, and no installed kernel library has it"
+
+
+def test_stamps_are_judged_by_the_installed_backend(install: Install, backend_source: str) -> None:
+    source = backend_source + (
+        "\n    def check(self, stamp):\n"
+        "        from delegraph.runtime.backends import Compatibility, Verdict\n"
+        "        old = stamp.blob_version < 2\n"
+        "        return Compatibility(Verdict.RECOMPILE, 'too old') if old else Compatibility(Verdict.OK)\n"
+    )
+    install("acme", ENTRY, {"npu_rt.py": source})
+    stamps = (
+        BlobStamp("Npu", "acme", "0.5", 1),
+        BlobStamp("Npu", "acme", "0.9", 2),
+        BlobStamp("Npu", "acme", "1.0", 2),
+    )
+    error, note = [f for f in found("acme", program(*stamps)) if f.subject == "Npu" and "delegraph." not in f.problem]
+    assert error.severity is Severity.ERROR
+    assert error.problem == "acme 1.0 answers RECOMPILE to Npu blob version 1, made by acme 0.5: too old"
+    assert error.remedy == "lower the model again, or install acme==0.5"
+    assert note.severity is Severity.NOTE
+    assert note.problem == "Npu blob version 2, made by acme 0.9; installed is acme 1.0, which accepts it"
+
+
+def test_the_doctor_imports_nothing_that_it_examines(install: Install, backend_source: str) -> None:
+    site = install("acme", ENTRY, {"npu_rt.py": "import torch\n" + backend_source})
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from delegraph.plugins.doctor import diagnose\n"
+        "environ = {'DELEGRAPH_PLUGINS': 'acme', 'DELEGRAPH_DISABLE_PLUGINS': 'delegraph'}\n"
+        "print([f.problem for f in diagnose(environ)][0])\n"
+        "print([m for m in ('torch', 'npu_rt', 'pluggy', 'rich') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(site)], capture_output=True, text=True, check=True)
+    problem, modules = done.stdout.splitlines()
+    assert problem == f"loading it brought torch into a process that runs without it: {site}/npu_rt.py:1 imports it"
+    assert modules == "[]"
