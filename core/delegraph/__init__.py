@@ -1,1 +1,76 @@
-"""Delegraph: pip-installable backends for PyTorch on edge devices."""
+"""Delegraph: pip-installable backends for PyTorch on edge devices.
+
+    lowered = delegraph.lower(model, args, backends=["npu", "cpu"])      # ahead of time; needs torch
+    lowered.save("model.pte")
+    result = delegraph.load("model.pte")(*args)                          # on the device; needs NumPy
+
+The public names, each imported when it is first used: importing the package loads neither torch nor NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from delegraph.aot.config import ExecutorchBackendConfig
+    from delegraph.aot.edge_program import EdgeCompileConfig
+    from delegraph.aot.lower import Lowered, LoweringConfig, lower, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.report import LoweringReport
+    from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
+    from delegraph.runtime.method import Method
+    from delegraph.runtime.method_meta import MethodMeta
+    from delegraph.runtime.module import Module, load
+    from delegraph.runtime.program import Program
+    from delegraph.runtime.runtime import Runtime
+    from delegraph.runtime.tracing import EventTracer
+
+_MODULES: Final = {
+    "aot.config": ("ExecutorchBackendConfig",),
+    "aot.edge_program": ("EdgeCompileConfig",),
+    "aot.lower": ("Lowered", "LoweringConfig", "lower", "to_edge", "to_edge_transform_and_lower"),
+    "aot.report": ("LoweringReport",),
+    "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
+    "runtime.method": ("Method",),
+    "runtime.method_meta": ("MethodMeta",),
+    "runtime.module": ("Module", "load"),
+    "runtime.program": ("Program",),
+    "runtime.runtime": ("Runtime",),
+    "runtime.tracing": ("EventTracer",),
+}
+
+__all__ = [
+    "DelegraphError",
+    "EdgeCompileConfig",
+    "EventTracer",
+    "ExecutorchBackendConfig",
+    "Lowered",
+    "LoweringConfig",
+    "LoweringError",
+    "LoweringReport",
+    "Method",
+    "MethodMeta",
+    "Module",
+    "PluginError",
+    "Program",
+    "Runtime",
+    "RuntimeFault",
+    "load",
+    "lower",
+    "to_edge",
+    "to_edge_transform_and_lower",
+]
+
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -29,7 +29,10 @@ def stages(units: Sequence[Unit], supported: Collection[Node]) -> list[list[Node
     """
     taken = [unit[0] in supported for unit in units]
     unit_of = {node: i for i, unit in enumerate(units) for node in unit}
-    reads = [{unit_of[r] for node in unit for r in node.all_input_nodes if r in unit_of} - {i} for i, unit in enumerate(units)]
+    reads = [
+        {unit_of[r] for node in unit for r in node.all_input_nodes if r in unit_of} - {i}
+        for i, unit in enumerate(units)
+    ]
     stage = _earliest(reads, taken)
     _sink(reads, taken, stage)
     groups: dict[int, list[Node]] = {}

@@ -1,6 +1,6 @@
 """A delegate's blob: header, ONNX graph, weights. Written by `aot`, read by `runtime`, with NumPy alone.
 
-    "DLGRCPU" + version byte | u32 length of the header | u32 CRC-32 of header and graph | header (JSON) | graph | weights
+    "DLGRCPU" + version byte | u32 header length | u32 CRC-32 of header and graph | header (JSON) | graph | weights
 
 All integers are little endian. Graph and weights begin at multiples of 64 bytes from the blob's start. The graph
 is an ONNX ModelProto without its large weights: the header says for each of them where it lies here, or under which
@@ -20,8 +20,9 @@ from typing import Any, Final
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.program.schema import Buffer
 
-__all__ = ["ALIGNMENT", "BLOB_VERSION", "Blob", "TensorInfo", "Weight", "pack", "unpack"]
+__all__ = ["ALIGNMENT", "BACKEND_ID", "BLOB_VERSION", "Blob", "TensorInfo", "Weight", "pack", "unpack"]
 
+BACKEND_ID: Final = "CpuBackend"
 BLOB_VERSION: Final = 1
 ALIGNMENT: Final = 64
 

@@ -16,6 +16,9 @@ from delegraph.errors import InvalidArgument
 
 __all__ = ["create_session", "use_own_threads", "use_shared_pool"]
 
+SLOWER_FUSIONS: Final = ["SkipLayerNormFusion"]
+"""Fusions left out: that operator's kernel is scalar, and takes five times as long as Add and LayerNormalization."""
+
 _lock: Final = threading.Lock()
 _pool_size: int | None = None
 """Threads that the shared pool was made with; 0 for onnxruntime's choice; None before there is one."""
@@ -34,8 +37,8 @@ def use_shared_pool(options: onnxruntime.SessionOptions, num_threads: int) -> No
     if num_threads not in (0, _pool_size):
         raise InvalidArgument(
             f"num_threads={num_threads}, but the thread pool that this process's delegates share was made with"
-            f" {_pool_size or 'the default number of'} threads when the first one was loaded; set DELEGRAPH_CPU_THREADS,"
-            " or load all of them with thread_pool='session'"
+            f" {_pool_size or 'the default number of'} threads when the first one was loaded; set"
+            " DELEGRAPH_CPU_THREADS, or load all of them with thread_pool='session'"
         )
     options.use_per_session_threads = False
 
@@ -55,13 +58,17 @@ def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxrun
     """A session on the CPU, in the pool of the process if there is one. Raises what onnxruntime raises."""
     providers = ["CPUExecutionProvider"]
     try:
-        return onnxruntime.InferenceSession(model, options, providers, enable_fallback=0)
+        return onnxruntime.InferenceSession(model, options, providers, **_ARGUMENTS)
     except RuntimeError as error:
         if "use_per_session_threads" not in str(error):
             raise
     options.use_per_session_threads = False
     options.intra_op_num_threads = 0  # the pool has its own number; another one would only be warned about
-    return onnxruntime.InferenceSession(model, options, providers, enable_fallback=0)
+    return onnxruntime.InferenceSession(model, options, providers, **_ARGUMENTS)
+
+
+# Without its fallback, which prints and tries again with the same provider.
+_ARGUMENTS: Final = {"enable_fallback": 0, "disabled_optimizers": SLOWER_FUSIONS}
 
 
 def _make_pool(num_threads: int) -> None:

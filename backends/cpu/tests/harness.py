@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
+from delegraph.aot.edge_program import EdgeCompileConfig, kept_operators, make_edge_program
 from delegraph.runtime.backends import BackendInitContext
 from delegraph_cpu.aot.convert import support
-from delegraph_cpu.aot.converters import CONVERTERS
+from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.runtime.backend import CpuBackend
 
-KEPT = [target for target, converter in CONVERTERS.items() if converter.keep]
+LARGEST = 32
+"""What stands for a dynamic dim's upper bound in the outputs' memory."""
 
 
 @dataclass
@@ -26,27 +28,21 @@ class Context:
 
     method_name: str = "forward"
     event_tracer: None = None
-    resized: list[tuple[int, ...]] = field(default_factory=list)
+    views: dict[int, NDArray[Any]] = field(default_factory=dict)
 
     def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        self.resized.append(shape)
-        return out.reshape(-1)[: int(np.prod(shape))].reshape(shape)
+        if out.shape != shape:
+            self.views[id(out)] = out.reshape(-1)[: int(np.prod(shape))].reshape(shape)
+        return self.views.get(id(out), out)
 
     def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.empty(shape, dtype)
 
 
 def edge(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None) -> ExportedProgram:
-    """The module decomposed as the edge stage does it: all but the operators that this backend keeps."""
+    """The module in the edge dialect, as the cpu partitioner asks for it."""
     exported = torch.export.export(module.eval(), tuple(args), dynamic_shapes=dynamic_shapes)
-    table = torch.export.default_decompositions()
-    for target in KEPT:
-        table.pop(target, None)
-    decomposed = exported.run_decompositions(table)
-    for node in reversed(decomposed.graph.nodes):
-        if node.op == "call_function" and not node.users:  # assertions and results that nobody takes
-            decomposed.graph.erase_node(node)
-    return decomposed
+    return make_edge_program(exported, kept_operators(exported, [cpu_partitioner()]), EdgeCompileConfig())
 
 
 def declined(program: ExportedProgram) -> dict[str, str]:
@@ -62,15 +58,33 @@ class Lowered:
         self.backend = CpuBackend()
         self.processed = CpuLowering.preprocess(program, []).processed_bytes
         self.handle = self.backend.init(BackendInitContext("forward", {}, specs or {}), self.processed, [])
-        self.outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
 
     def __call__(self, *args: Any) -> list[NDArray[Any]]:
         arrays = [a.detach().numpy() if isinstance(a, torch.Tensor) else a for a in args]
         outs = [
-            np.full([d if isinstance(d, int) else 64 for d in info.shape], 7).astype(info.dtype)
+            np.full([d if isinstance(d, int) else LARGEST for d in info.shape], 7).astype(info.dtype)
             for info in self.handle.outputs
         ]
         context = Context()
         self.backend.execute(context, self.handle, [*arrays, *outs])
-        shapes = iter(context.resized)
-        return [o if i.is_static else context.resize(o, next(shapes)) for i, o in zip(self.handle.outputs, outs)]
+        return [context.views.get(id(out), out) for out in outs]
+
+
+def run(function: Callable[..., Any], *args: torch.Tensor, dynamic_shapes: Any = None) -> list[NDArray[Any]]:
+    """Lower a function of tensors as one delegate, and call it; every operator must be supported."""
+    program = edge(Function(function), args, dynamic_shapes)
+    assert declined(program) == {}
+    return Lowered(program)(*args)
+
+
+class Function(torch.nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        if isinstance(function, torch.nn.Module):
+            function.eval()
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)

@@ -1,1 +1,81 @@
-"""Model -> program, ahead of time; needs torch."""
+"""Model -> program, ahead of time; needs torch. The public names, each imported when it is first used.
+
+Names that ExecuTorch has too mean the same here: code written for it changes its imports to this package's. The one
+call that does it all is `delegraph.lower` (here `lower` is the module that has it).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
+    from delegraph.aot.config import ExecutorchBackendConfig
+    from delegraph.aot.edge_ops import EdgeOpOverload, exir_ops
+    from delegraph.aot.edge_program import EdgeCompileConfig
+    from delegraph.aot.lower import EdgeProgramManager, Lowered, LoweringConfig, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.named_data_store import NamedDataStore, NamedDataStoreOutput
+    from delegraph.aot.partition import (
+        DelegationSpec,
+        Partitioner,
+        PartitionResult,
+        tag_constant_data,
+        tag_mutated_buffer,
+    )
+    from delegraph.aot.passes import ExportPass, PassResult
+    from delegraph.aot.report import LoweringReport
+    from delegraph.aot.to_executorch import ExecutorchProgramManager
+
+_MODULES: Final = {
+    "backend": ("BackendDetails", "CompileSpec", "PreprocessResult"),
+    "config": ("ExecutorchBackendConfig",),
+    "edge_ops": ("EdgeOpOverload", "exir_ops"),
+    "edge_program": ("EdgeCompileConfig",),
+    "lower": ("EdgeProgramManager", "Lowered", "LoweringConfig", "to_edge", "to_edge_transform_and_lower"),
+    "named_data_store": ("NamedDataStore", "NamedDataStoreOutput"),
+    "partition": ("DelegationSpec", "PartitionResult", "Partitioner", "tag_constant_data", "tag_mutated_buffer"),
+    "passes": ("ExportPass", "PassResult"),
+    "report": ("LoweringReport",),
+    "to_executorch": ("ExecutorchProgramManager",),
+}
+
+__all__ = [
+    "BackendDetails",
+    "CompileSpec",
+    "DelegationSpec",
+    "EdgeCompileConfig",
+    "EdgeOpOverload",
+    "EdgeProgramManager",
+    "ExecutorchBackendConfig",
+    "ExecutorchProgramManager",
+    "ExportPass",
+    "Lowered",
+    "LoweringConfig",
+    "LoweringReport",
+    "NamedDataStore",
+    "NamedDataStoreOutput",
+    "PartitionResult",
+    "Partitioner",
+    "PassResult",
+    "PreprocessResult",
+    "exir_ops",
+    "tag_constant_data",
+    "tag_mutated_buffer",
+    "to_edge",
+    "to_edge_transform_and_lower",
+]
+
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -35,7 +35,7 @@ def fold_constants(method: MethodGraph) -> MethodGraph:
     groups = _groups(method, {node: None for node in foldable if node in live})
     folded: dict[Node, Constant] = {}
     for group in groups:
-        if group.results and group.bytes_after(live) <= group.bytes_before(method, live) + ALLOWANCE:
+        if group.results and group.bytes_after() <= group.bytes_before(method, live) + ALLOWANCE:
             folded.update(_evaluate(group, method.constants))
     return replace(method, constants={**method.constants, **folded})
 
@@ -48,7 +48,8 @@ class _Group:
     weights: dict[Node, None] = field(default_factory=dict)
     results: dict[Node, None] = field(default_factory=dict)
 
-    def bytes_after(self, live: set[Node]) -> int:
+    def bytes_after(self) -> int:
+        """Bytes of the results."""
         return sum(_nbytes(node.meta["val"]) for node in self.results)
 
     def bytes_before(self, method: MethodGraph, live: set[Node]) -> int:

@@ -1,11 +1,13 @@
-"""Weights -> buffers of the program, each content once, without copying: a buffer is a view over the tensor's storage."""
+"""Weights -> buffers of the program, each content once; a buffer is a view over the tensor's storage, not a copy."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import FakeTensor
 
 from delegraph.errors import LoweringError
@@ -27,7 +29,8 @@ def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
             f"a weight of shape {tuple(tensor.shape)} has no data (a fake or meta tensor); export the real model"
         )
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().permute(tuple(dim_order)).contiguous()
-    return memoryview(dense.reshape(-1).view(torch.uint8).numpy())
+    array: NDArray[np.uint8] = dense.reshape(-1).view(torch.uint8).numpy()
+    return array.data
 
 
 class ContentPool:

@@ -68,7 +68,7 @@ class EmittedMethod:
 def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) -> EmittedMethod:
     """Emit `method`; its weights and blobs go to `data`. Raises `LoweringError` and its kinds, naming the node."""
     emitter = _MethodEmitter(method, data, options)
-    outputs = emitter.run()
+    outputs = emitter.emit()
     inputs = tuple(emitter.index(node) for node in method.inputs)
     return EmittedMethod(method.name, emitter.builder, inputs, outputs, container_metadata(method.program))
 
@@ -88,7 +88,7 @@ class _MethodEmitter(GraphEmitter):
         self.method = method
         self.method_options = options
 
-    def run(self, roots: Sequence[Any] = ()) -> tuple[int, ...]:
+    def emit(self) -> tuple[int, ...]:
         """Emit everything; the indices of the outputs."""
         for node in self.method.inputs:
             self.builder.node = node
@@ -98,7 +98,7 @@ class _MethodEmitter(GraphEmitter):
         targets = [*self.method.states, *(write_back.target for write_back in self.method.write_backs)]
         self.pinned = {self.index(node) for node in targets}
         sources = [write_back.source for write_back in self.method.write_backs]
-        super().run([*self.method.outputs, *sources])
+        self.run([*self.method.outputs, *sources])
         outputs = tuple(self._outputs())
         self._write_back()
         return outputs
@@ -198,11 +198,16 @@ def _plain_input(node: Node, value: Any) -> Value:
     """An input that is no tensor: at run time it must have this very value."""
     if value is None:
         return Null()
-    for kind, record in ((bool, Bool), (int, Int), (float, Double), (str, String)):
-        if isinstance(value, kind):
-            return record(value)  # type: ignore[operator, no-any-return]
+    if isinstance(value, bool):
+        return Bool(value)
+    if isinstance(value, int):
+        return Int(value)
+    if isinstance(value, float):
+        return Double(value)
+    if isinstance(value, str):
+        return String(value)
     raise LoweringError(
-        f"input {str(node.target)!r} is {type(value).__name__}; a method takes tensors, numbers, bools, strings and None",
+        f"input {str(node.target)!r} is {type(value).__name__}; a method takes tensors, numbers, strings and None",
         node=node.name,
         location=user_location(node),
     )

@@ -15,6 +15,7 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot.emit_nodes import GraphEmitter, NodeValue
+from delegraph.aot.method_graph import output_values
 from delegraph.program.schema import Operator
 
 __all__ = ["CONTROL_FLOW"]
@@ -114,7 +115,7 @@ def _run(inner: GraphEmitter, inputs: Sequence[NodeValue]) -> list[int]:
     """Emit a body on `inputs`; the values of its outputs."""
     placeholders = inner.module.graph.find_nodes(op="placeholder")
     inner.values.update(zip(placeholders, inputs, strict=True))
-    outputs = _outputs(inner)
+    outputs = output_values(inner.module.graph)
     inner.run(outputs)
     return [inner.index(output) for output in outputs]
 
@@ -122,7 +123,7 @@ def _run(inner: GraphEmitter, inputs: Sequence[NodeValue]) -> list[int]:
 def _emit_body(outer: GraphEmitter, reference: Any, inputs: Sequence[NodeValue], targets: Sequence[int]) -> None:
     """Emit a branch so that its outputs end up in `targets`: written there at once, or copied where that cannot be."""
     inner = outer.body(reference)
-    for output, target in zip(_outputs(inner), targets, strict=True):
+    for output, target in zip(output_values(inner.module.graph), targets, strict=True):
         producer = _producer(output)
         if producer is not None:
             inner.destinations.setdefault(producer, target)
@@ -139,11 +140,6 @@ def _producer(output: Any) -> tuple[Node, int] | None:
         source, position = output.args
         return (source, position) if isinstance(source, Node) and source.op == "call_function" else None  # type: ignore[return-value]
     return (output, 0) if output.op == "call_function" else None
-
-
-def _outputs(inner: GraphEmitter) -> list[Any]:
-    values = inner.module.graph.output_node().args[0]
-    return list(values) if isinstance(values, (tuple, list)) else [values]
 
 
 def _slices(inner: GraphEmitter, skip: int, count: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -12,6 +12,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
+from delegraph.aot import dim_order_ops  # noqa: F401 - registers them
 from delegraph.aot.emit_builder import MethodBuilder
 from delegraph.aot.emit_values import ArgumentType, PlannedTensor, argument_types
 from delegraph.aot.lowered_module import LoweredBackendModule, call_delegate
@@ -33,6 +34,10 @@ NodeValue: TypeAlias = "int | tuple[int, ...]"
 
 _RUNTIME_NAMES: Final = {aten.item.default: Operator("aten::_local_scalar_dense")}
 """Operators that give a scalar and go by another name at run time."""
+
+_CHOOSE_LAYOUT: Final = frozenset(
+    {torch.ops.dim_order_ops._to_dim_order_copy.default, torch.ops.dim_order_ops._clone_dim_order.default}
+)
 
 ET_VIEW: Final = Operator("executorch_prim::et_view", "default")
 
@@ -208,15 +213,15 @@ class GraphEmitter:
         result = compose(node.target, args, self.builder, operands)
         if result is None:
             raise UnsupportedOperator(
-                f"{getattr(node.target, '__name__', node.target)} on symbolic numbers has no runtime operator; compute the"
-                " size another way (+, -, *, //, %, min, max, comparisons) or make the dimension static",
+                f"{getattr(node.target, '__name__', node.target)} on symbolic numbers has no runtime operator;"
+                " compute it another way (+, -, *, //, %, min, max, comparisons) or make the dimension static"
             )
         return result
 
     # ---- delegates and control flow --------------------------------------------------------------------
 
     def _higher_order(self, node: Node, target: HigherOrderOperator) -> NodeValue:
-        from delegraph.aot.emit_control_flow import CONTROL_FLOW
+        from delegraph.aot.emit_control_flow import CONTROL_FLOW  # bodies are emitted by this module again
 
         if target is call_delegate:
             return self._delegate(node)
@@ -254,11 +259,21 @@ class GraphEmitter:
             return self.builder.table.empty_tensor()
         if not isinstance(value, torch.Tensor):
             return self.builder.table.variable(value)
-        spec = self.bounds.spec(value, node)
+        spec = self._usual_layout(node, self.bounds.spec(value, node))
         if dynamic:
             spec = replace(spec, dynamism=TensorShapeDynamism.DYNAMIC_BOUND)
         planned = PlannedTensor(spec.nbytes, _memory_id(node, position))
         return self.builder.table.tensor(spec, None if self._is_unplanned(node, position) else planned)
+
+    def _usual_layout(self, node: Node, spec: TensorSpec) -> TensorSpec:
+        """Contiguous where eager's operator makes up an order of its own (nonzero, svd): kernels expect usual ones."""
+        if spec.is_contiguous or spec.is_channels_last or node.target in _CHOOSE_LAYOUT:
+            return spec
+        sources = (self.values.get(source) for source in node.all_input_nodes)
+        specs = (self.builder.table.specs.get(source) for source in sources if isinstance(source, int))
+        if any(source is not None and source.dim_order == spec.dim_order for source in specs):
+            return spec
+        return replace(spec, dim_order=tuple(range(len(spec.sizes))))
 
     def _is_unplanned(self, node: Node, position: int) -> bool:
         unplanned = self.options.unplanned
@@ -310,7 +325,3 @@ def _memory_id(node: Node, position: int) -> int:
 
 def _at(node: Node, error: LoweringError) -> LoweringError:
     return type(error)(str(error), node=node.name, location=user_location(node))
-
-
-Emit = Callable[[GraphEmitter, Node], NodeValue]
-"""Emits one control-flow node."""

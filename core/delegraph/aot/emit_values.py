@@ -88,7 +88,7 @@ def _argument_type(argument: torch.Argument) -> ArgumentType:
         is_list,
         is_optional,
         element_is_optional,
-        argument.N,
+        argument.N,  # type: ignore[attr-defined]
         argument.has_default_value(),
         argument.default_value,
         argument.is_out and argument.kwarg_only,

@@ -1,4 +1,4 @@
-"""Emitted methods -> nothing, or an error that lists every operator for which no installed kernel library has a kernel."""
+"""Emitted methods -> nothing, or one error that lists every operator which no installed kernel library has."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str]) 
     return (
         f"{len(lines)} operator{'s' * (len(lines) > 1)} without a kernel in the installed kernel libraries"
         f" ({', '.join(libraries)}):{''.join(lines)}\n"
-        "  what to do: delegate these nodes to a backend that takes them; install a kernel library that has them; or, to"
-        " lower for a device that has them, set ExecutorchBackendConfig(check_kernels=False)"
+        "  what to do: delegate these nodes to a backend that takes them; install a kernel library that has them; or,"
+        " to lower for a device that has them, set ExecutorchBackendConfig(check_kernels=False)"
     )
 
 

@@ -147,7 +147,7 @@ call_delegate.py_autograd_impl(autograd_not_implemented(call_delegate, deferred_
 @call_delegate.py_impl(FakeTensorMode)
 def _fake(mode: FakeTensorMode, lowered: LoweredBackendModule, *inputs: Any) -> Any:
     def fake_state(name: str) -> torch.Tensor:
-        return mode.from_tensor(_state(lowered.original_module, name).detach(), static_shapes=True)
+        return mode.from_tensor(_state(lowered.original_module, name), static_shapes=True)
 
     with mode:
         outputs, _ = _run(lowered, inputs, fake_state)

@@ -1,4 +1,4 @@
-"""EmittedMethod -> places in memory: lifetimes from the instruction list, a planner's plan, and a lower bound with it."""
+"""EmittedMethod -> places in memory: lifetimes from the instruction list, a planner's plan, and its lower bound."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BEFORE = -1
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes per memory id (0 is reserved); the total; and the lower bound that no plan of these lifetimes can undercut."""
+    """Bytes per memory id (0 is reserved), and the total that no plan of these lifetimes can undercut."""
 
     buffer_sizes: tuple[int, ...]
     lower_bound: int
@@ -182,7 +182,7 @@ def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequ
 def _placed(table: ValueTable, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
     for index, value in enumerate(table.values):
         place = places.get(table.root(index))
-        yield value if place is None else replace(value, allocation_info=place)  # type: ignore[call-arg]
+        yield replace(value, allocation_info=place) if place is not None and isinstance(value, Tensor) else value
 
 
 def _check_answer(method: str, wanted: Sequence[Lifetime], plan: Plan) -> None:
@@ -191,7 +191,7 @@ def _check_answer(method: str, wanted: Sequence[Lifetime], plan: Plan) -> None:
         check_plan(wanted, plan, ALIGNMENT)
     except PlanError as error:
         raise PluginError(
-            f"method {method!r}: the memory planner's plan is unsound: {error}; use another planner (greedy) or mend this"
+            f"method {method!r}: the memory planner's plan is unsound: {error}; mend the planner, or use 'greedy'"
         ) from error
 
 

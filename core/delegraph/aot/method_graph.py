@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from delegraph.aot.lowered_module import LoweredBackendModule
 from delegraph.errors import LoweringError
 
-__all__ = ["Constant", "MethodGraph", "State", "WriteBack", "live_nodes", "referenced"]
+__all__ = ["Constant", "MethodGraph", "State", "WriteBack", "live_nodes", "output_values", "referenced", "submodules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class MethodGraph:
         """Resolve the signature of `program`. Raises `LoweringError` for an input that no program file can hold."""
         placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
         signature = program.graph_signature
-        results = list(_output_values(program.graph))
+        results = output_values(program.graph)
         mutated = _mutations(signature.output_specs, signature.input_specs, placeholders)
         write_backs = [WriteBack(mutated[i], results[i]) for i in mutated if results[i] is not mutated[i]]
         kept = [r for s, r in zip(signature.output_specs, results, strict=True) if s.kind is OutputKind.USER_OUTPUT]
@@ -110,9 +110,10 @@ def _acts(node: Node) -> bool:
     return node.op == "call_function" and isinstance(schema, torch.FunctionSchema) and schema.is_mutable
 
 
-def _output_values(graph: Graph) -> Iterator[Any]:
+def output_values(graph: Graph) -> list[Any]:
+    """What the graph returns, flat: nodes and plain values."""
     values = graph.output_node().args[0]
-    yield from values if isinstance(values, (tuple, list)) else (values,)
+    return list(values) if isinstance(values, (tuple, list)) else [values]
 
 
 def _mutations(

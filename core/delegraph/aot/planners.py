@@ -11,12 +11,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from random import Random
 from typing import Final, TypeAlias
 
 __all__ = ["Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan", "greedy", "naive"]
 
 PAIR_BUDGET: Final = 3_000_000
 """Pairs of tensors alive together that a planner may look at; above it only the linear sweep runs (about 3 s)."""
+
+CLIMB_BUDGET: Final = 400_000
+"""Pairs that hill climbing may look at (about 0.2 s)."""
+
+CLIMB_ROUNDS: Final = 30
+"""Swaps that hill climbing may try per tensor; small problems need no more."""
+
+CLOSE_ENOUGH: Final = 0.005
+"""Hill climbing stops at a plan that is larger than the lower bound by this part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +176,8 @@ def _candidates(memory: _Memory) -> Iterator[list[int]]:
     by_life = sorted(count, key=lambda i: (memory.firsts[i] - memory.lasts[i], -memory.sizes[i], i))
     for order in (by_size, by_area, by_life):
         yield _place(memory, conflicts, order)
-    yield _shared_objects(memory, conflicts, by_size)
-    yield _hill_climb(memory, conflicts, by_size, budget=PAIR_BUDGET - pairs)
+    yield _shared_objects(memory, conflicts)
+    yield _hill_climb(memory, conflicts, by_size)
 
 
 def _sweep(memory: _Memory) -> list[int]:
@@ -285,7 +295,7 @@ def _place(memory: _Memory, conflicts: Sequence[Sequence[int]], order: Sequence[
     return offsets
 
 
-def _shared_objects(memory: _Memory, conflicts: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
+def _shared_objects(memory: _Memory, conflicts: Sequence[Sequence[int]]) -> list[int]:
     """ExecuTorch's greedy: share whole buffers between tensors that are never alive together, then lay these out.
 
     It is here so that no plan is ever larger than ExecuTorch's (`exir/memory_planning.py`, greedy): in order of size,
@@ -295,7 +305,7 @@ def _shared_objects(memory: _Memory, conflicts: Sequence[Sequence[int]], order: 
     owner: dict[int, int] = {}  # tensor -> object
     at: dict[int, int] = {}  # tensor -> offset in the object
     extents: list[int] = []
-    for i in order:
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         busy: dict[int, int] = {}  # object -> end of its members that are alive with i
         for j in conflicts[i]:
             if j in owner:
@@ -310,53 +320,32 @@ def _shared_objects(memory: _Memory, conflicts: Sequence[Sequence[int]], order: 
     return [bases[owner[i]] + at[i] for i in range(len(sizes))]
 
 
-def _hill_climb(memory: _Memory, conflicts: Sequence[Sequence[int]], order: Sequence[int], budget: int) -> list[int]:
-    """Re-order the tensors around the highest one until the lower bound or the end of the budget.
+def _hill_climb(memory: _Memory, conflicts: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
+    """Swap a highest tensor with one that pushed it up and place all again, until close to the lower bound.
 
-    The idea is Vela's (`hillclimb_allocation.py`): the tensor with the highest end was pushed there by its neighbours;
-    move it before one of them and place everything again.
+    The idea is Vela's (`hillclimb_allocation.py`). The choice of the swap is random, from a fixed seed.
     """
-    best = _place(memory, conflicts, order)
-    height = _height(memory, best)
+    choice = Random(0)
     order = list(order)
+    best = _place(memory, conflicts, order)
+    height, goal = _height(memory, best), memory.lower_bound * (1 + CLOSE_ENOUGH)
     cost = len(order) + sum(map(len, conflicts))
-    tried: set[tuple[int, int]] = set()
-    while height > memory.lower_bound and budget > 0:
-        move = _next_move(memory, conflicts, order, best, tried)
-        if move is None:
+    for _ in range(min(CLIMB_BUDGET // cost, CLIMB_ROUNDS * len(order))):
+        if height <= goal:
             break
-        tried.add(move)
-        top, before = move
-        changed = [i for i in order if i != top]
-        changed.insert(changed.index(before), top)
+        position = {i: at for at, i in enumerate(order)}
+        top = choice.choice([i for i in order if best[i] + memory.sizes[i] == height])
+        pushers = {j for j in conflicts[top] if position[j] < position[top]}
+        pushers |= {k for j in pushers for k in conflicts[j] if position[k] < position[top]}
+        if not pushers:
+            break
+        changed = list(order)
+        a, b = position[top], position[choice.choice(sorted(pushers))]
+        changed[a], changed[b] = changed[b], changed[a]
         offsets = _place(memory, conflicts, changed)
-        budget -= cost
         if (new_height := _height(memory, offsets)) <= height:
-            order, best = changed, offsets
-            if new_height < height:
-                height = new_height
-                tried.clear()
+            order, best, height = changed, offsets, new_height
     return best
-
-
-def _next_move(
-    memory: _Memory,
-    conflicts: Sequence[Sequence[int]],
-    order: Sequence[int],
-    offsets: Sequence[int],
-    tried: set[tuple[int, int]],
-) -> tuple[int, int] | None:
-    """A highest tensor and a neighbour placed before it that it was not yet tried before."""
-    position = {i: at for at, i in enumerate(order)}
-    height = _height(memory, offsets)
-    tops = [i for i in order if offsets[i] + memory.sizes[i] == height]
-    for top in tops:
-        pushed_by = [j for j in conflicts[top] if position[j] < position[top]]
-        reach = {k for j in pushed_by for k in conflicts[j] if position[k] < position[top] and k != top}
-        for before in sorted({*pushed_by, *reach}, key=lambda j: -position[j]):
-            if (top, before) not in tried:
-                return top, before
-    return None
 
 
 def _check_disjoint(lifetimes: Sequence[Lifetime], offsets: Sequence[int]) -> None:

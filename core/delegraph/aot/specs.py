@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import sympy
@@ -80,13 +80,36 @@ class TensorSpec:
         """Whether the dims lie in memory as they are counted."""
         return self.dim_order == tuple(range(len(self.sizes)))
 
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether the channels, dimension 1, are innermost."""
+        return len(self.sizes) > 2 and self.dim_order == _channels_last(len(self.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The input, and its dimension (None: it is an int), that a symbol stands for."""
+
+    input: str
+    dim: int | None
+
+    def __str__(self) -> str:
+        return f"input {self.input!r}" if self.dim is None else f"dimension {self.dim} of input {self.input!r}"
+
+    @property
+    def remedy(self) -> str:
+        """What to write to give it a bound."""
+        if self.dim is None:
+            return f"torch._check({self.input} <= 1024) in the model"
+        return f'dynamic_shapes={{"{self.input}": {{{self.dim}: Dim("n", max=1024)}}}} in torch.export.export'
+
 
 @dataclass(slots=True)
 class Bounds:
     """Upper bounds of one program's symbolic sizes, and where each symbol comes from (for messages)."""
 
     ranges: dict[sympy.Symbol, ValueRanges[Any]] = field(default_factory=dict)
-    origins: Mapping[sympy.Symbol, str] = field(default_factory=dict)
+    origins: Mapping[sympy.Symbol, Origin] = field(default_factory=dict)
     _upper: dict[sympy.Expr, int] = field(default_factory=dict)
     _static: dict[tuple[Any, ...], TensorSpec] = field(default_factory=dict)
 
@@ -149,10 +172,10 @@ def scalar_type_of(dtype: torch.dtype) -> ScalarType:
 
 
 def spec_of_tensor(tensor: torch.Tensor) -> TensorSpec:
-    """The spec of a real tensor (a weight) as it will lie in the file: in its own dim order, or contiguous if it has none."""
+    """The spec of a weight as it will lie in the file: contiguous unless it is channels last (ExecuTorch's rule)."""
     sizes = tuple(tensor.size())
-    order = _permutation(sizes, tensor.stride())
-    return TensorSpec(tensor.dtype, sizes, order if order is not None else tuple(range(len(sizes))))
+    spec = TensorSpec(tensor.dtype, sizes, _permutation(sizes, tensor.stride()) or ())
+    return spec if spec.is_channels_last else replace(spec, dim_order=tuple(range(len(sizes))))
 
 
 def _dim_order(sizes: Sequence[int], strides: Sequence[int], node: Node) -> tuple[int, ...]:
@@ -177,11 +200,14 @@ def _permutation(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
     if 0 in sizes:
         return identity
     by_stride = tuple(sorted(identity, key=lambda dim: -strides[dim]))
-    channels_last = (0, *range(2, len(sizes)), 1)
-    for order in (identity, channels_last, by_stride) if len(sizes) in (4, 5) else (identity, by_stride):
+    for order in (identity, _channels_last(len(sizes)), by_stride) if len(sizes) in (4, 5) else (identity, by_stride):
         if _is_dense(order, sizes, strides):
             return order
     return None
+
+
+def _channels_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
 
 
 def _is_dense(order: Iterable[int], sizes: Sequence[int], strides: Sequence[int]) -> bool:
@@ -202,19 +228,19 @@ def _shape_env(program: ExportedProgram) -> Any:
     return None
 
 
-def _origins(program: ExportedProgram) -> dict[sympy.Symbol, str]:
+def _origins(program: ExportedProgram) -> dict[sympy.Symbol, Origin]:
     """Which input dimension each symbol stands for."""
-    origins: dict[sympy.Symbol, str] = {}
+    origins: dict[sympy.Symbol, Origin] = {}
     for node in program.graph.nodes:
         if node.op != "placeholder":
             break
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            origins.setdefault(value.node.expr, f"input {str(node.target)!r} (an int)")
+            origins.setdefault(value.node.expr, Origin(str(node.target), None))
         elif isinstance(value, torch.Tensor):
             for dim, size in enumerate(value.size()):
                 if isinstance(size, torch.SymInt):
-                    origins.setdefault(size.node.expr, f"dimension {dim} of input {str(node.target)!r}")
+                    origins.setdefault(size.node.expr, Origin(str(node.target), dim))
     return origins
 
 
@@ -222,17 +248,16 @@ def _is_open(limits: ValueRanges[Any]) -> bool:
     return limits.upper.is_finite is False or bool(limits.upper > MAX_BOUND)
 
 
-def _unbounded_text(symbols: Sequence[sympy.Symbol], origins: Mapping[sympy.Symbol, str], dim: int) -> str:
+def _unbounded_text(symbols: Sequence[sympy.Symbol], origins: Mapping[sympy.Symbol, Origin], dim: int) -> str:
     known = [origins[s] for s in symbols if s in origins]
     if known:
         return (
-            f"{' and '.join(known)} {'has' if len(known) == 1 else 'have'} no upper bound, so the memory of dimension"
-            f" {dim} of this value cannot be planned; give one when exporting, such as"
-            f' dynamic_shapes={{"x": {{{dim}: Dim("n", max=1024)}}}}'
+            f"{' and '.join(map(str, known))} {'has' if len(known) == 1 else 'have'} no upper bound, so memory for this"
+            f" value (its dimension {dim}) cannot be planned; give one: {'; '.join(origin.remedy for origin in known)}"
         )
     return (
-        f"dimension {dim} of this value depends on the data ({', '.join(map(str, symbols)) or 'no symbol'}) and has no upper"
-        " bound, so its memory cannot be planned; state one in the model, such as torch._check(n <= 1024)"
+        f"dimension {dim} of this value depends on the data ({', '.join(map(str, symbols)) or 'no symbol'}) and has no"
+        " upper bound, so its memory cannot be planned; state one in the model, such as torch._check(n <= 1024)"
     )
 
 

@@ -29,7 +29,7 @@ from delegraph.aot.emit_builder import DelegateInfo, ProgramData
 from delegraph.aot.emit_values import ValueTable
 from delegraph.aot.kernel_check import check_kernels
 from delegraph.aot.memory import MemoryReport, load_planner, plan_memory, shared_memory
-from delegraph.aot.method_graph import MethodGraph, live_nodes, submodules
+from delegraph.aot.method_graph import MethodGraph, live_nodes, output_values, submodules
 from delegraph.aot.out_variants import check_out_variants
 from delegraph.aot.passes import run_passes
 from delegraph.aot.planners import MemoryPlanner
@@ -155,7 +155,7 @@ def _calls(method: MethodGraph) -> list[Node]:
     calls: list[Node] = []
     for module in submodules(root_module):
         graph = module.graph
-        live = live_nodes(graph, roots if module is root_module else [graph.output_node()], method.constants)
+        live = live_nodes(graph, roots if module is root_module else output_values(graph), method.constants)
         calls += (node for node in live if node.op == "call_function" and node not in method.constants)
     return calls
 

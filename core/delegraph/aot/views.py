@@ -51,5 +51,5 @@ def shows_same_bytes(node: Node, old: TensorSpec, new: TensorSpec) -> bool:
 
 def _moves_only_ones(node: Node, old: TensorSpec) -> bool:
     rank = len(old.sizes)
-    dims = [dim % rank for dim in node.args[1] if old.sizes[dim] != 1]  # type: ignore[union-attr, operator, misc, index]
+    dims = [dim % rank for dim in node.args[1] if old.sizes[dim] != 1]  # type: ignore[union-attr, operator, index]
     return dims == sorted(dims)

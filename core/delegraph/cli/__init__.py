@@ -1,1 +1,60 @@
-"""`delegraph lower | run | inspect | plugins`."""
+"""`delegraph lower | run | inspect | plugins`: each a module with `add_parser(subparsers)` and `run(args) -> int`.
+
+Only the module of the command that was named is imported, so that only `lower` imports torch. Exit codes: 0 ok,
+1 failed, 2 wrong usage. A command raises `argparse.ArgumentError` for wrong usage that the parser could not see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Final
+
+from delegraph.errors import DelegraphError
+
+__all__ = ["main"]
+
+_COMMANDS: Final = ("lower", "run", "inspect", "plugins")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. Usage errors and `--help` exit, as argparse does."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = _parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
+    args = parser.parse_args(words)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except argparse.ArgumentError as error:
+        args.usage_error(str(error))
+    except BrokenPipeError:  # whoever read our output has seen enough; do not let the interpreter's exit flush again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (DelegraphError, OSError) as error:
+        if args.traceback:
+            raise
+        print(f"delegraph {args.command}: {_about(args, str(error))}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _about(args: argparse.Namespace, message: str) -> str:
+    """`message`, after the name of the program's file unless it says that itself."""
+    program: str | None = getattr(args, "program", None)
+    return message if program is None or program in message else f"{program}: {message}"
+
+
+def _parser(commands: Iterable[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="delegraph", description="Lower PyTorch models onto installed backends; run the result without PyTorch."
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar=" | ".join(_COMMANDS))
+    for name in commands:
+        import_module(f"delegraph.cli.{name}").add_parser(subparsers)
+    for command in subparsers.choices.values():
+        command.add_argument("--traceback", action="store_true", help="on errors, show where they came from")
+        command.set_defaults(usage_error=command.error)
+    return parser

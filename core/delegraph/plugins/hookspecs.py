@@ -1,8 +1,8 @@
 """What the object behind an entry point must offer: one class of hooks per entry-point group, and the table of groups.
 
 A method here is a *hook*: its name, its parameters in order, and what it means. An object fits its group when it has
-every hook with those parameters; more parameters are fine where they have defaults. Derive from the named base class
-and every hook that you do not need is already there.
+every hook and can be called with those parameters by position; it may call them otherwise, and have more where they
+have defaults. Derive from the named base class and every hook that you do not need is already there.
 
     group                       object                                          base class
     delegraph.partitioners      a factory: `PartitionerHooks.partitioner`       its product: aot.partition.Partitioner
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from delegraph.aot.backend import PreprocessResult
-    from delegraph.aot.partition import Partitioner
+    from delegraph.aot.partition import Partitioner, PartitionResult
     from delegraph.aot.planners import Lifetime, Plan
     from delegraph.plugins.discovery import Offer
     from delegraph.plugins.stamp import BlobStamp
@@ -66,6 +66,18 @@ class PartitionerHooks:
 
     def partitioner(self, options: Options) -> Partitioner:
         """Make a partitioner. Raises `ValueError` or `TypeError` for options that it does not have."""
+        raise NotImplementedError
+
+
+class PartitionerObjectHooks:
+    """What a factory of `delegraph.partitioners` makes; the meaning: `delegraph.aot.partition.Partitioner`."""
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag the nodes to delegate."""
+        raise NotImplementedError
+
+    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Callable[[Any], bool] | None]:
+        """Operators to keep whole for this partitioner."""
         raise NotImplementedError
 
 
@@ -226,6 +238,8 @@ class Group:
     form: Form
     torch_free: bool
     base: str = ""
+    product: Group | None = None
+    """What a factory's result must offer, where that is fixed."""
 
     @property
     def hook_names(self) -> tuple[str, ...]:
@@ -233,10 +247,14 @@ class Group:
         return tuple(name for name in vars(self.hooks) if not name.startswith("_"))
 
 
+_PARTITIONER = Group(
+    "delegraph.partitioners", PartitionerObjectHooks, Form.INSTANCE, False, "delegraph.aot.partition.Partitioner"
+)
+
 GROUPS: Final[Mapping[str, Group]] = {
     group.name: group
     for group in (
-        Group("delegraph.partitioners", PartitionerHooks, Form.FACTORY, torch_free=False),
+        Group("delegraph.partitioners", PartitionerHooks, Form.FACTORY, torch_free=False, product=_PARTITIONER),
         Group("delegraph.lowerings", LoweringHooks, Form.CLASS, False, "delegraph.aot.backend.BackendDetails"),
         Group("delegraph.quantizers", QuantizerHooks, Form.FACTORY, torch_free=False),
         Group("delegraph.passes", PassHooks, Form.FACTORY, torch_free=False),

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import PluginConflict, PluginLoadError, PluginNotFound
+from delegraph.errors import PluginConflict, PluginError, PluginLoadError, PluginNotFound
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
-from delegraph.plugins.hookspecs import Form, group_named
+from delegraph.plugins.hookspecs import group_named
 from delegraph.plugins.loader import adopt, failure, import_offer
+from delegraph.plugins.validation import faults
 
 if TYPE_CHECKING:
     from delegraph.plugins.tools import Tools
@@ -100,15 +101,32 @@ class PluginRegistry:
             self._load(offer)
         return self._loaded[offer]
 
+    def load_all(self, group: str) -> tuple[dict[str, Any], list[PluginError]]:
+        """Every plug-in of `group` that loads, by name, and why the others do not: for those who name none."""
+        loaded: dict[str, Any] = {}
+        broken: list[PluginError] = []
+        for name in self.names(group):
+            try:
+                loaded[name] = self.load(group, name)
+            except PluginError as error:
+                broken.append(error)
+        return loaded, broken
+
     def create(self, group: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-        """What the factory behind `name` makes of `options`. Raises as `load`, and `PluginLoadError` if it raises."""
-        assert group_named(group).form is Form.FACTORY, group
+        """What the factory behind `name` makes of `options`.
+
+        Raises as `load`, and `PluginLoadError` if the factory raises or makes something that does not fit.
+        """
         offer, factory = self.find(group, name), self.load(group, name)
         try:
-            return factory(options or {})
+            made = factory(options or {})
         except Exception as error:
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
+        product = group_named(group).product
+        if product and (found := faults(product, made)):
+            raise failure(offer, f"its factory made {made!r}: {'; '.join(found)}", "its authors return what fits")
+        return made
 
     def register(self, group: str, name: str, plugin: Any) -> None:
         """Offer `plugin` in this process, before whatever is installed under that name.
@@ -121,8 +139,11 @@ class PluginRegistry:
             return
         if known is not None:
             raise PluginConflict(f"{group}:{name} is registered in this process already, as {known!r}")
-        self._explicit[key] = adopt(_in_process(*key, plugin), plugin)
-        self._tools = None
+        adopted = adopt(_in_process(*key, plugin), plugin)
+        with self._lock:  # a new dict, for other threads may be reading the old one
+            self._explicit = {**self._explicit, key: adopted}
+        if key[0] == "delegraph.plugins":
+            self._tools = None
 
     def _load(self, offer: Offer) -> None:
         """Put the object into `_loaded`.
@@ -189,7 +210,7 @@ class PluginRegistry:
         return self._tools
 
     def _offer_of(self, group: str, plugin: Any) -> Offer:
-        known = {id(obj): offer for offer, obj in self._loaded.items()}
+        known = {id(obj): offer for offer, obj in dict(self._loaded).items()}
         known |= {id(obj): _in_process(*key, obj) for key, obj in self._explicit.items()}
         return known.get(id(plugin)) or _in_process(group_named(group).name, type(plugin).__name__, plugin)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from delegraph.errors import PluginError
 from delegraph.plugins.discovery import Offer, did_you_mean
 from delegraph.plugins.hookspecs import GROUPS, Group
 from delegraph.plugins.validation import parameters
@@ -38,12 +37,10 @@ class PluginWarning(UserWarning):
 
 
 class _Manager(pluggy.PluginManager):
-    """A pluggy manager with the methods of `ToolHooks` for specs; its `subject` needs no marker on `hook`."""
+    """A pluggy manager whose specs are the plain methods of `ToolHooks`."""
 
-    def __init__(self, subject: object = None, hook: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__("delegraph")
-        self._subject = subject
-        self._hook = hook
         self.add_hookspecs(_TOOLS.hooks)
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> pluggy.HookspecOpts | None:
@@ -51,20 +48,32 @@ class _Manager(pluggy.PluginManager):
             return None
         return {"firstresult": name in WRAPPABLE, "historic": False, "warn_on_impl": None, "warn_on_impl_args": None}
 
-    def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
-        if self._subject is not None and plugin is self._subject:
-            return _PLAIN if name == self._hook else None
-        return super().parse_hookimpl_opts(plugin, name)
 
+class _Wrapped:
+    """A plug-in as pluggy wants it: by the hooks' own parameter names, whatever its author calls them."""
 
-_PLAIN: pluggy.HookimplOpts = {
-    "wrapper": False,
-    "hookwrapper": False,
-    "optionalhook": False,
-    "tryfirst": False,
-    "trylast": False,
-    "specname": None,
-}
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
+
+    @hookimpl
+    def preprocess(self, edge_program: Any, compile_specs: Any) -> Any:
+        return self._plugin.preprocess(edge_program, compile_specs)
+
+    @hookimpl
+    def preprocess_multimethod(self, edge_programs: Any, compile_specs: Any) -> Any:
+        return self._plugin.preprocess_multimethod(edge_programs, compile_specs)
+
+    @hookimpl
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+        return self._plugin.init(context, processed, compile_specs)
+
+    @hookimpl
+    def execute(self, context: Any, handle: Any, args: Any) -> Any:
+        return self._plugin.execute(context, handle, args)
+
+    @hookimpl
+    def destroy(self, handle: Any) -> Any:
+        return self._plugin.destroy(handle)
 
 
 def tool_faults(tool: Any) -> list[str]:
@@ -109,7 +118,7 @@ class Tools:
 
     def bound(self, group: Group, offer: Offer, plugin: Any, hook: str) -> Callable[..., Any]:
         """`plugin`'s `hook` with the wrappers around it, to be called by position."""
-        caller = getattr(self._manager_of(plugin, hook).hook, hook)
+        caller = getattr(self._manager_of(_Wrapped(plugin)).hook, hook)
         names = parameters(group, hook)
 
         def call(*args: Any) -> Any:
@@ -128,9 +137,9 @@ class Tools:
                 told = f"{watcher.plugin_name} raised at {event}: {type(error).__name__}: {error}"
                 warnings.warn(told, PluginWarning, stacklevel=3)
 
-    def _manager_of(self, subject: Any = None, hook: str = "") -> _Manager:
-        manager = _Manager(subject, hook)
-        if subject is not None:
+    def _manager_of(self, *subjects: Any) -> _Manager:
+        manager = _Manager()
+        for subject in subjects:
             manager.register(subject)
         for offer, tool in self._tools.items():
             manager.register(tool, name=str(offer))
@@ -149,15 +158,9 @@ def load_tools(registry: PluginRegistry) -> Tools | None:
         return None
     _building.active = True
     try:
-        loaded = {offer: _load(registry, offer) for offer in registry.offers("plugins")}
-        return Tools({offer: tool for offer, tool in loaded.items() if tool is not None})
+        loaded, broken = registry.load_all("plugins")
     finally:
         _building.active = False
-
-
-def _load(registry: PluginRegistry, offer: Offer) -> Any:
-    try:
-        return registry.load("plugins", offer.name)
-    except PluginError as error:
-        warnings.warn(f"going on without a tool: {error}", PluginWarning, stacklevel=6)
-        return None
+    for error in broken:
+        warnings.warn(f"going on without a tool: {error}", PluginWarning, stacklevel=5)
+    return Tools({registry.find("plugins", name): tool for name, tool in loaded.items()})

@@ -1,9 +1,10 @@
 """A plug-in's object -> what is wrong with it: hooks that are missing, misspelt, or of another signature.
 
-The host calls hooks by position, so parameters must have the spec's names in the spec's order; what comes after them
-needs a default. That is stricter than pluggy, which lets an implementation take a subset: an object whose hooks pass
-here is a valid pluggy plug-in too, and `tools.py` registers it as one where a tool wraps it. Without tools, the plain
-methods are called and pluggy is not even imported.
+The host calls hooks by position, so what counts is that the call fits; parameters may have names of their own (those of
+a delegate that was written for ExecuTorch, say), but not each other's: that is an order mixed up.
+
+No pluggy is needed for this. Only where a tool wraps a hook is it registered with pluggy (`tools.py`); without tools
+the plain methods are called, and pluggy is not even imported.
 """
 
 from __future__ import annotations
@@ -60,18 +61,19 @@ def parameters(group: Group, hook: str) -> tuple[str, ...]:
 
 
 def signature_fault(group: Group, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
-    """A message if `implementation` cannot take the hook's parameters by position under their own names."""
+    """A message if `implementation` cannot take the hook's parameters by position, or takes them in another order."""
     names = parameters(group, hook)
     try:
         signature = inspect.signature(implementation)
     except ValueError:  # a builtin without a signature: nothing to compare
         return
     try:
+        # Binding the names themselves shows which parameter takes which; a tuple is what `*args` takes.
         taken = signature.bind(*names).arguments
+        fits = all(own == name or own not in names or isinstance(name, tuple) for own, name in taken.items())
     except TypeError:
-        taken = {"": ""}
-    # Binding the names themselves shows which parameter takes which; a tuple is what `*args` took.
-    if not all(value == name or isinstance(value, tuple) for name, value in (taken or {}).items()) or "" in taken:
+        fits = False
+    if not fits:
         yield f"its signature is {hook}({_plain(signature)}); it has to be {_text(hook, group)}"
 
 

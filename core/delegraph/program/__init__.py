@@ -1,6 +1,6 @@
 """What a program is: records <-> bytes <-> text. Imports neither torch nor anything of the stages around it.
 
-The public names, each imported when it is first used. Records are in `delegraph.program.schema`.
+The public names, each imported when it is first used. The other records are in `delegraph.program.schema`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         serialize_flat_tensor,
         write_flat_tensor,
     )
-    from delegraph.program.schema import Program
+    from delegraph.program.schema import Program, ScalarType
     from delegraph.program.segment_source import SegmentSource
     from delegraph.program.serialize import SerializationConfig, serialize_program, write_program
     from delegraph.program.tensor_size import nbytes
@@ -27,6 +27,7 @@ __all__ = [
     "ExternalData",
     "FlatTensor",
     "Program",
+    "ScalarType",
     "SegmentSource",
     "SerializationConfig",
     "deserialize_flat_tensor",
@@ -44,6 +45,7 @@ _MODULES: Final = {
     "ExternalData": "flat_tensor",
     "FlatTensor": "flat_tensor",
     "Program": "schema",
+    "ScalarType": "schema",
     "SegmentSource": "segment_source",
     "SerializationConfig": "serialize",
     "deserialize_flat_tensor": "flat_tensor",

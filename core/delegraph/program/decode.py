@@ -102,7 +102,7 @@ def _delegate(reader: FlatBufferReader, position: int, processed: Callable[[Data
 
 def _compile_spec(reader: FlatBufferReader, position: int) -> CompileSpec:
     key, value = reader.table(tables.COMPILE_SPEC, position)
-    return CompileSpec(reader.string(key), reader.copy(value))
+    return CompileSpec(reader.string(key), bytes(reader.view(value)))
 
 
 def _buffer_device(reader: FlatBufferReader, position: int) -> NonConstBufferDevice:

@@ -6,8 +6,8 @@ blobs and named data stay where they are: the program holds read-only views into
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 
 from delegraph.errors import InvalidProgram
@@ -25,7 +25,7 @@ from delegraph.program.schema import (
 from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
 from delegraph.program.tensor_size import nbytes
 from delegraph.program.verify import verify_program
-from delegraph.program.verify_values import MAX_RANK
+from delegraph.program.verify_values import MAX_RANK, is_external
 
 
 def deserialize_program(source: Buffer | SegmentSource) -> Program:
@@ -116,24 +116,23 @@ class _Decoder:
         return self._subsegments(segments[0], sizes, "mutable_data_segments[0]") if segments else ()
 
     def _subsegments(self, position: int, sizes: Mapping[int, int], where: str) -> tuple[Buffer, ...]:
-        """The blobs in one segment. The file says where each begins; how long it is, the tensors that use it.
+        """The data in one segment, each reaching to the next. Padding is cut off where tensors say what they need.
 
-        A blob that no tensor uses reaches to the next one, padding included. Blob 0 is the placeholder.
+        Datum 0 is the placeholder.
         """
         segment_index, at = self._reader.table(tables.SUBSEGMENT_OFFSETS, position)
         offsets = self._reader.vector("Q", at)
         if not offsets:
             return ()
         segment = self._segments.segment(segment_index, f"{where}.segment_index")
-        ends = [*sorted(set(offsets)), len(segment)]
-        blobs = [memoryview(b"")]
-        for index, offset in enumerate(offsets[1:], start=1):
-            if offset > len(segment):
-                raise InvalidProgram(f"{where}.offsets[{index}] is {offset}; its segment has {len(segment)} bytes")
-            size = sizes.get(index)
-            end = ends[bisect_right(ends, offset, hi=len(ends) - 1)] if size is None else offset + size
-            blobs.append(segment[offset:end])
-        return tuple(blobs)
+        data = [memoryview(b"")]
+        for index, (start, end) in enumerate(pairwise((*offsets[1:], len(segment))), start=1):
+            if start > end:
+                raise InvalidProgram(
+                    f"{where}.offsets[{index}] is {start}, beyond the next offset or the segment's end, {end}"
+                )
+            data.append(segment[start : min(end, start + sizes.get(index, end))])
+        return tuple(data)
 
     def _named(self) -> Mapping[str, NamedData]:
         named: dict[str, NamedData] = {}
@@ -159,8 +158,13 @@ def _sizes_in_use(plans: Sequence[ExecutionPlan]) -> tuple[dict[int, int], dict[
     mutable: dict[int, int] = {}
     for plan in plans:
         for value in plan.values:
-            if type(value) is Tensor and value.data_buffer_idx and len(value.sizes) <= MAX_RANK:
+            if type(value) is Tensor and _is_sized(value):
                 sizes = constants if value.allocation_info is None else mutable
                 index = value.data_buffer_idx
                 sizes[index] = max(sizes.get(index, 0), nbytes(value.scalar_type, value.sizes))
     return constants, mutable
+
+
+def _is_sized(tensor: Tensor) -> bool:
+    """Whether the tensor says how long a datum of this file is."""
+    return tensor.data_buffer_idx > 0 and len(tensor.sizes) <= MAX_RANK and not is_external(tensor)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from delegraph.program._generated import program_tables as tables
-from delegraph.program.flatbuffer_builder import Table, Vector, numbers
+from delegraph.program.flatbuffer_builder import Table, Tables, Vector, numbers
 from delegraph.program.schema import (
     AllocationDetails,
     BackendDelegate,
@@ -49,14 +49,14 @@ def execution_plan(plan: ExecutionPlan, data_references: Sequence[Table]) -> Tab
     return tables.EXECUTION_PLAN, (
         plan.name,
         _container_metadata(plan.container_meta_type),
-        [_value(value) for value in plan.values],
+        Tables(_value, plan.values),
         numbers("i", plan.inputs),
         numbers("i", plan.outputs),
-        [_chain(chain) for chain in plan.chains],
-        [_operator(operator) for operator in plan.operators],
-        [_delegate(delegate, data_references[delegate.processed]) for delegate in plan.delegates],
+        Tables(_chain, plan.chains),
+        Tables(_operator, plan.operators),
+        Tables(lambda delegate: _delegate(delegate, data_references[delegate.processed]), plan.delegates),
         numbers("q", plan.non_const_buffer_sizes),
-        None if devices is None else [_buffer_device(device) for device in devices],
+        None if devices is None else Tables(_buffer_device, devices),
     )
 
 
@@ -72,7 +72,7 @@ def _delegate(delegate: BackendDelegate, reference: Table) -> Table:
     return tables.BACKEND_DELEGATE, (
         delegate.id,
         reference,
-        [_compile_spec(spec) for spec in delegate.compile_specs],
+        Tables(_compile_spec, delegate.compile_specs),
     )
 
 
@@ -149,8 +149,8 @@ def _chain(chain: Chain) -> Table:
     return tables.CHAIN, (
         numbers("i", chain.inputs),
         numbers("i", chain.outputs),
-        [_instruction(instruction) for instruction in chain.instructions],
-        None if chain.stacktrace is None else [_frame_list(frames) for frames in chain.stacktrace],
+        Tables(_instruction, chain.instructions),
+        None if chain.stacktrace is None else Tables(_frame_list, chain.stacktrace),
     )
 
 
@@ -160,9 +160,11 @@ def _instruction(instruction: Instruction) -> Table:
 
 
 def _frame_list(frames: tuple[Frame, ...]) -> Table:
-    return tables.FRAME_LIST, (
-        [(tables.FRAME, (frame.filename, frame.lineno, frame.name, frame.context)) for frame in frames],
-    )
+    return tables.FRAME_LIST, (Tables(_frame, frames),)
+
+
+def _frame(frame: Frame) -> Table:
+    return tables.FRAME, (frame.filename, frame.lineno, frame.name, frame.context)
 
 
 INSTRUCTIONS: Final[tuple[tuple[type[Any], Callable[[Any], Table]], ...]] = (

@@ -26,7 +26,7 @@ from delegraph.program._generated import flat_tensor_tables as tables
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
 from delegraph.program.faults import Faults, under
-from delegraph.program.flatbuffer_builder import Table, build, numbers
+from delegraph.program.flatbuffer_builder import Table, build, numbers, rows
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.schema import Buffer, ScalarType
 from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
@@ -89,11 +89,11 @@ def _pieces(flat_tensor: FlatTensor, segment_alignment: int) -> Iterator[Buffer]
     layout = SegmentLayout(segment_alignment)
     named = flat_tensor.named_data
     segments = layout.add_distinct([(byte_view(entry.data), entry.alignment) for entry in named.values()])
-    rows: list[Table] = [
-        (tables.NAMED_DATA, (key, segment, _layout_table(entry.tensor_layout)))
+    named_rows = [
+        (key, segment, _layout_table(entry.tensor_layout))
         for (key, entry), segment in zip(named.items(), segments, strict=True)
     ]
-    root = (tables.FLAT_TENSOR, (flat_tensor.version, layout.tables(), rows))
+    root = (tables.FLAT_TENSOR, (flat_tensor.version, layout.table(), rows(tables.NAMED_DATA, named_rows)))
     flatbuffer = build(bytes(4) + IDENTIFIER + bytes(PADDED_LENGTH), root)
     base = align_up(len(flatbuffer), layout.base_alignment)
     _HEADER.pack_into(flatbuffer, 8, MAGIC, LENGTH, PADDED_LENGTH, len(flatbuffer) - PADDED_LENGTH, base, layout.size)
@@ -119,12 +119,12 @@ def deserialize_flat_tensor(source: Buffer | SegmentSource) -> FlatTensor:
     source = segment_source(source)
     tables_end, base, data_size = _read_header(source)
     reader = FlatBufferReader(load(source, 0, tables_end, InvalidExternalData), InvalidExternalData)
-    version, segment_table, rows = reader.table(tables.FLAT_TENSOR, reader.root())
+    version, segment_table, named_data = reader.table(tables.FLAT_TENSOR, reader.root())
     if version != 0:
         raise InvalidExternalData(f"version is {version}; this version of Delegraph reads .ptd files of version 0")
     segments = SegmentReader(source, base, data_size, read_segment_table(reader, segment_table), InvalidExternalData)
     named: dict[str, ExternalData] = {}
-    for index, position in enumerate(reader.tables(rows)):
+    for index, position in enumerate(reader.tables(named_data)):
         key_at, segment_index, layout = reader.table(tables.NAMED_DATA, position)
         key = reader.string(key_at)
         if key in named:

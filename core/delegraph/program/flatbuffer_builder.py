@@ -1,11 +1,12 @@
 """Tables as plain tuples -> the bytes of a flatbuffer.
 
 A table is described by a tuple of its `TableLayout` and its fields in the order of their ids; a reference field holds
-what it refers to: such a tuple, a list of them, a string, or a `Vector` of packed numbers. `build` lays it all out.
+what it refers to: such a tuple, a vector of them (`Tables`), a string, or a `Vector` of packed numbers. `build` lays it
+all out.
 
 flatc's builder writes back to front, children first, field by field. This one writes front to back: the table, then
 what it refers to. Each set of present fields has one compiled `struct` and one vtable in the file. Strings
-and vectors stand last, each distinct one once, since an offset is unsigned and can only point forwards.
+and vectors stand last, since an offset is unsigned and can only point forwards; equal short ones are written once.
 
 Format: https://flatbuffers.dev/internals
 """
@@ -13,15 +14,19 @@ Format: https://flatbuffers.dev/internals
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Collection
 from operator import ne
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from delegraph.errors import InvalidArgument
 from delegraph.program.schema import Buffer
 from delegraph.program.table_layout import TableLayout
 
-MAX_SIZE = 2**31 - 1
+MAX_SIZE: Final = 2**31 - 1
 """Bytes that a flatbuffer can have, by its signed 32-bit offsets."""
+MAX_SHARED: Final = 128
+"""Bytes up to which equal strings and vectors are shared. Of the tables that a program may have many of, `Frame` shares
+the most for its size: three strings, with 20 bytes of its own. So what is shared stays below the reader's `SHARING`."""
 
 
 class Vector(NamedTuple):
@@ -35,9 +40,21 @@ class Vector(NamedTuple):
 Table: TypeAlias = tuple[TableLayout, tuple[Any, ...]]
 
 
+class Tables(NamedTuple):
+    """A vector of tables, each described by `encode(row)` only when its turn comes: a program may have a million."""
+
+    encode: Callable[[Any], Table]
+    rows: Collection[Any]
+
+
 def numbers(code: str, values: tuple[Any, ...]) -> Vector:
     """A vector of numbers of one `struct` code."""
     return Vector(struct.pack(f"<{len(values)}{code}", *values), len(values), struct.calcsize(code))
+
+
+def rows(layout: TableLayout, fields: Collection[tuple[Any, ...]]) -> Tables:
+    """A vector of tables of one layout, by the fields of each."""
+    return Tables(lambda row: (layout, row), fields)
 
 
 def build(head: Buffer, root: Table) -> bytearray:
@@ -66,7 +83,7 @@ class _Builder:
     def __init__(self, head: Buffer) -> None:
         self.buffer = bytearray(head)
         self._shapes: dict[tuple[TableLayout, tuple[bool, ...]], _Shape] = {}
-        self._leaves: dict[str | Vector, list[int]] = {}
+        self._leaves: dict[str | Vector | int, tuple[str | Vector, list[int]]] = {}
 
     def table(self, layout: TableLayout, fields: tuple[Any, ...]) -> int:
         """Append a table and, after it, the tables that it refers to; its position."""
@@ -84,7 +101,7 @@ class _Builder:
 
     def write_leaves(self) -> None:
         """Append the strings and vectors, and point at them whatever refers to them."""
-        for leaf, references in self._leaves.items():
+        for leaf, references in self._leaves.values():
             data, length, alignment = _packed(leaf)
             if len(self.buffer) + len(data) + alignment > MAX_SIZE:
                 raise InvalidArgument(
@@ -100,17 +117,18 @@ class _Builder:
 
     def _refer(self, reference: int, target: Any) -> None:
         if isinstance(target, str | Vector):
-            self._leaves.setdefault(target, []).append(reference)
+            key = target if _is_shared(target) else reference
+            self._leaves.setdefault(key, (target, []))[1].append(reference)
             return
-        position = self._table_vector(target) if isinstance(target, list) else self.table(*target)
+        position = self._table_vector(target) if isinstance(target, Tables) else self.table(*target)
         struct.pack_into("<I", self.buffer, reference, position - reference)
 
-    def _table_vector(self, tables: list[Table]) -> int:
+    def _table_vector(self, tables: Tables) -> int:
         self.buffer += bytes(-len(self.buffer) % 4)
         position = len(self.buffer)
-        self.buffer += struct.pack("<I", len(tables)) + bytes(4 * len(tables))
+        self.buffer += struct.pack("<I", len(tables.rows)) + bytes(4 * len(tables.rows))
         first = position + 4
-        offsets = [self.table(*table) - first - 4 * i for i, table in enumerate(tables)]
+        offsets = [self.table(*tables.encode(row)) - first - 4 * i for i, row in enumerate(tables.rows)]
         struct.pack_into(f"<{len(offsets)}I", self.buffer, first, *offsets)
         return position
 
@@ -134,6 +152,11 @@ class _Builder:
             vtable,
         )
         return self._shapes.setdefault((layout, present), shape)
+
+
+def _is_shared(leaf: str | Vector) -> bool:
+    data = leaf.data if isinstance(leaf, Vector) else leaf
+    return isinstance(data, str | bytes) and len(data) <= MAX_SHARED
 
 
 def _packed(leaf: str | Vector) -> Vector:

@@ -3,9 +3,10 @@
 Why not the classes that flatc generates: they check nothing, and make a call per field. Here one compiled `struct`
 per vtable unpacks all fields of a table at once, and whatever points outside the buffer raises.
 
-Time and memory are bounded by the size of the buffer. The schemas hold no recursive type, a string or vector is read
-once however many tables refer to it, and all that is read together may have no more elements than the buffer has bytes.
-A well-formed file meets this by nature; one that hides a million items behind overlapping vectors does not.
+Time and memory are bounded by the size of the buffer, however its parts overlap or refer to each other. The schemas
+hold no recursive type. All tables and elements that are read may number no more than the buffer has bytes, and strings
+and vectors that several tables share, which are read once, may be met again only `SHARING` times as often. A sound
+file meets this by nature; one that hides a million items behind one thousand references to one thousand does not.
 
 Format: https://flatbuffers.dev/internals
 """
@@ -16,12 +17,15 @@ import struct
 from collections.abc import Callable
 from enum import IntEnum
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 from delegraph.errors import RuntimeFault
 from delegraph.program.table_layout import TableLayout
 
 _E = TypeVar("_E", bound=IntEnum)
+
+SHARING: Final = 32
+"""Elements of shared strings and vectors that a file may refer to, per byte that it has."""
 
 _I32 = struct.Struct("<i").unpack_from
 _U32 = struct.Struct("<I").unpack_from
@@ -45,7 +49,8 @@ class FlatBufferReader:
         self._shapes: dict[tuple[TableLayout, int], _Shape] = {}
         self._vectors: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._strings: dict[int, str] = {}
-        self._elements_left = len(buffer)
+        self._reads_left = len(buffer)
+        self._repeats_left = SHARING * len(buffer)
 
     def fault(self, position: int, what: str) -> NoReturn:
         """Raise the reader's error for the byte at `position`."""
@@ -75,18 +80,22 @@ class FlatBufferReader:
         """The positions of the tables in a vector of tables; none where the vector is absent."""
         if position is None:
             return []
+        offsets = self.vector("I", position)
+        self._read(position, len(offsets))
         first = position + 4
-        return [first + 4 * i + offset for i, offset in enumerate(self.vector("I", position))]
+        return [first + 4 * i + offset for i, offset in enumerate(offsets)]
 
     def vector(self, code: str, position: int | None) -> tuple[Any, ...]:
         """A vector of numbers of one `struct` code; empty where it is absent."""
         if position is None:
             return ()
         found = self._vectors.get((position, code))
-        if found is None:
-            count = self._count(position, struct.calcsize(code))
-            self._spend(position, count)
-            found = self._vectors[position, code] = struct.unpack_from(f"<{count}{code}", self.buffer, position + 4)
+        if found is not None:
+            self._repeat(position, len(found))
+            return found
+        count = self._count(position, struct.calcsize(f"<{code}"))
+        self._read(position, count)
+        found = self._vectors[position, code] = struct.unpack_from(f"<{count}{code}", self.buffer, position + 4)
         return found
 
     def string(self, position: int | None) -> str:
@@ -94,11 +103,16 @@ class FlatBufferReader:
         if position is None:
             return ""
         found = self._strings.get(position)
-        if found is None:
-            try:
-                found = self._strings[position] = str(self.copy(position), "utf-8")
-            except UnicodeDecodeError:
-                self.fault(position, "a string is not UTF-8")
+        if found is not None:
+            self._repeat(position, len(found))
+            return found
+        data = self.view(position)
+        if bytes(self.buffer[position + 4 + len(data) :][:1]) != b"\0":
+            self.fault(position, "a string does not end with a NUL")
+        try:
+            found = self._strings[position] = str(data, "utf-8")
+        except UnicodeDecodeError:
+            self.fault(position, "a string is not UTF-8")
         return found
 
     def enum(self, kind: type[_E], code: int, position: int) -> _E:
@@ -108,17 +122,13 @@ class FlatBufferReader:
             self.fault(position, f"{kind.__name__} has no code {code}")
         return cast(_E, member)
 
-    def copy(self, position: int | None) -> bytes:
-        """A vector of bytes, copied."""
-        if position is not None:
-            self._spend(position, self._count(position, 1))
-        return bytes(self.view(position))
-
     def view(self, position: int | None) -> memoryview:
-        """A vector of bytes, as a view into the buffer."""
+        """A vector of bytes, as a view into the buffer; empty where it is absent."""
         if position is None:
             return self.buffer[:0]
-        return self.buffer[position + 4 : position + 4 + self._count(position, 1)]
+        count = self._count(position, 1)
+        self._read(position, count)
+        return self.buffer[position + 4 : position + 4 + count]
 
     def _count(self, position: int, element_size: int) -> int:
         if position + 4 > len(self.buffer):
@@ -128,10 +138,15 @@ class FlatBufferReader:
             self.fault(position, f"a vector of {count} elements is longer than the file")
         return count
 
-    def _spend(self, position: int, count: int) -> None:
-        self._elements_left -= count
-        if self._elements_left < 0:
-            self.fault(position, "vectors overlap: together they have more elements than the file has bytes")
+    def _read(self, position: int, count: int) -> None:
+        self._reads_left -= count
+        if self._reads_left < 0:
+            self.fault(position, "parts overlap: tables and vectors hold more together than the file has bytes")
+
+    def _repeat(self, position: int, count: int) -> None:
+        self._repeats_left -= count
+        if self._repeats_left < 0:
+            self.fault(position, f"shared strings and vectors amount to more than {SHARING} times the file")
 
     def _compile(self, layout: TableLayout, position: int, vtable: int) -> _Shape:
         """The shape of `layout` under the vtable at `vtable`. Raises `struct.error` where that lies outside."""
@@ -145,19 +160,18 @@ class FlatBufferReader:
         return self._shapes.setdefault((layout, vtable), self._shape(layout, position, slots))
 
     def _shape(self, layout: TableLayout, position: int, slots: tuple[int, ...]) -> _Shape:
-        order = list(range(len(layout.names)))
         present = sorted((offset, index) for index, offset in enumerate(slots) if offset)
         form, end = "<", 0
-        for rank, (offset, index) in enumerate(present):
+        for offset, index in present:
             if offset < max(end, 4):
                 self.fault(position, f"fields of a {layout.name} overlap")
             form += f"{offset - end}x{layout.codes[index]}"
             end = offset + struct.calcsize(f"<{layout.codes[index]}")
-            order[index] = rank - len(present)
-        pick = _picker([len(present) + i for i in order])
+        rank = {index: place for place, (_, index) in enumerate(present)}
         return _Shape(
             struct.Struct(form).unpack_from,
-            pick,
+            # out of what is unpacked, followed by the defaults of all fields
+            _picker([rank.get(index, len(present) + index) for index in range(len(layout.names))]),
             tuple((index, offset) for offset, index in present if layout.is_ref[index]),
         )
 

@@ -130,21 +130,29 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Int:
+    """A 64-bit integer, or a symbolic one that instructions write."""
+
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bool:
+    """True or false."""
+
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Double:
+    """A 64-bit float."""
+
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class String:
+    """A text."""
+
     value: str
 
 
@@ -210,6 +218,8 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class MoveCall:
+    """Give the value at `move_to` what the one at `move_from` holds."""
+
     move_from: int
     move_to: int
 
@@ -224,6 +234,8 @@ class JumpFalseCall:
 
 @dataclass(frozen=True, slots=True)
 class FreeCall:
+    """Release the memory of an unbounded tensor."""
+
     value_index: int
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from delegraph.program._generated.program_tables import DATA_SEGMENT
 from delegraph.program.buffers import first_equals
-from delegraph.program.flatbuffer_builder import Table
+from delegraph.program.flatbuffer_builder import Tables, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class SegmentLayout:
         indices = {first: self.add(blobs[first][0], alignment=alignment) for first, alignment in alignments.items()}
         return [indices[first] for first in firsts]
 
-    def tables(self) -> list[Table]:
-        """The `DataSegment` table of each segment."""
-        return [(DATA_SEGMENT, (segment.offset, segment.size)) for segment in self._segments]
+    def table(self) -> Tables:
+        """The vector of `DataSegment` tables."""
+        return rows(DATA_SEGMENT, [(segment.offset, segment.size) for segment in self._segments])
 
     def pieces(self) -> Iterator[memoryview | bytes]:
         """The bytes of all segments and the zeros between them."""

@@ -19,7 +19,7 @@ from delegraph.program import encode
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view, first_equals
-from delegraph.program.flatbuffer_builder import Table, Vector, build, numbers
+from delegraph.program.flatbuffer_builder import Table, Tables, Vector, build, numbers, rows
 from delegraph.program.header import ExtendedHeader, pack_head
 from delegraph.program.schema import Buffer, NamedData, Program
 from delegraph.program.segments import SegmentLayout, align_up, concatenate
@@ -94,14 +94,14 @@ def _program_table(program: Program, layout: SegmentLayout, config: Serializatio
     """The root table; the program's data go to segments in `layout`, in the order that ExecuTorch has them."""
     constants = _constants(program.constants, layout, config.constant_tensor_alignment)
     mutable_data = _mutable_data(program.mutable_data, layout)
-    references, inline_data = _delegate_data(program.delegate_data, layout, config)
+    references, inline = _delegate_data(program.delegate_data, layout, config)
     named_data = _named_data(program.named_data, layout)
     return tables.PROGRAM, (
         program.version,
-        [encode.execution_plan(plan, references) for plan in program.execution_plan],
-        [],
-        inline_data,
-        layout.tables(),
+        Tables(lambda plan: encode.execution_plan(plan, references), program.execution_plan),
+        rows(tables.BUFFER, ()),
+        rows(tables.BACKEND_DELEGATE_INLINE_DATA, inline),
+        layout.table(),
         constants,
         mutable_data,
         named_data,
@@ -113,21 +113,21 @@ def _constants(constants: Sequence[Buffer], layout: SegmentLayout, alignment: in
     return tables.SUBSEGMENT_OFFSETS, (layout.add(*pieces), numbers("Q", offsets))
 
 
-def _mutable_data(mutable_data: Sequence[Buffer], layout: SegmentLayout) -> list[Table] | None:
+def _mutable_data(mutable_data: Sequence[Buffer], layout: SegmentLayout) -> Tables | None:
     """Unaligned: a method copies it into planned memory when it is loaded."""
-    pieces, offsets = concatenate(map(byte_view, mutable_data), 1)
-    if not any(map(len, pieces)):
+    if len(mutable_data) <= 1:
         return None
-    return [(tables.SUBSEGMENT_OFFSETS, (layout.add(*pieces), numbers("Q", offsets)))]
+    pieces, offsets = concatenate(map(byte_view, mutable_data), 1)
+    return rows(tables.SUBSEGMENT_OFFSETS, [(layout.add(*pieces), numbers("Q", offsets))])
 
 
 def _delegate_data(
     blobs: Sequence[Buffer], layout: SegmentLayout, config: SerializationConfig
-) -> tuple[list[Table], list[Table]]:
+) -> tuple[list[Table], list[tuple[Vector]]]:
     """A reference to each blob, and the blobs that stay inline: the empty ones, or all."""
     views = [byte_view(blob) for blob in blobs]
     references: list[Table] = []
-    inline: list[Table] = []
+    inline: list[tuple[Vector]] = []
     for index, first in enumerate(first_equals(views)):
         view = views[index]
         if first < index:
@@ -137,12 +137,12 @@ def _delegate_data(
         else:
             references.append((tables.BACKEND_DELEGATE_DATA_REFERENCE, (INLINE, len(inline))))
             vector = Vector(view, len(view), config.delegate_alignment or FORCE_ALIGN)
-            inline.append((tables.BACKEND_DELEGATE_INLINE_DATA, (vector,)))
+            inline.append((vector,))
     return references, inline
 
 
-def _named_data(named_data: Mapping[str, NamedData], layout: SegmentLayout) -> list[Table] | None:
+def _named_data(named_data: Mapping[str, NamedData], layout: SegmentLayout) -> Tables | None:
     if not named_data:
         return None
     segments = layout.add_distinct([(byte_view(entry.data), entry.alignment) for entry in named_data.values()])
-    return [(tables.NAMED_DATA, fields) for fields in zip(named_data, segments, strict=True)]
+    return rows(tables.NAMED_DATA, list(zip(named_data, segments, strict=True)))

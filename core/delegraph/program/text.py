@@ -39,10 +39,10 @@ from delegraph.program.schema import (
     Program,
     String,
     Tensor,
-    TensorDataLocation,
     TensorList,
     TensorShapeDynamism,
 )
+from delegraph.program.verify_values import is_external
 
 
 def to_text(program: Program) -> str:
@@ -116,16 +116,16 @@ def _tensor_remarks(tensor: Tensor) -> Iterator[str]:
 
 
 def _tensor_place(tensor: Tensor) -> str:
-    place, info = tensor.allocation_info, tensor.extra_tensor_info
-    name = f" {info.fully_qualified_name!r}" if info is not None and info.fully_qualified_name is not None else ""
-    initial = f"mutable data {tensor.data_buffer_idx}" if place is not None else f"constant {tensor.data_buffer_idx}"
-    if info is not None and info.location is TensorDataLocation.EXTERNAL:
-        data = f"external{name}"
-    else:
-        data = f"{initial}{name}" if tensor.data_buffer_idx else name.strip()
-    if place is None:
-        return data or "given at run time"
-    return f"at {place.memory_id}+{place.memory_offset}{data and f' from {data}'}"
+    """Where its bytes are, what they begin as, and the name that they go by; each only if there is one."""
+    place, info, index = tensor.allocation_info, tensor.extra_tensor_info, tensor.data_buffer_idx
+    words = [f"at {place.memory_id}+{place.memory_offset}"] if place is not None else []
+    if is_external(tensor):
+        words.append("external")
+    elif index:
+        words.append(f"constant {index}" if place is None else f"mutable data {index}")
+    if info is not None and info.fully_qualified_name is not None:
+        words.append(repr(info.fully_qualified_name))
+    return " ".join(words) or "given at run time"
 
 
 def _optional(item: int) -> str:

@@ -85,10 +85,16 @@ def geometry_faults(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: 
         return
     wrong = tuple(faults.integers(sizes, (0, MAX_SIZE)))
     yield from faults.under(".sizes", wrong)
-    if sorted(dim_order) != list(range(rank)):
+    if len(dim_order) != rank or sorted(dim_order) != list(range(rank)):
         yield f".dim_order: is {dim_order!r}, not a permutation of the {rank} dims"
     if not wrong and nbytes(scalar_type, sizes) > MAX_NBYTES:
         yield f".sizes: is {sizes!r}, {nbytes(scalar_type, sizes)} bytes, more than 64 bits can address"
+
+
+def is_external(tensor: Tensor) -> bool:
+    """Whether the tensor's data are in a `.ptd`."""
+    info = tensor.extra_tensor_info
+    return info is not None and info.location is TensorDataLocation.EXTERNAL
 
 
 def _extra_tensor_info(info: ExtraTensorInfo) -> Faults:
@@ -106,8 +112,7 @@ def _place(context: ValueContext, tensor: Tensor) -> Faults:
     allocation = tensor.allocation_info
     if allocation is not None:
         yield from _allocation(context, allocation.memory_id, allocation.memory_offset, needed)
-    info = tensor.extra_tensor_info
-    if info is not None and info.location is TensorDataLocation.EXTERNAL:
+    if is_external(tensor):
         yield from faults.under(".data_buffer_idx", faults.integer(tensor.data_buffer_idx, faults.UINT32))
     elif tensor.data_buffer_idx != 0:
         what, sizes = (

@@ -7,7 +7,7 @@ the blob and what to do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,7 @@ from delegraph.runtime.backends import (
     Verdict,
     availability,
 )
+from delegraph.runtime.tracing import LOAD_DELEGATE
 
 BackendOptions = Mapping[str, Mapping[str, bool | int | str]]
 """Load-time options by backend id."""
@@ -126,7 +127,10 @@ def _init(
 ) -> Delegate:
     hook = partial(registry.plugins.bound, "delegraph.backends", backend)
     specs = tuple(spec for spec in record.compile_specs if spec.key != STAMP_KEY)
-    handle = hook("init")(context, blob, specs)
+    with (
+        nullcontext() if context.event_tracer is None else context.event_tracer.profile(f"{LOAD_DELEGATE} {record.id}")
+    ):
+        handle = hook("init")(context, blob, specs)
     wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
     bind = _never_bind if wrapped else backend.bind
     return Delegate(record.id, handle, hook("execute"), hook("destroy"), bind)

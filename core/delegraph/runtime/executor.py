@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import length_hint
-from typing import Final
 
 from delegraph.errors import InvalidProgram, RuntimeFault
 from delegraph.runtime.kernels import BoundCall
 
-MAX_INSTRUCTIONS: Final = 10_000_000
+MAX_INSTRUCTIONS = 10_000_000
 """Instructions that one execution may run, so that a loop that never ends is an error (ExecuTorch's limit)."""
 
 
@@ -37,15 +36,16 @@ FaultOf = Callable[[int, int, Exception], RuntimeFault]
 """(chain, instruction, what was raised) -> the fault that says where it was."""
 
 
-def run(blocks: Sequence[Block], fault_of: FaultOf, limit: int = MAX_INSTRUCTIONS) -> None:
+def run(blocks: Sequence[Block], fault_of: FaultOf) -> None:
     """Run from the first block to the end. Raises what `fault_of` makes of a failure."""
     position = 0
-    left = limit
+    left = MAX_INSTRUCTIONS
     while position < len(blocks):
         block = blocks[position]
         left -= len(block.calls) + 1
         if left < 0:
-            raise InvalidProgram(f"chain {block.chain}: {limit:,} instructions were run; its loop never ends")
+            endless = InvalidProgram(f"{MAX_INSTRUCTIONS:,} instructions were run; this loop never ends")
+            raise fault_of(block.chain, block.start, endless)
         calls = iter(block.calls)
         try:
             for call in calls:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidType, NotSupported
+from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType, NotSupported
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import Bool, Double, Int, Null, String, Tensor, TensorShapeDynamism
 from delegraph.runtime.tensors import as_array
@@ -41,6 +41,8 @@ def _tensor_setter(values: ValueTable, index: int, record: Tensor) -> InputSette
     moving = values.moving.get(index)
     if moving is None:
         destination: Array = values.slots[index]
+        if not destination.flags.writeable:
+            raise InvalidProgram(f"value {index} is an input, and a constant")
         return lambda value: np.copyto(destination, check(value))
     if moving.memory is None:
         return lambda value: values.place(moving, _shared_or_copied(check(value), moving))

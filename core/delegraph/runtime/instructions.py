@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
         if isinstance(instruction, MoveCall):
             if not isinstance(plan.values[instruction.move_to], Tensor):
                 yield instruction.move_to
-        elif isinstance(instruction, KernelCall):
+        elif isinstance(instruction, KernelCall) and instruction.args:
             op = str(plan.operators[instruction.op_index])
             if op == ET_VIEW or op in SCALAR_OPS:
                 yield instruction.args[-1]
@@ -122,7 +123,7 @@ class Binder:
             if op == ET_VIEW:
                 return self.view(instruction.args)
             if op == ET_COPY_INDEX:
-                return self.gathering(partial(et_copy_index, self.context), instruction.args[:3])
+                return self.copy_index(instruction.args)
             return self.kernel(instruction)
         if isinstance(instruction, DelegateCall):
             return self.delegate(instruction)
@@ -177,7 +178,7 @@ class Binder:
         values, slots = self.values, self.slots
         source, sizes, out = args
         if out not in values.moving:
-            raise InvalidProgram(f"the result of {ET_VIEW} is a constant")
+            raise InvalidProgram(f"the result of {ET_VIEW} is no tensor in planned memory")
         target = values.moving[out]
 
         def run() -> None:
@@ -188,6 +189,11 @@ class Binder:
             values.place(target, array.reshape(shape))
 
         return self.refreshing(run, args)
+
+    def copy_index(self, args: Arguments) -> BoundCall:
+        if len(args) < 3:
+            raise InvalidProgram(f"{ET_COPY_INDEX} takes two tensors and an index, got {len(args)} values")
+        return self.gathering(partial(et_copy_index, self.context), args[:3])
 
     def move(self, call: MoveCall) -> BoundCall:
         """Copy data, where ExecuTorch copies the handle.
@@ -278,7 +284,7 @@ def _cut(
     destinations = {index: jump.destination_instruction for index, jump in jumps.items()}
     starts = sorted({0, *destinations.values(), *(index + 1 for index in conditions)} - {end}) if end else []
     number = {start: first + position for position, start in enumerate([*starts, end])}
-    for start, stop in zip(starts, [*starts[1:], end], strict=True):
+    for start, stop in pairwise([*starts, end]):
         condition = conditions.get(stop - 1)
         last = stop if condition is None else stop - 1
         if_false = number[stop if condition is None else destinations[stop - 1]]

@@ -76,6 +76,8 @@ class Method:
     def _load(self, memory: MemoryManager, backend_options: BackendOptions) -> None:
         plan, environment = self._plan, self.program.environment
         memory.planned_memory.require(plan.non_const_buffer_sizes[1:])
+        if self._tracer is not None:
+            self._tracer.track_allocation("planned memory", sum(plan.non_const_buffer_sizes))
         sources = TensorSources(
             self.program.records.constants,
             self.program.records.mutable_data,

@@ -78,7 +78,9 @@ def _from_dlpack(value: Any) -> Array:
 
 
 def _to_torch(torch: Any, array: Array) -> Any:
-    if array.dtype.isbuiltin:
+    if not array.flags.writeable:  # torch knows no read-only memory
+        array = array.copy()
+    if array.dtype.isbuiltin == 1:  # 2: registered by ml_dtypes
         return torch.from_numpy(array)
     carrier = array.view(_SAME_WIDTH[array.dtype.itemsize])
     return torch.from_numpy(carrier).view(getattr(torch, array.dtype.name))

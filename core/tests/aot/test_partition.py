@@ -179,7 +179,9 @@ def test_a_partitioner_that_raises_is_named() -> None:
     def fail(program: ExportedProgram) -> None:
         raise KeyError("lost")
 
-    with pytest.raises(LoweringError, match="partitioner Tagger, method 'forward': it raised KeyError: 'lost'") as error:
+    with pytest.raises(
+        LoweringError, match="partitioner Tagger, method 'forward': it raised KeyError: 'lost'"
+    ) as error:
         run(Tagger({}, also=fail))
     assert isinstance(error.value.__cause__, KeyError)
 

@@ -67,7 +67,10 @@ def test_one_that_hangs_meets_the_time_limit(install: Install) -> None:
 def test_those_after_one_that_died_are_checked_too(install: Install) -> None:
     """Halves that need torch share a process; the death of one is not the others' fault."""
     entries = {"partitioners": {"a": "aot_a:make", "b": "aot_b:make", "c": "aot_c:make"}}
-    sound = "def make(options): return options"
+    sound = (
+        "class Sound:\n    def partition(self, program): ...\n    def ops_to_not_decompose(self, ep): ...\n"
+        "def make(options): return Sound()\n"
+    )
     site = install("acme", entries, {"aot_a.py": sound, "aot_b.py": "import os; os._exit(7)", "aot_c.py": sound})
     assert [result.kind for result in checked(site)] == ["", "Crash", ""]
 
@@ -231,8 +234,12 @@ def program(*stamps: BlobStamp, operators: tuple[Operator, ...] = ()) -> Program
     return Program((plan,), delegate_data=(b"",))
 
 
-def test_a_backend_that_a_program_needs() -> None:
-    finding = found("", program(BlobStamp("Npu", "acme-npu", "0.3", 1)))[0]
+KERNELS = "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+
+
+def test_a_backend_that_a_program_needs(install: Install) -> None:
+    install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": KERNELS})
+    finding = found("acme", program(BlobStamp("Npu", "acme-npu", "0.3", 1)))[0]
     assert finding == Finding(
         Severity.ERROR,
         "Npu",
@@ -241,9 +248,10 @@ def test_a_backend_that_a_program_needs() -> None:
     )
 
 
-def test_a_backend_that_a_program_needs_and_nobody_knows() -> None:
+def test_a_backend_that_a_program_needs_and_nobody_knows(install: Install) -> None:
+    install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": KERNELS})
     plan = ExecutionPlan("forward", (), (), (), (), (), (BackendDelegate("Npu", 0, (CompileSpec("k", b"v"),)),))
-    finding = found("", Program((plan,), delegate_data=(b"",)))[0]
+    finding = found("acme", Program((plan,), delegate_data=(b"",)))[0]
     assert finding.remedy == "install the distribution that has it"
 
 

@@ -180,6 +180,15 @@ def test_a_broken_one_costs_nobody_else(install: Install, backend_source: str) -
     assert registry.load("backends", "Npu").is_available()
 
 
+def test_all_of_a_group_that_load(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    install("broken", {"backends": {"Broken": "broken_rt:Backend"}}, {"broken_rt.py": "1 / 0"})
+    registry = PluginRegistry.discover(environ={"DELEGRAPH_PLUGINS": "acme,broken"})
+    loaded, (error,) = registry.load_all("backends")
+    assert loaded == {"Npu": registry.load("backends", "Npu")}
+    assert "ZeroDivisionError" in str(error)
+
+
 def test_a_failure_is_the_same_each_time_and_keeps_its_cause(install: Install) -> None:
     install("acme", ENTRY, {"npu_rt.py": "raise KeyError('%s')"})
     registry = PluginRegistry.discover()
@@ -236,11 +245,11 @@ def test_a_factory_that_raises(install: Install) -> None:
 
 
 def test_a_factory_gets_the_options(install: Install) -> None:
-    source = "def partitioner(options):\n    return dict(options)\n"
-    install("acme", {"partitioners": {"npu": "npu_aot:partitioner"}}, {"npu_aot.py": source})
+    source = "def graph_pass(options):\n    return dict(options)\n"
+    install("acme", {"passes": {"fuse": "npu_aot:graph_pass"}}, {"npu_aot.py": source})
     registry = PluginRegistry.discover()
-    assert registry.create("partitioners", "npu", {"x": 1}) == {"x": 1}
-    assert registry.create("partitioners", "npu") == {}
+    assert registry.create("passes", "fuse", {"x": 1}) == {"x": 1}
+    assert registry.create("passes", "fuse") == {}
 
 
 # ---- versions ------------------------------------------------------------------------------------------

@@ -107,6 +107,14 @@ def test_a_lowering_class_is_wrapped_too() -> None:
     assert bound(1, 2) == ["wrapped", (1, 2)]
 
 
+def test_parameters_of_other_names_are_passed_by_position() -> None:
+    class Other(Backend):
+        def init(self, ctx: Any, blob: Any, specs: Any) -> Any:
+            return f"{ctx} {blob!r} {specs}"
+
+    assert registry_with(Profiler).bound("backends", Other(), "init")("c", b"b", ()) == "c b'b' ()!"
+
+
 def test_an_object_that_was_passed_in_can_be_wrapped() -> None:
     profiler = Profiler()
     assert registry_with(profiler).bound("backends", Backend(), "init")(None, b"", ()) == "handle!"

@@ -93,7 +93,8 @@ def test_a_marked_function_that_is_no_hook() -> None:
         lambda self, handle, args: None,
         lambda self, handle, context, args: None,
         lambda self, context, handle, args, stream: None,
-        lambda self, context, handle, arguments: None,
+        lambda self, args, context, handle: None,
+        lambda self, context, args, handle: None,
         lambda self, context, *, handle, args: None,
         lambda self, context, handle, args, *, stream: None,
         lambda self: None,
@@ -114,6 +115,7 @@ def test_a_signature_that_does_not_fit(wrong: Any) -> None:
         lambda self, context, *rest: None,
         lambda self, *args: None,
         lambda self, context, handle, args, /: None,
+        lambda self, _context, handle, arguments: None,
     ],
 )
 def test_a_signature_that_fits(right: Any) -> None:
@@ -161,6 +163,29 @@ def test_a_factory_is_called_with_options() -> None:
     assert faults(PARTITIONERS, 3) == [
         "it is a int; delegraph.partitioners takes a callable that makes something of options: partitioner(options)"
     ]
+
+
+def test_what_a_partitioner_factory_makes_must_be_one() -> None:
+    registry = PluginRegistry()
+    registry.register("partitioners", "nothing", lambda options: None)
+    with pytest.raises(PluginLoadError) as caught:
+        registry.create("partitioners", "nothing")
+    assert "its factory made None: it has no partition(exported_program); derive from delegraph.aot.partition" in str(
+        caught.value
+    )
+
+
+def test_a_preprocess_with_other_parameter_names_is_fine() -> None:
+    """ExecuTorch's delegates do not agree on them."""
+
+    class Lowering:
+        @staticmethod
+        def preprocess(program: Any, module_compile_spec: Any) -> Any: ...
+
+        @staticmethod
+        def preprocess_multimethod(edge_programs: Any, compile_specs: Any) -> Any: ...
+
+    assert faults(LOWERINGS, Lowering) == []
 
 
 def test_an_instance_where_a_class_was_forgotten() -> None:

@@ -25,5 +25,4 @@ from . import (  # noqa: F401  importing a family registers its kernels
 )
 from .library import library
 
-
 __all__ = ["library"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -72,13 +73,14 @@ def gelu(context: Context, self: Array, approximate: str, out: Array) -> BoundCa
     check_one_of(approximate, "approximate", ("none", "tanh"))
     check_floating(self, "self")
     check_result(self.dtype, out)
-    function = _gelu if approximate == "none" else _gelu_tanh
-    return function_call(context, function, (self,), context.resize(out, self.shape), compute_type(self.dtype))
+    compute = compute_type(self.dtype)
+    function = partial(_gelu, context.workspace(self.shape, compute)) if approximate == "none" else _gelu_tanh
+    return function_call(context, function, (self,), context.resize(out, self.shape), compute)
 
 
-def _gelu(x: Array, out: Array) -> None:
+def _gelu(scratch: Array, x: Array, out: Array) -> None:
     """x Φ(x) = x/2 (1 + erf(x/√2))."""
-    erf(x * x.dtype.type(math.sqrt(0.5)), out)
+    erf(math.sqrt(0.5), scratch, x, out)
     np.add(out, 1, out)
     np.multiply(out, x, out)
     np.multiply(out, 0.5, out)
@@ -147,7 +149,14 @@ def _log_softmax(axis: int, x: Array, out: Array) -> None:
 _SOFTMAX: Final = {"aten::_softmax.out": _softmax, "aten::_log_softmax.out": _log_softmax}
 
 
-def _along_dim(function: object, context: Context, self: Array, dim: int, half_to_float: bool, out: Array) -> BoundCall:
+def _along_dim(
+    function: Callable[[int, Array, Array], None],
+    context: Context,
+    self: Array,
+    dim: int,
+    half_to_float: bool,
+    out: Array,
+) -> BoundCall:
     check_floating(self, "self")
     check_result(self.dtype, out)
     axis = wrap_dim(dim, self.ndim)
@@ -156,7 +165,7 @@ def _along_dim(function: object, context: Context, self: Array, dim: int, half_t
     rows, result = (self.reshape(1), out.reshape(1)) if self.ndim == 0 else (self, out)
     if self.size == 0:
         return _nothing
-    return function_call(context, partial(function, axis), (rows,), result, compute_type(self.dtype))  # type: ignore[arg-type]
+    return function_call(context, partial(function, axis), (rows,), result, compute_type(self.dtype))
 
 
 def _nothing() -> None:

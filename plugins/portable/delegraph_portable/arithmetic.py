@@ -13,9 +13,9 @@ from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import as_array, function_call, ufunc_call
 from .library import Array, Context, Scalar, kernel
+from .pointwise import rsqrt
 from .promotion import (
     BOOL,
-    category,
     check_one_of,
     check_result,
     compute_type,
@@ -74,7 +74,7 @@ def _scaled(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, al
     """`ufunc(self, alpha * other)`."""
     dtype = result_type(self, other)
     check_result(dtype, out)
-    if category(result_type(alpha)) > category(dtype):
+    if is_integral(dtype) and not isinstance(alpha, int):
         raise InvalidType(f"argument 'alpha' is {alpha!r}, which does not fit the result's dtype {dtype}")
     if dtype == BOOL and ufunc is np.subtract:
         raise InvalidType("subtraction is not defined for bool tensors; use logical_xor")
@@ -147,31 +147,33 @@ def _truncated_integer_quotient(a: Array, b: Array, out: Array) -> None:
 
 # ---- powers -----------------------------------------------------------------------------------------
 
-_EXACT_POWERS: Final[dict[float, Callable[..., object]]] = {
+_EXACT_POWERS: Final[dict[object, Callable[[Array, Array], object]]] = {
     0.5: np.sqrt,
+    -0.5: rsqrt,
     1.0: np.positive,
     2.0: np.square,
     -1.0: np.reciprocal,
 }
-"""Exponents with a ufunc of their own: one hundredth of the time of np.power for float32, and rounded correctly."""
+"""Exponents that are computed otherwise, as in torch: a hundred times faster than np.power, and rounded correctly."""
 
 
 @kernel("aten::pow.Tensor_Scalar_out")
 def pow_scalar(context: Context, self: Array, exponent: Scalar, out: Array) -> BoundCall:
     dtype = result_type(self, exponent)
-    ufunc = _EXACT_POWERS.get(exponent) if not is_integral(dtype) and not isinstance(exponent, complex) else None
-    if ufunc is None:
-        if is_integral(dtype) and exponent < 0:  # type: ignore[operator]
-            raise InvalidArgument(f"argument 'exponent' is {exponent}: no integer has a negative integer power")
+    if is_integral(dtype) and isinstance(exponent, int) and exponent < 0:
+        raise InvalidArgument(f"argument 'exponent' is {exponent}: no integer has a negative integer power")
+    function = None if is_integral(dtype) else _EXACT_POWERS.get(exponent)
+    if function is None:
         return pow_tensor(context, self, exponent, out)
     check_result(dtype, out)
-    assert isinstance(ufunc, np.ufunc)
-    return ufunc_call(ufunc, (self,), context.resize(out, self.shape), dtype)
+    return function_call(context, function, (self,), context.resize(out, self.shape), compute_type(dtype))
 
 
 @kernel("aten::pow.Tensor_Tensor_out", "aten::pow.Scalar_out")
 def pow_tensor(context: Context, self: Operand, exponent: Operand, out: Array) -> BoundCall:
     dtype = result_type(self, exponent)
+    if dtype == BOOL:
+        raise InvalidType("powers are not defined for bool tensors")
     check_result(dtype, out)
     out = context.resize(out, broadcast(_shape(self), _shape(exponent)))
     if not is_integral(dtype):
@@ -182,9 +184,6 @@ def pow_tensor(context: Context, self: Operand, exponent: Operand, out: Array) -
 
 def _integer_power(base: Array, exponent: Array, out: Array) -> None:
     """Integer powers; of a negative exponent as torch has it: 0, except for the bases 1 and -1."""
-    if base.dtype == BOOL:
-        np.logical_or(base, np.logical_not(exponent), out)
-        return
     np.power(base, np.maximum(exponent, 0), out)
     negative = exponent < 0
     if np.any(negative):
@@ -208,9 +207,9 @@ def clamp(context: Context, self: Array, min: Operand | None, max: Operand | Non
     """Between `min` and `max`; `max` where they cross. NaN in any of them gives NaN."""
     if min is None and max is None:
         raise InvalidArgument("arguments 'min' and 'max' are both None")
-    dtype = result_type(self, min, max)
-    check_result(dtype, out)
     bounds = [(ufunc, bound) for ufunc, bound in ((np.maximum, min), (np.minimum, max)) if bound is not None]
+    dtype = result_type(self, *(bound for _, bound in bounds))
+    check_result(dtype, out)
     out = context.resize(out, broadcast(self.shape, *(_shape(bound) for _, bound in bounds)))
     if len(bounds) == 1:
         return ufunc_call(bounds[0][0], (self, bounds[0][1]), out, dtype)

@@ -17,7 +17,7 @@ from .shapes import broadcast
 
 Operand = Array | Scalar
 
-_COMPARISONS: Final = {
+_COMPARISONS: Final[dict[str, np.ufunc]] = {
     "eq": np.equal,
     "ge": np.greater_equal,
     "gt": np.greater,
@@ -25,9 +25,17 @@ _COMPARISONS: Final = {
     "lt": np.less,
     "ne": np.not_equal,
 }
-_LOGICAL: Final = {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
-_BITWISE: Final = {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}
-_SHIFTS: Final = {"bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift}
+_LOGICAL: Final[dict[str, np.ufunc]] = {
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+_BITWISE: Final[dict[str, np.ufunc]] = {
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+}
+_SHIFTS: Final[dict[str, np.ufunc]] = {"bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift}
 
 
 def _shape(operand: Operand) -> tuple[int, ...]:
@@ -93,4 +101,6 @@ def tril(context: Context, self: Array, diagonal: int, out: Array) -> BoundCall:
         raise InvalidArgument(f"argument 'self' must have at least 2 dimensions, but has shape {self.shape}")
     check_result(self.dtype, out)
     out = context.resize(out, self.shape)
-    return partial(_choose, np.tri(*self.shape[-2:], diagonal, dtype=BOOL), self, np.zeros((), self.dtype), out)
+    return partial(
+        _choose, np.tri(self.shape[-2], self.shape[-1], diagonal, dtype=BOOL), self, np.zeros((), self.dtype), out
+    )

@@ -9,7 +9,7 @@ from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import copy_call
 from .library import Array, Context, kernel
-from .shapes import broadcast
+from .shapes import check_broadcasts
 
 
 @kernel("aten::clone.out")
@@ -48,16 +48,11 @@ def _leave() -> None:
 
 @kernel("aten::copy_")
 def copy_in_place(context: Context, self: Array, src: Array, non_blocking: bool) -> BoundCall:
-    _check_source(self, src)
+    check_broadcasts(src, self.shape, "src")
     return copy_call(self, src)
 
 
 @kernel("aten::copy.out")
 def copy(context: Context, self: Array, src: Array, non_blocking: bool, out: Array) -> BoundCall:
-    _check_source(self, src)
+    check_broadcasts(src, self.shape, "src")
     return copy_call(context.resize(out, self.shape), src)
-
-
-def _check_source(self: Array, src: Array) -> None:
-    if broadcast(self.shape, src.shape) != self.shape:
-        raise InvalidArgument(f"argument 'src' {src.shape} does not broadcast to {self.shape}")

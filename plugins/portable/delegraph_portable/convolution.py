@@ -1,8 +1,9 @@
 """Convolution in one to three spatial dims, as matrix products.
 
-Four forms, chosen by shape: a plain product where the kernel is one point; the patches under the kernel gathered into a matrix
-(im2col) and multiplied otherwise; one multiply-and-add per kernel tap where each channel has a kernel of its own
-(depthwise); and for the transposed convolution a product whose columns are added up in place (col2im).
+The patches under the kernel are gathered into a matrix (im2col), a block of about two megabytes at a time, and
+multiplied with the weight; a kernel of one point needs no gathering. Groups are a batch of products: even for depthwise
+convolutions, with one row each, that is twice as fast as multiplying and adding the shifted input once per kernel tap.
+The transposed convolution multiplies first and adds up the columns in place (col2im).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import stage, staged_call
 from .library import Array, Context, kernel, when_constant
 from .promotion import check_same_dtype, compute_type
-from .shapes import Shape, check_shape, per_dim
+from .shapes import Shape, check_shape, per_dim, trailing
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +147,8 @@ def convolution(
 
 
 def products_call(context: Context, g: Geometry, transposed: bool, x: Array, weight: Array, y: Array) -> BoundCall:
-    """The convolution of `x` into `y` in their common dtype, in the form that suits its shape."""
-    if transposed:
-        return _transposed_call(context, g, x, weight, y)
-    if g.in_channels == g.groups:
-        return _depthwise_call(context, g, x, weight, y)
-    return _patches_call(context, g, x, weight, y)
+    """The convolution of `x` into `y`, in their common dtype."""
+    return (_transposed_call if transposed else _patches_call)(context, g, x, weight, y)
 
 
 def _nothing() -> None:
@@ -171,18 +168,10 @@ def _with_bias(context: Context, call: BoundCall, bias: Array | None, y: Array) 
     return biased
 
 
-def _packed_weight(context: Context, weight: Array, shape: Shape, dtype: np.dtype[Any]) -> Any:
-    return when_constant(context, lambda w: np.ascontiguousarray(w, dtype).reshape(shape), weight)
-
-
 def _merge_spatial(array: Array, shape: Shape) -> Array | None:
     """`array` in `shape`, which merges its spatial dims; None if that needs a copy."""
-    view = array.view()
-    try:
-        view.shape = shape
-    except AttributeError:  # NumPy's way to say that the strides do not allow it
-        return None
-    return view
+    view = array.reshape(shape)
+    return view if np.may_share_memory(view, array) else None
 
 
 # ---- patches ----------------------------------------------------------------------------------------
@@ -193,7 +182,7 @@ def pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]
     if not any(g.padding):
         return x, _nothing
     padded = context.workspace((*x.shape[:2], *g.padded), x.dtype)
-    inner = padded[(..., *(slice(p, p + n) for p, n in zip(g.padding, g.input, strict=True)))]
+    inner = padded[trailing(slice(p, p + n) for p, n in zip(g.padding, g.input, strict=True))]
     borders = []
     for axis, p in enumerate(g.padding, 2):
         if p:
@@ -223,60 +212,72 @@ def windows(padded: Array, g: Geometry) -> Array:
 
 
 def _patches_call(context: Context, g: Geometry, x: Array, weight: Array, y: Array) -> BoundCall:
-    """weight (groups, O/groups, C/groups * taps) @ patches (N, groups, C/groups * taps, outputs)."""
+    """weight (groups, O/groups, depth) @ patches (N, groups, depth, outputs), where depth is C/groups * taps."""
     depth = g.in_channels // g.groups * g.taps
-    packed = _packed_weight(context, weight, (g.groups, g.out_channels // g.groups, depth), x.dtype)
-    columns = math.prod(g.output)
+    shape = (g.groups, g.out_channels // g.groups, depth)
+    packed = when_constant(context, lambda w: np.ascontiguousarray(w, x.dtype).reshape(shape), weight)
     padded, pad = pad_call(context, g, x)
     views = windows(padded, g)
-    matrix = (g.batch, g.groups, depth, columns)
-    patches = _merge_spatial(views, matrix) if g.taps == 1 else None
-    gather: BoundCall = _nothing
-    if patches is None:
-        patches = context.workspace(matrix, x.dtype)
-        gather = partial(np.copyto, patches.reshape(views.shape), views)
-    products = (g.batch, g.groups, g.out_channels // g.groups, columns)
+    products = (g.batch, g.groups, g.out_channels // g.groups, math.prod(g.output))
     target = _merge_spatial(y, products)
     result = context.workspace(products, x.dtype) if target is None else target
+    # A kernel of one point sees the input as it is.
+    whole = _merge_spatial(views, (g.batch, g.groups, depth, products[3])) if g.taps == 1 else None
+    blocks = _blocks(context, g, views, result) if whole is None else [Block(slice(None), _nothing, whole, result)]
 
     def call() -> None:
         pad()
-        gather()
-        np.matmul(packed(), patches, result)
+        matrices = packed()
+        for block in blocks:
+            block.gather()
+            np.matmul(matrices[block.groups], block.patches, block.products)
         if target is None:
             np.copyto(y, result.reshape(y.shape))
 
     return call
 
 
-# ---- depthwise --------------------------------------------------------------------------------------
+_BLOCK_BYTES: Final = 2 << 20
+"""Patches gathered at a time: on ResNet-18 and MobileNetV2 as fast as all at once, in a tenth of the memory."""
 
 
-def _depthwise_call(context: Context, g: Geometry, x: Array, weight: Array, y: Array) -> BoundCall:
-    """One input channel per group: out_channels/groups kernels for each."""
-    multiplier = g.out_channels // g.groups
-    taps = list(product(*map(range, g.kernel)))
-    shape = (g.taps, g.groups, multiplier, *(1,) * len(g.kernel))
-    packed = when_constant(
-        context,
-        lambda w: np.ascontiguousarray(np.moveaxis(w.reshape(g.out_channels, -1), 1, 0), x.dtype).reshape(shape),
-        weight,
-    )
-    padded, pad = pad_call(context, g, x)
-    shifted = [padded[(slice(None), slice(None), None, *g.tap_slices(tap, g.output))] for tap in taps]
-    result = context.workspace((g.batch, g.groups, multiplier, *g.output), x.dtype)
-    term = context.workspace(result.shape, x.dtype)
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the product: its groups, the call that gathers its patches, and where it goes."""
 
-    def call() -> None:
-        pad()
-        weights = packed()
-        np.multiply(shifted[0], weights[0], result)
-        for view, w in zip(shifted[1:], weights[1:], strict=True):
-            np.multiply(view, w, term)
-            np.add(result, term, result)
-        np.copyto(y, result.reshape(y.shape))
+    groups: slice
+    gather: BoundCall
+    patches: Array
+    products: Array
 
-    return call
+
+def _blocks(context: Context, g: Geometry, views: Array, result: Array) -> list[Block]:
+    """`views` (N, C, *kernel, *output) cut along batch, groups and output rows, into parts that fit one buffer."""
+    channels, rows = g.in_channels // g.groups, g.output[0]
+    inner = math.prod(g.output[1:])
+    row_size = channels * g.taps * inner
+    row_count = _fitting(row_size * views.itemsize, rows)
+    group_count = _fitting(row_size * rows * views.itemsize, g.groups)
+    batch_count = _fitting(row_size * rows * g.groups * views.itemsize, g.batch)
+    memory = context.workspace((batch_count * group_count * row_count * row_size,), views.dtype)
+    blocks = []
+    for n, group, row in product(
+        range(0, g.batch, batch_count), range(0, g.groups, group_count), range(0, rows, row_count)
+    ):
+        groups = slice(group, min(group + group_count, g.groups))
+        end = min(row + row_count, rows)
+        view = views[n : n + batch_count, groups.start * channels : groups.stop * channels]
+        view = view[(slice(None),) * (2 + len(g.kernel)) + (slice(row, end),)]
+        buffer = memory[: view.size].reshape(view.shape)
+        patches = buffer.reshape(len(view), groups.stop - group, channels * g.taps, (end - row) * inner)
+        products = result[n : n + batch_count, groups, :, row * inner : end * inner]
+        blocks.append(Block(groups, partial(np.copyto, buffer, view), patches, products))
+    return blocks
+
+
+def _fitting(size: int, count: int) -> int:
+    """How many of `count` pieces of `size` bytes to take at a time."""
+    return min(max(_BLOCK_BYTES // max(size, 1), 1), count)
 
 
 # ---- transposed -------------------------------------------------------------------------------------
@@ -298,20 +299,18 @@ def _transposed_call(context: Context, g: Geometry, x: Array, weight: Array, y: 
     terms = context.workspace((g.batch, g.groups, outs * g.taps, math.prod(g.input)), x.dtype)
     by_tap = terms.reshape(g.batch, g.groups, outs, g.taps, *g.input)
     places = [
-        (total[(..., *g.tap_slices(tap, g.input))], by_tap[:, :, :, i])
+        (total[trailing(g.tap_slices(tap, g.input))], by_tap[:, :, :, i])
         for i, tap in enumerate(product(*map(range, g.kernel)))
     ]
-    crop = total[(..., *(slice(p, p + o) for p, o in zip(g.padding, g.output, strict=True)))]
+    crop = total[trailing(slice(p, p + o) for p, o in zip(g.padding, g.output, strict=True))]
     rows = (g.batch, g.groups, g.in_channels // g.groups, math.prod(g.input))
+    target = y.reshape(crop.shape)
 
     def call() -> None:
         np.matmul(packed(), x.reshape(rows), terms)
         total.fill(0)
         for place, term in places:
             np.add(place, term, place)
-        np.copyto(
-            y.reshape(crop.shape) if y.flags.c_contiguous else y,
-            crop if y.flags.c_contiguous else crop.reshape(y.shape),
-        )
+        np.copyto(target, crop)
 
     return call

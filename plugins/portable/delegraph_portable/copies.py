@@ -14,7 +14,7 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import copy_call
 from .library import Array, Context, kernel
 from .promotion import check_result, is_complex, real_type
-from .shapes import broadcast, full_shape, wrap_dim, wrap_dims
+from .shapes import along, broadcasts, full_shape, wrap_dim, wrap_dims
 
 View = Callable[..., Array]
 
@@ -51,7 +51,7 @@ def expand(self: Array, size: Sequence[int], implicit: bool = False) -> Array:
         raise InvalidArgument(f"argument 'size' {list(size)} has fewer dims than the tensor's shape {self.shape}")
     own = (None,) * leading + self.shape
     shape = tuple(have if want == -1 and have is not None else want for want, have in zip(size, own, strict=True))
-    if any(s < 0 for s in shape) or broadcast(self.shape, shape) != shape:
+    if any(s < 0 for s in shape) or not broadcasts(self.shape, shape):
         raise InvalidArgument(f"a tensor of shape {self.shape} cannot be expanded to argument 'size' {list(size)}")
     return np.broadcast_to(self, shape)
 
@@ -64,7 +64,8 @@ def narrow(self: Array, dim: int, start: int, length: int) -> Array:
         raise InvalidArgument(
             f"arguments 'start' {start} and 'length' {length} do not lie in dimension {dim} of {size}"
         )
-    return self[along(dim, slice(start, start + length))]
+    part: Array = self[along(dim, slice(start, start + length))]
+    return part
 
 
 def permute(self: Array, dims: Sequence[int]) -> Array:
@@ -78,14 +79,16 @@ def select(self: Array, dim: int, index: int) -> Array:
     size = self.shape[dim]
     if not -size <= index < size:
         raise InvalidArgument(f"argument 'index' is {index}, but dimension {dim} has size {size}")
-    return self[along(dim, index)]
+    part: Array = self[along(dim, index)]
+    return part
 
 
 def slice_along(self: Array, dim: int, start: int | None, end: int | None, step: int) -> Array:
     dim = _existing_dim(self, dim)
     if step < 1:
         raise InvalidArgument(f"argument 'step' must be positive, but is {step}")
-    return self[along(dim, slice(start, end, step))]
+    part: Array = self[along(dim, slice(start, end, step))]
+    return part
 
 
 def squeeze(self: Array, dim: int | Sequence[int]) -> Array:
@@ -109,12 +112,15 @@ def matrix_transpose(self: Array) -> Array:
 def unfold(self: Array, dimension: int, size: int, step: int) -> Array:
     """Windows of `size`, `step` apart, as a new last dim."""
     if self.ndim == 0:
-        self = self.reshape(1)[: self.size] if size <= 1 else self.reshape(1)
+        if not 0 <= size <= 1 or dimension not in (-1, 0):
+            raise InvalidArgument(f"arguments 'dimension' {dimension} and 'size' {size} do not fit a 0-d tensor")
+        return self.reshape(1)[:size]
     dimension = wrap_dim(dimension, self.ndim, "dimension")
     if not 0 <= size <= self.shape[dimension] or step < 1:
         raise InvalidArgument(f"arguments 'size' {size} and 'step' {step} do not fit a dim of {self.shape[dimension]}")
     windows = np.lib.stride_tricks.sliding_window_view(self, size, dimension)
-    return windows[along(dimension, slice(None, None, step))]
+    windows = windows[along(dimension, slice(None, None, step))]
+    return windows
 
 
 def unsqueeze(self: Array, dim: int) -> Array:
@@ -130,11 +136,6 @@ def view_as_real(self: Array) -> Array:
     if not is_complex(self.dtype):
         raise InvalidArgument(f"argument 'self' must be complex, but is {self.dtype}")
     return np.stack((self.real, self.imag), -1, dtype=real_type(self.dtype))
-
-
-def along(dim: int, index: Any) -> tuple[Any, ...]:
-    """The index that applies `index` to dimension `dim` and takes all of the others."""
-    return (*(slice(None),) * dim, index)
 
 
 def _existing_dim(self: Array, dim: int) -> int:

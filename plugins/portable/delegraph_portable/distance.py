@@ -62,7 +62,7 @@ def _distances(p: float, x1: Array, x2: Array, out: Array) -> None:
 def _norm(differences: Array, p: float) -> Array:
     """The p-norm of absolute differences along the last axis; p = 0 counts those that are not zero."""
     if p == 0:
-        return np.count_nonzero(differences, -1)  # type: ignore[no-any-return, call-overload]
+        return np.count_nonzero(differences, -1)  # type: ignore[no-any-return]
     if p == math.inf:
         return np.max(differences, -1, initial=0)  # type: ignore[no-any-return]
     if p == 1:

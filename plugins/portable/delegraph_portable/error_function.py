@@ -1,30 +1,28 @@
 """The error function, which NumPy lacks.
 
-float32: tanh(x P(x²)), where x P(x²) approximates atanh(erf(x)); P was fitted for this module by least squares weighted towards
-the largest relative error of erf on |x| < 3.93, beyond which erf rounds to ±1.
+float32: tanh(x P(x²)), where x P(x²) approximates atanh(erf(x)); P was fitted for this module by least squares weighted
+towards the largest relative error of erf on |x| < 3.93, beyond which erf rounds to ±1.
 float64: W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), 631-637.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 import numpy as np
 
 from .library import Array
 
-_ATANH_ERF: Final = tuple(
-    np.float32(c)
-    for c in (
-        1.41849657e-07,
-        -5.66842808e-06,
-        8.76370177e-05,
-        -6.19783779e-04,
-        -1.91831897e-04,
-        1.02769056e-01,
-        1.12837927,
-    )
+_ATANH_ERF: Final = (
+    1.41849657e-07,
+    -5.66842808e-06,
+    8.76370177e-05,
+    -6.19783779e-04,
+    -1.91831897e-04,
+    1.02769056e-01,
+    1.12837927,
 )
 
 # Cody's coefficients, highest power first: erf(x) = x P/Q(x²) below 0.46875; erfc(x) = exp(-x²) P/Q(x) up to 4;
@@ -83,24 +81,27 @@ _FAR: Final = (
 )
 
 
-def erf(x: Array, out: Array) -> None:
-    """erf of float32 or float64 `x` into `out` of the same dtype, which must not overlap it."""
-    if x.dtype == np.float32:
-        _erf32(x, out)
-    else:
-        out[...] = _erf64(x)
-
-
-def _erf32(x: Array, out: Array) -> None:
-    """Largest relative error about 4e-7."""
-    squared = x * x
-    np.multiply(squared, _ATANH_ERF[0], out)
-    for coefficient in _ATANH_ERF[1:-1]:
+def erf(scale: float, squared: Array, x: Array, out: Array) -> None:
+    """erf(scale * x) of float32 or float64 `x` into `out`, overwriting `squared`: of one shape and dtype."""
+    if x.dtype != np.float32:
+        out[...] = _erf64(x * scale)
+        return
+    highest, *others, constant = _coefficients(scale)
+    np.square(x, squared)
+    np.multiply(squared, highest, out)
+    for coefficient in others:
         np.add(out, coefficient, out)
         np.multiply(out, squared, out)
-    np.add(out, _ATANH_ERF[-1], out)
+    np.add(out, constant, out)
     np.multiply(out, x, out)
     np.tanh(out, out)
+
+
+@cache
+def _coefficients(scale: float) -> tuple[Array, ...]:
+    """Of P with x P(x²) = atanh(erf(scale * x)), highest power first. Largest relative error of erf: about 4e-7."""
+    degree = len(_ATANH_ERF) - 1
+    return tuple(np.array(c * scale ** (2 * (degree - i) + 1), np.float32) for i, c in enumerate(_ATANH_ERF))
 
 
 def _erf64(x: Array) -> Array:
@@ -117,4 +118,4 @@ def _erf64(x: Array) -> Array:
 
 
 def _ratio(coefficients: tuple[Sequence[float], Sequence[float]], x: Array) -> Array:
-    return np.polyval(coefficients[0], x) / np.polyval(coefficients[1], x)  # type: ignore[no-any-return]
+    return np.polyval(coefficients[0], x) / np.polyval(coefficients[1], x)

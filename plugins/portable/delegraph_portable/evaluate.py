@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from delegraph.runtime.kernels import BoundCall
 
 from .library import Array, Context, Scalar
 from .promotion import DType, compute_type
+
+_OUT_BY_NAME: Final = frozenset({np.maximum, np.minimum})
 
 
 def as_array(operand: Array | Scalar, dtype: DType) -> Array:
@@ -30,9 +33,10 @@ def ufunc_call(
     result = result or compute
     arrays = [as_array(operand, compute) for operand in operands]
     if out.dtype == result and all(a.dtype == compute for a in arrays):
-        return partial(ufunc, *arrays, out)
+        # A keyword costs half as much again as a small call, but NumPy 2.4 wants it for these two.
+        return partial(ufunc, *arrays, out=out) if ufunc in _OUT_BY_NAME else partial(ufunc, *arrays, out)
     signature = (compute,) * len(arrays) + (result,)
-    return partial(ufunc, *arrays, out, signature=signature, casting="unsafe")
+    return partial(ufunc, *arrays, out=out, signature=signature, casting="unsafe")
 
 
 @dataclass(frozen=True, slots=True)

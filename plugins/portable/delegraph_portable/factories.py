@@ -84,8 +84,8 @@ def arange(context: Context, start: Scalar, end: Scalar, step: Scalar, out: Arra
     if is_integral(out.dtype):  # torch takes the bounds as integers here, but the length from the numbers
         start, step = int(start), int(step)
     dtype = INT64 if is_integral(out.dtype) else np.dtype(np.float64)
-    values = start + np.arange(int(length), dtype=dtype) * step
-    return copy_call(out, values)
+    values: Array = np.arange(int(length), dtype=dtype)
+    return copy_call(out, start + values * step)
 
 
 @kernel("aten::arange.out")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from .library import Array, Context, kernel
 from .promotion import check_floating, check_one_of, is_complex
 from .shapes import wrap_dims
 
-_FORWARD_NORMS: Final = ("backward", "ortho", "forward")
-_INVERSE_NORMS: Final = ("forward", "ortho", "backward")
+Norm = Literal["backward", "ortho", "forward"]
+
+_FORWARD_NORMS: Final[tuple[Norm, ...]] = ("backward", "ortho", "forward")
+_INVERSE_NORMS: Final[tuple[Norm, ...]] = ("forward", "ortho", "backward")
 """NumPy's name of torch's `normalization`: 0 not at all, 1 by √n, 2 by n."""
 
 
@@ -32,7 +34,7 @@ def fft_real_to_complex(
     out = context.resize(out, tuple(shape))
     transform = np.fft.rfftn if onesided else np.fft.fftn
     norm = _FORWARD_NORMS[normalization]
-    return lambda: np.copyto(out, transform(self, axes=axes, norm=norm), casting="unsafe")  # type: ignore[call-overload]
+    return lambda: np.copyto(out, transform(self, axes=axes, norm=norm), casting="unsafe")
 
 
 @kernel("aten::_fft_c2r.out")
@@ -48,7 +50,7 @@ def fft_complex_to_real(
     out = context.resize(out, tuple(shape))
     sizes = [shape[axis] for axis in axes]
     norm = _INVERSE_NORMS[normalization]
-    return lambda: np.copyto(out, np.fft.irfftn(self, sizes, axes, norm), casting="unsafe")  # type: ignore[call-overload]
+    return lambda: np.copyto(out, np.fft.irfftn(self, sizes, axes, norm), casting="unsafe")
 
 
 def _check(self: Array, dim: Sequence[int], normalization: int, spectrum: Array) -> tuple[int, ...]:

@@ -11,11 +11,10 @@ import numpy as np
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.runtime.kernels import BoundCall, KernelContext
 
-from .copies import along
 from .evaluate import as_array
 from .library import Array, Context, Scalar, data_dependent, kernel
 from .promotion import BOOL, check_index, check_result, check_same_dtype
-from .shapes import Shape, broadcast, check_rank, wrap_dim
+from .shapes import Index, Shape, along, broadcast, check_broadcasts, check_rank, wrap_dim
 
 Indices = Sequence[Array | None]
 
@@ -43,7 +42,7 @@ def embedding(
     """Rows of weight (n, d) by indices (*) -> (*, d)."""
     check_rank(weight, (2,), "weight")
     check_index(indices, "indices")
-    check_result(weight.dtype, out)
+    check_same_dtype(out, "out", weight, "weight")
     out = context.resize(out, (*indices.shape, weight.shape[1]))
     return partial(_take, weight, indices, 0, "indices", out)
 
@@ -52,7 +51,7 @@ def embedding(
 def index_select(context: Context, self: Array, dim: int, index: Array, out: Array) -> BoundCall:
     check_index(index, "index")
     check_rank(index, (0, 1), "index")
-    check_result(self.dtype, out)
+    check_same_dtype(out, "out", self, "self")
     axis = wrap_dim(dim, self.ndim)
     if self.ndim == 0:
         if index.size != 1:
@@ -64,13 +63,10 @@ def index_select(context: Context, self: Array, dim: int, index: Array, out: Arr
 
 def _take(source: Array, index: Array, axis: int, name: str, out: Array) -> None:
     _check_range(index, source.shape[axis], 0, name)
-    if source.dtype == out.dtype:
-        np.take(source, index, axis, out=out, mode="clip")  # with "raise", NumPy fills a copy of out first
-    else:
-        np.copyto(out, np.take(source, index, axis), casting="unsafe")
+    np.take(source, index, axis, out=out, mode="clip")  # with "raise", NumPy fills a copy of out first
 
 
-def _grid(dim: int, index: Array, shape: Shape) -> tuple[Any, ...]:
+def _grid(dim: int, index: Array, shape: Shape) -> Index:
     """What selects, for each place of `index`, the element of a tensor in that place but for `dim`."""
     grids: list[Any] = list(np.ogrid[tuple(slice(n) for n in index.shape)]) if index.ndim else []
     grids[dim] = index
@@ -128,7 +124,7 @@ def _scatter(context: Context, add: bool, self: Array, dim: int, index: Array, s
     return call
 
 
-def _accumulate(target: Array, where: tuple[Any, ...], values: Array) -> None:
+def _accumulate(target: Array, where: Index, values: Array) -> None:
     if target.dtype == BOOL:
         np.logical_or.at(target, where, values)
     else:
@@ -168,7 +164,7 @@ def slice_scatter(
     return _overwrite(context, self, src, along(axis, slice(start, end, step)), out)
 
 
-def _overwrite(context: Context, self: Array, src: Array, where: tuple[Any, ...], out: Array) -> BoundCall:
+def _overwrite(context: Context, self: Array, src: Array, where: Index, out: Array) -> BoundCall:
     """`self` with `src` in the place `where`."""
     check_result(self.dtype, out)
     expected = self[where].shape
@@ -210,7 +206,7 @@ def _index_shape(self: Array, indices: Sequence[Array | None]) -> Shape:
         raise InvalidArgument(f"argument 'indices' has {len(indices)} tensors, but 'self' has shape {self.shape}")
     used = [d for d, index in enumerate(indices) if index is not None]
     if not used:
-        return self.shape
+        raise InvalidArgument("argument 'indices' holds no index tensor")
     for d in used:
         check_index(indices[d], "indices")  # type: ignore[arg-type]
     common = broadcast(*(indices[d].shape for d in used))  # type: ignore[union-attr]
@@ -219,7 +215,7 @@ def _index_shape(self: Array, indices: Sequence[Array | None]) -> Shape:
     return (*rest[:position], *common, *rest[position:])
 
 
-def _places(self: Array, indices: Sequence[Array | None]) -> tuple[Any, ...]:
+def _places(self: Array, indices: Sequence[Array | None]) -> Index:
     """`indices` as NumPy takes them, checked against the sizes."""
     for d, index in enumerate(indices):
         if index is not None:
@@ -239,8 +235,7 @@ def index_tensor(context: KernelContext, self: Array, indices: Indices, out: Arr
 def _put(self: Array, indices: Indices, values: Array, accumulate: bool) -> None:
     expanded = _expand_masks(self, indices)
     shape = _index_shape(self, expanded)
-    if broadcast(values.shape, shape) != shape:
-        raise InvalidArgument(f"argument 'values' {values.shape} does not broadcast to {shape}")
+    check_broadcasts(values, shape, "values")
     places = _places(self, expanded)
     if accumulate:
         _accumulate(self, places, np.broadcast_to(values, shape))

@@ -11,11 +11,11 @@ import numpy as np
 from delegraph.errors import InvalidArgument
 from delegraph.runtime.kernels import BoundCall
 
-from .copies import along, slice_along
+from .copies import slice_along
 from .evaluate import copy_call
 from .library import Array, Context, kernel
 from .promotion import check_result, result_type
-from .shapes import Shape, wrap_dim, wrap_dims
+from .shapes import Shape, along, wrap_dim, wrap_dims
 
 
 def _all_of(calls: Sequence[BoundCall]) -> BoundCall:

@@ -1,12 +1,12 @@
 """Kernels -> the library `portable`: how a kernel of this package is written and registered.
 
-Most kernels are *prepared*: a function of the call's arguments that looks at shapes and dtypes only, resizes `out`, and
-returns the call that computes. The runtime binds that call at load where shapes are fixed, and prepares it anew for each
-execution where they are not; either way there is one definition. What is known to be constant (weights) may be
+Most kernels are *prepared*: a function of the call's arguments that looks at shapes and dtypes only, resizes `out`,
+and returns the call that computes. The runtime binds that call at load where shapes are fixed, and prepares it anew for
+each execution where they are not; either way there is one definition. What is known to be constant (weights) may be
 repacked while preparing: `when_constant`.
 
-Kernels run under `np.errstate(all="ignore")`, which whoever runs them enters once: as in torch, a division by zero gives inf
-and an overflow wraps around, without a warning.
+Kernels run under `np.errstate(all="ignore")`, which whoever runs them enters once: as in torch, a division by zero
+gives inf and an overflow wraps around, without a warning.
 """
 
 from __future__ import annotations
@@ -78,6 +78,10 @@ def when_constant(context: Context, function: Callable[..., _T], *arrays: Array 
     return lambda: value
 
 
+_REFUSALS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What NumPy and Python raise where a program's arguments are of a kind that the schema does not allow."""
+
+
 def _naming(op: str, function: Callable[_P, _T]) -> Callable[_P, _T]:
     """`function`, with the operator's name before the message of every fault; NumPy's refusals become faults."""
 
@@ -87,7 +91,7 @@ def _naming(op: str, function: Callable[_P, _T]) -> Callable[_P, _T]:
             return function(*args, **kwargs)
         except RuntimeFault as fault:
             raise type(fault)(f"{op}: {fault}") from fault
-        except (TypeError, ValueError, IndexError, OverflowError) as refusal:
+        except _REFUSALS as refusal:
             raise InvalidArgument(f"{op}: {refusal}") from refusal
 
     return named

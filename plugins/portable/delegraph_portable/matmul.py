@@ -12,7 +12,7 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import as_array, function_call
 from .library import Array, Context, Scalar, kernel
 from .promotion import check_same_dtype, compute_type
-from .shapes import broadcast, check_rank
+from .shapes import check_broadcasts, check_rank
 
 
 def _check_operands(a: Array, a_name: str, b: Array, b_name: str, rank: int) -> None:
@@ -43,8 +43,7 @@ def addmm(
     check_same_dtype(self, "self", mat1, "mat1")
     check_same_dtype(out, "out", self, "self")
     shape = (mat1.shape[0], mat2.shape[1])
-    if broadcast(self.shape, shape) != shape:
-        raise InvalidArgument(f"argument 'self' {self.shape} does not broadcast to {shape}")
+    check_broadcasts(self, shape, "self")
     out = context.resize(out, shape)
     compute = compute_type(self.dtype)
     if beta == 1 and alpha == 1:
@@ -74,12 +73,14 @@ def linear(context: Context, input: Array, weight: Array, bias: Array | None, ou
         raise InvalidArgument(f"arguments 'input' {input.shape} and 'weight' {weight.shape} cannot be multiplied")
     out = context.resize(out, (*input.shape[:-1], weight.shape[0]))
     compute = compute_type(input.dtype)
-    rows, result = _as_rows(input), _as_rows(out)
+    rows, result = _as_matrices(input, out)
     if bias is None:
         return function_call(context, np.matmul, (rows, weight.T), result, compute)
     return function_call(context, _multiply_add, (rows, weight.T, bias), result, compute)
 
 
-def _as_rows(x: Array) -> Array:
-    """`x` as one matrix where that needs no copy: one product instead of one for each leading index."""
-    return x.reshape(-1, x.shape[-1]) if x.flags.c_contiguous and x.size else x
+def _as_matrices(x: Array, y: Array) -> tuple[Array, Array]:
+    """Both as one matrix where that needs no copy: one product instead of one for each leading index."""
+    if x.ndim > 2 and x.size and y.size and x.flags.c_contiguous and y.flags.c_contiguous:
+        return x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
+    return x, y

@@ -220,10 +220,10 @@ Affine = Callable[[], tuple[Array | None, Array | None]]
 def _affine(
     context: Context, parameters: tuple[Array | None, Array | None], shape: tuple[int, ...], compute: DType
 ) -> Affine:
-    def shaped(*arrays: Array | None) -> tuple[Array | None, ...]:
-        return tuple(None if a is None else a.astype(compute, copy=False).reshape(shape) for a in arrays)
+    def shaped(array: Array | None) -> Array | None:
+        return None if array is None else array.astype(compute, copy=False).reshape(shape)
 
-    return when_constant(context, shaped, *parameters)  # type: ignore[return-value]
+    return when_constant(context, lambda weight, bias: (shaped(weight), shaped(bias)), *parameters)
 
 
 def _normalize_rows(
@@ -236,7 +236,7 @@ def _normalize_rows(
     outs: tuple[Array, Array, Array],
     statistics: tuple[int, ...],
 ) -> BoundCall:
-    """`input`, seen as `rows`, to mean 0 and variance 1 along the last dim; then, seen as `channels`, scaled and shifted.
+    """`input`, seen as `rows`, to mean 0 and variance 1 along the last dim; then, as `channels`, scaled and shifted.
 
     Means and 1/√(var + eps) go to the second and third of `outs`, of shape `statistics`.
     """
@@ -263,6 +263,10 @@ def _normalize(x: Array, average: Array, eps: float, scratch: Array, y: Array, m
     """`average` (n, 1) holds 1/n: sums of rows as matrix products are faster than NumPy's reductions."""
     np.matmul(x, average, mean)
     np.subtract(x, mean, y)
+    # What rounding left of the mean: as large as the deviations where those are small beside the mean.
+    np.matmul(y, average, rstd)
+    np.subtract(y, rstd, y)
+    np.add(mean, rstd, mean)
     np.square(y, scratch)
     np.matmul(scratch, average, rstd)
     np.add(rstd, eps, rstd)

@@ -14,7 +14,7 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import as_array
 from .library import Array, Context, Scalar, kernel
 from .promotion import check_result
-from .shapes import check_rank
+from .shapes import check_rank, trailing
 
 Border = tuple[int, int]
 
@@ -55,12 +55,11 @@ def _reflected(size: int, before: int, after: int) -> Array:
     if max(before, after) >= size:
         raise InvalidArgument(f"argument 'padding' {(before, after)} must be smaller than the dimension of size {size}")
     inside = np.abs(np.arange(-before, size + after))
-    return size - 1 - np.abs(size - 1 - inside)
+    places: Array = size - 1 - np.abs(size - 1 - inside)
+    return places
 
 
 def _replicated(size: int, before: int, after: int) -> Array:
-    if size == 0:
-        raise InvalidArgument("argument 'self' has an empty dimension, which has no edge to repeat")
     return np.clip(np.arange(-before, size + after), 0, size - 1)
 
 
@@ -89,7 +88,7 @@ def _repeat_edges(
         raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot have the borders {borders}")
     out = context.resize(out, shape)
     places = np.ix_(*(source(n, *border) for n, border in zip(self.shape[-dims:], borders[-dims:], strict=True)))
-    return lambda: np.copyto(out, self[(..., *places)], casting="unsafe")
+    return lambda: np.copyto(out, self[trailing(places)], casting="unsafe")
 
 
 for _name, _source in _SOURCES.items():

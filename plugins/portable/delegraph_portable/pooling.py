@@ -13,10 +13,10 @@ import numpy as np
 from delegraph.errors import InvalidArgument
 from delegraph.runtime.kernels import BoundCall
 
-from .evaluate import function_call
+from .evaluate import function_call, stage, staged_call
 from .library import Array, Context, kernel
 from .promotion import check_floating, check_result, compute_type
-from .shapes import Shape, check_rank, per_dim
+from .shapes import Shape, check_rank, per_dim, trailing
 
 Pair = Sequence[int]
 
@@ -56,14 +56,12 @@ class Windows:
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, n, s in zip(tap, self.dilation, self.output, self.stride, strict=True)
         )
-        return padded[(..., *slices)]
+        return padded[trailing(slices)]
 
-    def pad(self, x: Array, value: float) -> Array:
-        """`x` in the middle of `value`."""
-        padded = np.full((*x.shape[:-2], *self.reach), value, x.dtype)
+    def inside(self, padded: Array) -> Array:
+        """The view of `padded` (*, *reach) where the input lies: (*, *input)."""
         (top, left), (height, width) = self.padding, self.input
-        padded[..., top : top + height, left : left + width] = x
-        return padded
+        return padded[..., top : top + height, left : left + width]
 
 
 def _output_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
@@ -111,34 +109,68 @@ def max_pool2d(
     w = _windows(self, kernel_size, stride, padding, dilation, ceil_mode)
     shape = (*self.shape[:-2], *w.output)
     out, indices = context.resize(out, shape), context.resize(indices, shape)
-    return partial(_max_pool, w, self, out, indices)
-
-
-def _max_pool(w: Windows, x: Array, out: Array, indices: Array) -> None:
-    x = x.astype(compute_type(x.dtype), copy=False)
-    lowest = -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    padded = w.pad(x, lowest)
+    compute = compute_type(self.dtype)
+    best = stage(context, out, compute)
+    padded = context.workspace((*self.shape[:-2], *w.reach), compute)
+    inner = w.inside(padded)
     views = [w.under(padded, tap) for tap in w.taps()]
-    best = views[0].copy()
-    for view in views[1:]:
-        np.maximum(best, view, best)
-    np.copyto(out, best, casting="unsafe")
-    _find_maxima(w, views, best, indices)
+    lowest = -math.inf if compute.kind == "f" else np.iinfo(compute).min
+    winner = partial(_find_winners, _Winners.of(context, w, shape), views, best.buffer, indices)
+
+    def call() -> None:
+        padded.fill(lowest)
+        np.copyto(inner, self, casting="unsafe")
+        np.copyto(best.buffer, views[0])
+        for view in views[1:]:
+            np.maximum(best.buffer, view, out=best.buffer)
+        winner()
+
+    return staged_call(call, [], [best])
 
 
-def _find_maxima(w: Windows, views: Sequence[Array], best: Array, indices: Array) -> None:
+@dataclass(frozen=True, slots=True)
+class _Winners:
+    """How to find which kernel tap each maximum came from: taps are numbered downwards, so the first has the largest.
+
+    `ranks` (taps, *output): each tap's number where it lies in the input, 0 in the padding. `offsets`: number -> what
+    the tap adds to `base` (*output), the index of each window's start in the plane.
+    """
+
+    ranks: Array
+    offsets: Array
+    base: Array
+    rank: Array
+    winner: Array
+    place: Array
+
+    @classmethod
+    def of(cls, context: Context, w: Windows, shape: Shape) -> _Winners:
+        taps = list(w.taps())
+        dtype = np.min_scalar_type(len(taps))
+        ranks = np.empty((len(taps), *w.output), dtype)
+        offsets = np.zeros(len(taps) + 1, np.int64)
+        for number, tap, inside in zip(range(len(taps), 0, -1), taps, ranks, strict=True):
+            rows, columns = w.positions(tap, 0)[:, None], w.positions(tap, 1)
+            within = (rows >= 0) & (rows < w.input[0]) & (columns >= 0) & (columns < w.input[1])
+            np.multiply(within, number, out=inside, casting="unsafe")
+            offsets[number] = tap[0] * w.dilation[0] * w.input[1] + tap[1] * w.dilation[1]
+        base = w.positions((0, 0), 0)[:, None] * w.input[1] + w.positions((0, 0), 1)
+        rank, winner = context.workspace(shape, dtype), context.workspace(shape, dtype)
+        return cls(ranks, offsets, base, rank, winner, context.workspace(shape, offsets.dtype))
+
+
+def _find_winners(w: _Winners, views: Sequence[Array], best: Array, indices: Array) -> None:
     """As torch's scan: the first place of the maximum inside the input, but the last NaN."""
-    places = []
-    for tap in w.taps():
-        rows, columns = w.positions(tap, 0)[:, None], w.positions(tap, 1)
-        inside = (rows >= 0) & (rows < w.input[0]) & (columns >= 0) & (columns < w.input[1])
-        places.append((rows * w.input[1] + columns, inside))
-    for view, (place, inside) in zip(reversed(views), reversed(places), strict=True):
-        np.copyto(indices, place, where=(view == best) & inside)
-    missing = best != best
-    if missing.any():
-        for view, (place, _) in zip(views, places, strict=True):
-            np.copyto(indices, place, where=view != view)
+    w.winner.fill(0)
+    for view, ranks in zip(views, w.ranks, strict=True):
+        np.equal(view, best, out=w.rank, casting="unsafe")
+        np.multiply(w.rank, ranks, out=w.rank)
+        np.maximum(w.winner, w.rank, out=w.winner)
+    if not w.winner.all():  # NaN equals nothing
+        for number, view in zip(range(len(views), 0, -1), views, strict=True):
+            np.copyto(w.winner, w.rank.dtype.type(number), where=view != view)
+    np.take(w.offsets, w.winner, out=w.place, mode="clip")
+    np.add(w.place, w.base, out=indices)
 
 
 @kernel("aten::max_pool2d_with_indices_backward.grad_input")
@@ -187,7 +219,6 @@ def avg_pool2d(
     out: Array,
 ) -> BoundCall:
     """Mean of each window: over the divisor, else over all its points, else over those inside the input."""
-    check_floating(self, "self")
     check_result(self.dtype, out)
     if divisor_override == 0:
         raise InvalidArgument("argument 'divisor_override' must not be zero")
@@ -207,16 +238,23 @@ def _counts(w: Windows, include_pad: bool) -> Array:
         start = np.maximum(first, -margin)
         end = np.minimum(first + w.kernel[axis], w.input[axis] + margin)
         per_axis.append(end - start)
-    return per_axis[0][:, None] * per_axis[1]
+    counts: Array = per_axis[0][:, None] * per_axis[1]
+    return counts
 
 
 def _avg_pool(w: Windows, divisor: Array, x: Array, out: Array) -> None:
-    padded = w.pad(x, 0) if w.reach != w.input else x
+    padded = x
+    if w.reach != w.input:
+        padded = np.zeros((*x.shape[:-2], *w.reach), x.dtype)
+        w.inside(padded)[...] = x
     first, *rest = w.taps()
     np.copyto(out, w.under(padded, first))
     for tap in rest:
         np.add(out, w.under(padded, tap), out)
-    np.divide(out, divisor, out)
+    if out.dtype.kind == "f":
+        np.divide(out, divisor, out)
+    else:  # integers are divided towards zero
+        np.floor_divide(out - np.fmod(out, divisor), divisor, out)
 
 
 @kernel("aten::_adaptive_avg_pool2d.out")

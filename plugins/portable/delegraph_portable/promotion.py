@@ -1,7 +1,7 @@
 """Operands -> the dtype that torch computes their operation in (`torch.result_type`).
 
-The rules (`c10/core/ScalarType.h`, `ATen/native/TypeProperties.cpp`): tensors with dimensions outrank 0-d tensors, which
-outrank Python numbers; a lower rank only matters if its category (bool < integer < float < complex) is higher.
+The rules (`c10/core/ScalarType.h`, `ATen/native/TypeProperties.cpp`): tensors with dimensions outrank 0-d tensors,
+which outrank Python numbers; a lower rank only matters if its category (bool < integer < float < complex) is higher.
 float16 and bfloat16 are computed in float32 and rounded once.
 """
 
@@ -37,7 +37,7 @@ _PYTHON_DTYPES: Final[dict[type, DType]] = {
 
 @cache
 def category(dtype: DType) -> int:
-    """0 bool, 1 integer, 2 float, 3 complex. NumPy does not know the kind of bfloat16 and float8, so they are the rest."""
+    """0 bool, 1 integer, 2 float, 3 complex. NumPy knows no kind of bfloat16 and float8: they are the rest."""
     return _CATEGORY_OF_KIND.get(dtype.kind, _FLOAT)
 
 
@@ -72,12 +72,10 @@ def promote(a: DType, b: DType) -> DType:
     return promoted
 
 
-def result_type(*operands: Array | Scalar | None) -> DType:
-    """The dtype of an operation on these tensors and Python numbers; None operands do not count."""
+def result_type(*operands: Array | Scalar) -> DType:
+    """The dtype of an operation on these tensors and Python numbers."""
     ranks: list[DType | None] = [None, None, None]
     for operand in operands:
-        if operand is None:
-            continue
         if isinstance(operand, np.ndarray):
             rank, dtype = (0 if operand.ndim else 1), operand.dtype
         else:
@@ -133,9 +131,9 @@ def check_floating(array: Array, name: str) -> None:
 
 
 def check_index(array: Array, name: str) -> None:
-    """Raise `InvalidType` unless the argument is an int32 or int64 tensor."""
-    if array.dtype.kind != "i" or array.dtype.itemsize < 4:
-        raise InvalidType(f"argument {name!r} must be int32 or int64, but is {array.dtype}")
+    """Raise `InvalidType` unless the argument is an integer tensor."""
+    if category(array.dtype) != _INTEGER:
+        raise InvalidType(f"argument {name!r} must hold integers, but is {array.dtype}")
 
 
 def check_same_dtype(array: Array, name: str, other: Array, other_name: str) -> None:

@@ -46,7 +46,7 @@ def randn(context: Context, size: Sequence[int], out: Array) -> BoundCall:
 
 @kernel("aten::native_dropout.out")
 def native_dropout(context: Context, input: Array, p: float, train: bool | None, out0: Array, out1: Array) -> BoundCall:
-    """`out0`: the input with a share `p` zeroed and the rest divided by 1 - p, if `train`; `out1`: the mask of the rest."""
+    """If `train`: a share `p` of the input zeroed, the rest divided by 1 - p, and the mask of that rest."""
     check_floating(input, "input")
     check_result(input.dtype, out0)
     if not 0 <= p <= 1:

@@ -14,6 +14,7 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import copy_call, function_call
 from .library import Array, Context, Scalar, kernel
 from .promotion import (
+    BOOL,
     DType,
     check_floating,
     check_result,
@@ -113,8 +114,8 @@ def cumsum(context: Context, self: Array, dim: int, dtype: int | None, out: Arra
 
 
 def _variance(correction: float, x: Array, axes: Shape, out: Array) -> None:
-    centered = x - np.mean(x, axes, keepdims=True)
-    np.add.reduce(np.square(centered), axes, out=out, keepdims=True)
+    _mean(x, axes, out)
+    np.add.reduce(np.square(x - out), axes, out=out, keepdims=True)
     degrees = max(x.size // max(out.size, 1) - correction, 0)
     np.divide(out, out.dtype.type(degrees), out)
 
@@ -225,8 +226,8 @@ def any_of_dims(context: Context, self: Array, dim: Dims, keepdim: bool, out: Ar
 
 
 def _any(x: Array, axes: Shape, keepdim: bool, out: Array) -> None:
-    found = np.any(x != 0, axes, keepdims=keepdim)
-    out[...] = found
+    found = x if x.dtype == BOOL else x != 0
+    out[...] = np.any(found, axes, keepdims=keepdim)
 
 
 @kernel("aten::any.out")

@@ -1,7 +1,7 @@
 """Images at another size or at other places: upsampling, grid sampling, pixel shuffling.
 
-The conventions are torch's (`ATen/native/UpSample.h`, `GridSampler.h`): a pixel is a unit square and its sample lies in the middle,
-unless `align_corners` makes the corner samples of input and output coincide.
+The conventions are torch's (`ATen/native/UpSample.h`, `GridSampler.h`): a pixel is a unit square and its sample lies in
+the middle, unless `align_corners` makes the corner samples of input and output coincide.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,7 +18,17 @@ from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import function_call
 from .library import Array, Context, kernel
-from .promotion import FLOAT32, DType, check_floating, check_one_of, check_result, check_same_dtype, compute_type
+from .promotion import (
+    FLOAT32,
+    DType,
+    check_floating,
+    check_one_of,
+    check_result,
+    check_same_dtype,
+    compute_type,
+    float_type,
+    is_integral,
+)
 from .shapes import Shape, check_rank, per_dim
 
 Taps = tuple[Array, Array]
@@ -44,12 +55,14 @@ def _factor(factors: Sequence[float] | None, axis: int) -> float | None:
     return None if factors is None else factors[axis]
 
 
-def _step(size: int, count: int, factor: float | None, align_corners: bool, dtype: DType) -> np.floating:
+def _step(size: int, count: int, factor: float | None, align_corners: bool, dtype: DType) -> np.floating[Any]:
     """Distance between the input coordinates of neighbouring outputs."""
     real = dtype.type
     if align_corners:
-        return real(size - 1) / real(count - 1) if count > 1 else real(0)
-    return real(1 / factor) if factor else real(size) / real(count)
+        step = real(size - 1) / real(count - 1) if count > 1 else real(0)
+    else:
+        step = real(1 / factor) if factor else real(size) / real(count)
+    return cast("np.floating[Any]", step)
 
 
 # ---- nearest ----------------------------------------------------------------------------------------
@@ -62,7 +75,7 @@ def upsample_nearest(
     size = _output_size(input, output_size, scale_factors)
     check_result(input.dtype, out)
     out = context.resize(out, (*input.shape[:2], *size))
-    rows, columns = (_nearest(n, m, _factor(scale_factors, i)) for i, (n, m) in enumerate(zip(input.shape[2:], size)))
+    rows, columns = (_nearest(input.shape[i + 2], size[i], _factor(scale_factors, i)) for i in (0, 1))
     places = (..., rows[:, None], columns)
     return lambda: np.copyto(out, input[places], casting="unsafe")
 
@@ -89,7 +102,7 @@ def upsample_bilinear(
     out: Array,
 ) -> BoundCall:
     size = _output_size(input, output_size, scale_factors)
-    compute = compute_type(input.dtype)
+    compute = compute_type(float_type(input.dtype))
     taps = [
         _linear_taps(n, m, _factor(scale_factors, i), align_corners, compute)
         for i, (n, m) in enumerate(zip(input.shape[2:], size, strict=True))
@@ -109,7 +122,7 @@ def upsample_bilinear_antialiased(
 ) -> BoundCall:
     """Where the image shrinks, the linear filter is widened by as much."""
     size = _output_size(self, output_size, None)
-    compute = compute_type(self.dtype)
+    compute = compute_type(float_type(self.dtype))
     taps = [
         _antialiased_taps(n, m, factor, align_corners, compute)
         for n, m, factor in zip(self.shape[2:], size, (scales_h, scales_w), strict=True)
@@ -118,20 +131,23 @@ def upsample_bilinear_antialiased(
 
 
 def _interpolate(context: Context, input: Array, size: Shape, taps: Sequence[Taps], out: Array) -> BoundCall:
-    check_floating(input, "input")
-    check_result(input.dtype, out)
+    check_same_dtype(out, "out", input, "input")
     out = context.resize(out, (*input.shape[:2], *size))
-    return function_call(context, partial(_weigh_both, *taps), (input,), out, compute_type(input.dtype))
+    finish = np.rint if is_integral(input.dtype) else np.positive
+    function = partial(_weigh_both, finish, tuple(taps))
+    return function_call(context, function, (input,), out, compute_type(float_type(input.dtype)))
 
 
-def _weigh_both(rows: Taps, columns: Taps, x: Array, out: Array) -> None:
-    np.copyto(out, _weigh(_weigh(x, rows, 2), columns, 3))
+def _weigh_both(finish: np.ufunc, taps: tuple[Taps, ...], x: Array, out: Array) -> None:
+    for axis, along_axis in enumerate(taps, 2):
+        x = _weigh(x, along_axis, axis)
+    finish(x, out)
 
 
 def _weigh(x: Array, taps: Taps, axis: int) -> Array:
     shape = (-1, *(1,) * (x.ndim - 1 - axis))
     terms = (np.take(x, places, axis) * weights.reshape(shape) for places, weights in zip(*taps, strict=True))
-    total = next(terms)
+    total: Array = next(terms)
     for term in terms:
         total += term
     return total
@@ -149,14 +165,15 @@ def _linear_taps(size: int, count: int, factor: float | None, align_corners: boo
 
 
 def _antialiased_taps(size: int, count: int, factor: float | None, align_corners: bool, dtype: DType) -> Taps:
-    step = float(_step(size, count, factor, align_corners, np.dtype(np.float64)))
-    support = max(step, 1.0)
-    centers = (np.arange(count) + 0.5) * step
-    first = np.maximum((centers - support + 0.5).astype(np.int64), 0)
-    end = np.minimum((centers + support + 0.5).astype(np.int64), size)
+    step = _step(size, count, factor, align_corners, dtype)
+    support = max(step, dtype.type(1))
+    half = dtype.type(0.5)
+    centers = (np.arange(count, dtype=dtype) + half) * step
+    first = np.maximum((centers - support + half).astype(np.int64), 0)
+    end = np.minimum((centers + support + half).astype(np.int64), size)
     places = first + np.arange(int((end - first).max()))[:, None]
-    weights = np.maximum(1 - np.abs((places - centers + 0.5) / support), 0)
-    weights[places >= end] = 0
+    distances = np.abs((places.astype(dtype) - centers + half) * (1 / support))
+    weights = np.where(places < end, np.maximum(1 - distances, 0), 0)
     return np.minimum(places, size - 1), (weights / weights.sum(0)).astype(dtype)
 
 

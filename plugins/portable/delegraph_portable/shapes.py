@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from delegraph.errors import InvalidArgument
 
 from .library import Array
 
 Shape: TypeAlias = tuple[int, ...]
+Index: TypeAlias = tuple[Any, ...]
 
 
 def broadcast(*shapes: Shape) -> Shape:
@@ -73,6 +74,16 @@ def full_shape(size: Sequence[int], numel: int, name: str = "size") -> Shape:
     return shape
 
 
+def along(dim: int, index: Any) -> Index:
+    """The index that applies `index` to dimension `dim` and takes all of the others: a view, also where it is 0-d."""
+    return (*(slice(None),) * dim, index, ...)
+
+
+def trailing(indices: Iterable[Any]) -> Index:
+    """The index that applies `indices` to the last dims and takes all of the others."""
+    return (..., *indices)
+
+
 def per_dim(values: Sequence[int], rank: int, name: str) -> Shape:
     """`values` for each of `rank` dims; a single value stands for all."""
     if len(values) == 1:
@@ -80,6 +91,18 @@ def per_dim(values: Sequence[int], rank: int, name: str) -> Shape:
     if len(values) != rank:
         raise InvalidArgument(f"argument {name!r} must have 1 or {rank} values, but is {list(values)}")
     return tuple(values)
+
+
+def broadcasts(shape: Shape, target: Shape) -> bool:
+    """Whether a tensor of `shape` can be expanded to `target`."""
+    leading = len(target) - len(shape)
+    return leading >= 0 and all(n in (1, t) for n, t in zip(shape, target[leading:], strict=True))
+
+
+def check_broadcasts(array: Array, target: Shape, name: str) -> None:
+    """Raise `InvalidArgument` unless the tensor can be expanded to `target`."""
+    if not broadcasts(array.shape, target):
+        raise InvalidArgument(f"argument {name!r} of shape {array.shape} does not broadcast to {target}")
 
 
 def check_rank(array: Array, ranks: Sequence[int], name: str) -> None:

@@ -84,7 +84,7 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorIn
         return None, TensorInfo(node.name, "", (), scalar=True)
     info = _tensor_info(node, node.name)
     value = _declared(ir.Value(), info, node)
-    builder.values[node] = value
+    builder.values[node] = builder.record(value, info.shape)
     return value, info
 
 
@@ -133,11 +133,14 @@ def _convert_node(builder: GraphBuilder, node: Node) -> None:
         source, index = node.args
         results = builder.values[source]  # type: ignore[index]
         assert not isinstance(results, ir.Value)
-        value = results[index]  # type: ignore[index]
-        assert value is not None
-        builder.values[node] = value
+        picked = results[index]  # type: ignore[index]
+        assert picked is not None
+        builder.values[node] = picked
     else:
-        builder.values[node] = CONVERTERS[node.target].convert(builder, node)  # type: ignore[index]
+        value = CONVERTERS[node.target].convert(builder, node)  # type: ignore[index]
+        builder.values[node] = value
+        if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
+            builder.record(value, node.meta["val"].shape)
 
 
 def _support_getitem(node: Node) -> str | None:

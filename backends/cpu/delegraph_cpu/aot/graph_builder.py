@@ -1,8 +1,8 @@
-"""Edge nodes -> ONNX graph: the values converted so far, constants, and the operators that simplify as they are added."""
+"""Edge nodes -> ONNX graph: the values converted so far, constants, operators that simplify as they are added."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,13 +13,14 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.dtypes import onnx_type
 
-__all__ = ["OPSET", "Converted", "GraphBuilder", "Scalar", "Size", "TensorLike"]
+__all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike"]
 
 OPSET: Final = 20
 """The ONNX opset written: the first with Gelu; onnxruntime 1.17 and later read it."""
 
 Scalar: TypeAlias = int | float | bool
 Size: TypeAlias = "int | Node"
+Dim: TypeAlias = "int | str | torch.SymInt"
 TensorLike: TypeAlias = "Node | ir.Value | Scalar"
 Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
 
@@ -37,6 +38,7 @@ class GraphBuilder:
         self.initializers: dict[str, ir.Value] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self._parameters: dict[Node, NDArray[Any]] = {}
+        self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -132,10 +134,26 @@ class GraphBuilder:
         """`value` as `dtype`."""
         return self.op("Cast", value, to=int(onnx_type(dtype)))
 
-    def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """`value` in a known `shape` (one dim may be -1); a reshape of a reshape is one."""
-        source = _input_of(value, "Reshape")
-        return self.op("Reshape", source or value, self.ints(shape))
+    def reshape(self, value: ir.Value, shape: Sequence[Dim], sizes: Callable[[], ir.Value] | None = None) -> ir.Value:
+        """`value` in `shape`; a reshape of a reshape is one, and to the same shape none.
+
+        Dynamic dims stand as -1 (one of them) or 0 ("as in the source"); where that does not do, `sizes` computes the
+        shape.
+        """
+        source = _input_of(value, "Reshape") or value
+        before, wanted = self._shapes.get(source), _dims(shape)
+        if before == wanted:
+            return source
+        written = [dim if isinstance(dim, int) else -1 for dim in wanted]
+        if written.count(-1) > 1 and before is not None:
+            same = [i < len(before) and before[i] == dim for i, dim in enumerate(wanted)]
+            written = [0 if w == -1 and s else w for w, s in zip(written, same, strict=True)]
+        if written.count(-1) > 1:
+            assert sizes is not None, f"reshape to {shape}"
+            target = sizes()
+        else:
+            target = self.ints(written)
+        return self.record(self.op("Reshape", source, target), shape)
 
     def transpose(self, value: ir.Value, permutation: Sequence[int]) -> ir.Value:
         """`value` with permuted dims; a transpose of a transpose is one, or none."""
@@ -147,7 +165,14 @@ class GraphBuilder:
             value, permutation = source, [first[dim] for dim in permutation]
         if list(permutation) == sorted(permutation):
             return value
-        return self.op("Transpose", value, perm=list(permutation))
+        result = self.op("Transpose", value, perm=list(permutation))
+        before = self._shapes.get(value)
+        return result if before is None else self.record(result, [before[dim] for dim in permutation])
+
+    def record(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
+        """Note the shape of `value`, so that reshapes of it can be simplified; returns it."""
+        self._shapes[value] = _dims(shape)
+        return value
 
     # ---- the result ------------------------------------------------------------------------------
 
@@ -171,7 +196,7 @@ class GraphBuilder:
         tensor = ir.Tensor(array, name=name)
         value = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
         self.initializers[name] = value
-        return value
+        return self.record(value, array.shape)
 
 
 def dtype_of(node: Node) -> torch.dtype:
@@ -204,6 +229,10 @@ _NUMPY: Final[Mapping[torch.dtype, type[np.generic]]] = {
     torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16, torch.int64: np.int64,
     torch.int32: np.int32, torch.int16: np.int16, torch.int8: np.int8, torch.uint8: np.uint8, torch.bool: np.bool_,
 }  # fmt: skip
+
+
+def _dims(shape: Sequence[Dim]) -> tuple[int | str, ...]:
+    return tuple(dim if isinstance(dim, int) else str(dim) for dim in shape)
 
 
 def _attributes(attributes: Mapping[str, object]) -> list[ir.Attr]:

@@ -6,18 +6,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
-from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
 from delegraph.aot.partition import Partitioner
 from delegraph.errors import LoweringError
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.converters import CONVERTERS
+from delegraph_cpu.blob import BACKEND_ID
+from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
-__all__ = ["BACKEND_ID", "cpu_partitioner"]
-
-BACKEND_ID: Final = "CpuBackend"
+__all__ = ["cpu_partitioner"]
 
 OPTIONS: Final = ("minimum_nodes", "allow_trivial")
+
+
+KEPT_WHOLE: Final = [
+    operator
+    for operator, converter in CONVERTERS.items()
+    if converter.keep and isinstance(operator, torch._ops.OpOverload)
+]
+"""Operators that edge lowering is asked not to decompose, because onnxruntime runs them faster whole."""
 
 
 def cpu_partitioner(options: Mapping[str, Any] | None = None) -> Partitioner:
@@ -31,11 +38,3 @@ def cpu_partitioner(options: Mapping[str, Any] | None = None) -> Partitioner:
     if unknown:
         raise LoweringError(f"partitioner 'cpu' has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}")
     return CapabilityBasedPartitioner(BACKEND_ID, support, keep_whole=KEPT_WHOLE, **options)
-
-
-KEPT_WHOLE: Final = [
-    operator
-    for operator, converter in CONVERTERS.items()
-    if converter.keep and isinstance(operator, torch._ops.OpOverload)
-]
-"""Operators that edge lowering is asked not to decompose, because onnxruntime runs them faster whole."""

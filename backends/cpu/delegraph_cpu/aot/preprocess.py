@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -16,15 +19,28 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.named_data_store import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph_cpu.aot.convert import ConvertedModel, convert
-from delegraph_cpu.blob import BLOB_VERSION, Blob, Weight, pack
+from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, Weight, pack
 from delegraph_cpu.sessions import create_session
 
 __all__ = ["CpuLowering"]
 
 INLINE_BYTES: Final = 256
 """Weights up to this size stay in the graph."""
+
+SHARED_BYTES: Final = 4096
+"""Weights from this size are shared between delegates: named data begins on a page of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A partition after optimisation: its ONNX graph, and the weights that the graph only refers to."""
+
+    converted: ConvertedModel
+    graph: bytes
+    weights: dict[str, NDArray[Any]]
 
 
 class CpuLowering(BackendDetails):
@@ -39,21 +55,62 @@ class CpuLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` if
         onnxruntime refuses the graph.
         """
-        return PreprocessResult(_compile(convert(edge_program)))
+        return _pack(_compile(edge_program), frozenset())
+
+    @classmethod
+    def preprocess_multimethod(
+        cls,
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        """As `preprocess`, but weights that several partitions have go into the named data, once."""
+        compiled = {method: [_compile(program) for program in programs] for method, programs in edge_programs.items()}
+        everything = [c for partitions in compiled.values() for c in partitions]
+        shared = _shared_keys(everything) if len(everything) > 1 else frozenset[str]()
+        return {method: [_pack(c, shared) for c in partitions] for method, partitions in compiled.items()}
 
 
-def _compile(converted: ConvertedModel) -> bytes:
+def _compile(program: ExportedProgram) -> Compiled:
+    converted = convert(program)
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
-        graph, weights = _optimize(converted.model, Path(folder))
-        records = tuple(Weight(n, str(a.dtype), a.shape, a.nbytes) for n, a in weights.items())
-        blob = Blob(onnxruntime.__version__, converted.inputs, converted.outputs, records, graph)
-        return pack(blob, [memoryview(a.reshape(-1).view(np.uint8)) for a in weights.values()])
+        return Compiled(converted, *_optimize(converted.model, Path(folder)))
+
+
+def _pack(compiled: Compiled, shared: Collection[str]) -> PreprocessResult:
+    """The blob; weights whose keys are in `shared` go into the named data."""
+    store, records, chunks = NamedDataStore(), [], []
+    for name, array in compiled.weights.items():
+        key = _key(array) if shared and array.nbytes >= SHARED_BYTES else None
+        if key is not None and key in shared:
+            store.add_named_data(key, array.tobytes(), ALIGNMENT)
+        else:
+            key = None
+            chunks.append(_content(array))
+        records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
+    converted = compiled.converted
+    blob = Blob(onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph)
+    return PreprocessResult(pack(blob, chunks), data_store_output=store.get_named_data_store_output())
+
+
+def _shared_keys(compiled: Sequence[Compiled]) -> frozenset[str]:
+    """Keys of the weights that more than one partition has."""
+    owners = Counter(key for c in compiled for key in {_key(a) for a in c.weights.values() if a.nbytes >= SHARED_BYTES})
+    return frozenset(key for key, count in owners.items() if count > 1)
+
+
+def _key(array: NDArray[Any]) -> str:
+    """By content, since optimisation may have changed a weight that has kept its name."""
+    return f"{BACKEND_ID}/{hashlib.sha256(_content(array)).hexdigest()}"
+
+
+def _content(array: NDArray[Any]) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
 def _optimize(model: ir.Model, folder: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
     """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED).
 
-    Weights go in by reference and come out as a file that is mapped: neither is serialised.
+    Weights go in by reference and come out as a file of their own: no protobuf holds them.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -61,7 +118,9 @@ def _optimize(model: ir.Model, folder: Path) -> tuple[bytes, dict[str, NDArray[A
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES))
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)
+    )
     options.add_session_config_entry("session.disable_prepacking", "1")
     arrays = _detach_weights(model)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
@@ -82,7 +141,12 @@ def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
         if tensor.nbytes > INLINE_BYTES:
             arrays[name] = tensor.numpy()
             value.const_value = ir.ExternalTensor(
-                "weights", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name  # type: ignore[arg-type]
+                "weights",
+                0,
+                tensor.nbytes,
+                tensor.dtype,
+                shape=ir.Shape(arrays[name].shape),
+                name=name,
             )
     return arrays
 
@@ -90,7 +154,7 @@ def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
 def _read_optimized(folder: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
     model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
     file = folder / "weights"
-    content = np.memmap(file, np.uint8, "r") if file.exists() else np.empty(0, np.uint8)
+    content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
     weights = {}
     for tensor in model.graph.initializer:
         if tensor.external_data:

@@ -151,9 +151,7 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: Options) 
 
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = _ERRORS_ONLY
-    settings.graph_optimization_level = getattr(
-        onnxruntime.GraphOptimizationLevel, _LEVELS[options.optimization_level]
-    )
+    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[options.optimization_level])
     if options.thread_pool == "shared":
         use_shared_pool(settings, options.num_threads)
     else:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from delegraph.errors import InvalidArgument
 
-__all__ = ["Options", "OptionValue"]
+__all__ = ["OptionValue", "Options"]
 
 OptionValue: TypeAlias = bool | int | str
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
@@ -21,8 +20,10 @@ def _inference(
         return "dropout in training"
     if not isinstance(shape_of(query)[-1], int):
         return "the size of a head is dynamic"
-    if is_causal and not all(isinstance(size, int) for size in (shape_of(query)[-2], shape_of(key)[-2])):
-        return "a causal mask over dynamic lengths"
+    if is_causal and not _same_length(query, key) and not _static_lengths(query, key):
+        return "a causal mask over dynamic lengths that differ"
+    if _repetitions(query, key) is None:
+        return "grouped heads of which the number is dynamic"
     return None
 
 
@@ -39,34 +40,121 @@ def attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> ir.Value:
-    import os
-    if os.environ.get("MHA") and rank_of(query)==4:
-        B,N,S,D=shape_of(query); L=shape_of(key)[2]; DV=shape_of(value)[3]
-        def flat(n,s,d): return g.reshape(g.transpose(g.value(n),[0,2,1,3]),[B,s,N*d])
-        bias=_bias(g,query,key,attn_mask,is_causal,dtype_of(node))
-        factor = 1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale
-        out=g.op("MultiHeadAttention",flat(query,S,D),flat(key,L,D),flat(value,L,DV),None,None,bias,domain="com.microsoft",num_heads=N,scale=float(factor))
-        return g.transpose(g.reshape(out,[B,S,N,DV]),[0,2,1,3])
-    dtype = dtype_of(node)
-    factor = 1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale
-    rank = rank_of(key)
+    """onnxruntime's fused operator where it fits, else its parts."""
+    factor = float(1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale)
+    bias: ir.Value | None = None
+    if is_causal and not (_fused(query, key, value, None) and _same_length(query, key)):
+        bias = _causal_bias(g, query, key)
+    elif attn_mask is not None:
+        bias = _mask_bias(g, attn_mask, dtype_of(node))
+    if _fused(query, key, value, attn_mask) and not (is_causal and bias is not None):
+        result = _multi_head(g, query, key, value, bias, factor, is_causal)
+    else:
+        result = _from_primitives(g, query, key, value, bias, factor)
+    return result if attn_mask is None else _without_masked_rows(g, result, bias, dtype_of(node))
+
+
+def _fused(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
+    """Whether MultiHeadAttention takes it: 4 dims, as many heads of one size everywhere, a mask with all its rows."""
+    if any(rank_of(node) != 4 for node in (query, key, value)) or dtype_of(query) != torch.float32:
+        return False
+    if not all(isinstance(shape_of(node)[dim], int) for node in (query, key, value) for dim in (1, 3)):
+        return False
+    if len({shape_of(node)[1] for node in (query, key, value)}) > 1 or shape_of(query)[0] != shape_of(key)[0]:
+        return False
+    lengths = [str(shape_of(query)[2]), str(shape_of(key)[2])]
+    return mask is None or (rank_of(mask) == 4 and [str(size) for size in shape_of(mask)[2:]] == lengths)
+
+
+def _multi_head(
+    g: GraphBuilder, query: Node, key: Node, value: Node, bias: ir.Value | None, factor: float, is_causal: bool
+) -> ir.Value:
+    batch, heads, length, _ = shape_of(query)
+    size = shape_of(value)[-1]
+    attended = g.op(
+        "MultiHeadAttention",
+        *(_joined_heads(g, node) for node in (query, key, value)),
+        None,
+        None,
+        bias,
+        domain="com.microsoft",
+        num_heads=heads,
+        scale=factor,
+        unidirectional=int(is_causal),
+    )
+    g.record(attended, [batch, length, heads * size])
+    return g.transpose(g.reshape(attended, [batch, length, heads, size]), [0, 2, 1, 3])
+
+
+def _joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
+    """[batch, heads, length, size] -> [batch, length, heads * size], which is where models mostly come from."""
+    batch, heads, length, size = shape_of(node)
+    return g.reshape(g.transpose(g.value(node), [0, 2, 1, 3]), [batch, length, heads * size])
+
+
+def _from_primitives(
+    g: GraphBuilder, query: Node, key: Node, value: Node, bias: ir.Value | None, factor: float
+) -> ir.Value:
+    rank, repetitions = rank_of(key), _repetitions(query, key)
+    assert repetitions is not None
+    keys, values = (_repeat_heads(g, node, repetitions) for node in (key, value))
     swapped = [*range(rank - 2), rank - 1, rank - 2]
-    scores = g.op("MatMul", g.op("Mul", g.value(query), g.tensor(factor, dtype)), g.transpose(g.value(key), swapped))
-    bias = _bias(g, query, key, attn_mask, is_causal, dtype)
+    scaled = g.op("Mul", g.value(query), g.tensor(factor, dtype_of(query)))
+    scores = g.op("MatMul", scaled, g.transpose(keys, swapped))
     weights = g.op("Softmax", scores if bias is None else g.op("Add", scores, bias), axis=-1)
-    return g.op("MatMul", weights, g.value(value))
+    return g.op("MatMul", weights, values)
 
 
-def _bias(
-    g: GraphBuilder, query: Node, key: Node, mask: Node | None, is_causal: bool, dtype: torch.dtype
-) -> ir.Value | None:
-    """What is added to the scores: the mask, 0 where attended and -inf elsewhere if it is a bool."""
-    if is_causal:
-        allowed = torch.ones(int(shape_of(query)[-2]), int(shape_of(key)[-2])).tril()
-        bias = torch.zeros_like(allowed).masked_fill(allowed == 0, -math.inf)
-        return g.constant(bias.to(dtype).numpy())
-    if mask is None:
-        return None
+# ---- grouped heads ------------------------------------------------------------------------------------------------
+
+
+def _repetitions(query: Node, key: Node) -> int | None:
+    """How many heads of the query share one of the key; None if that is not known."""
+    heads, groups = (shape_of(node)[-3] if rank_of(node) > 2 else 1 for node in (query, key))
+    if str(heads) == str(groups) or groups == 1:
+        return 1  # a single one is broadcast
+    return heads // groups if isinstance(heads, int) and isinstance(groups, int) else None
+
+
+def _repeat_heads(g: GraphBuilder, node: Node, repetitions: int) -> ir.Value:
+    """[..., groups, length, size] -> [..., groups * repetitions, length, size], each head several times in a row."""
+    if repetitions == 1:
+        return g.value(node)
+    *batch, groups, length, size = shape_of(node)
+    ones = [1] * len(batch)
+    raised = g.op("Unsqueeze", g.value(node), g.ints([-3]))
+    expanded = g.op("Expand", raised, g.ints([*ones, 1, repetitions, 1, 1]))
+    g.record(expanded, [*batch, groups, repetitions, length, size])
+    return g.reshape(expanded, [*batch, groups * repetitions, length, size])
+
+
+# ---- masks --------------------------------------------------------------------------------------------------------
+
+
+def _same_length(query: Node, key: Node) -> bool:
+    return str(shape_of(query)[-2]) == str(shape_of(key)[-2])
+
+
+def _static_lengths(query: Node, key: Node) -> bool:
+    return all(isinstance(shape_of(node)[-2], int) for node in (query, key))
+
+
+def _causal_bias(g: GraphBuilder, query: Node, key: Node) -> ir.Value:
+    """Row i attends to the columns up to i, whatever the lengths."""
+    rows, columns = int(shape_of(query)[-2]), int(shape_of(key)[-2])
+    bias = torch.full((rows, columns), -math.inf, dtype=dtype_of(query)).triu(1)
+    return g.constant(bias.numpy())
+
+
+def _mask_bias(g: GraphBuilder, mask: Node, dtype: torch.dtype) -> ir.Value:
+    """What is added to the scores: a float mask itself; of a bool one 0 where it is true, else -inf."""
     if dtype_of(mask) != torch.bool:
         return g.value(mask)
     return g.op("Where", g.value(mask), g.tensor(0.0, dtype), g.tensor(-math.inf, dtype))
+
+
+def _without_masked_rows(g: GraphBuilder, result: ir.Value, bias: ir.Value | None, dtype: torch.dtype) -> ir.Value:
+    """Rows that attend to nothing are zero in torch; softmax makes them NaN."""
+    assert bias is not None
+    best = g.op("ReduceMax", bias, g.ints([-1]), keepdims=1)
+    return g.op("Where", g.op("Equal", best, g.tensor(-math.inf, dtype)), g.tensor(0.0, dtype), result)

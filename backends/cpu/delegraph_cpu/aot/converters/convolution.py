@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx_ir as ir
-import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten, convert_with, schema_arguments
@@ -110,7 +109,7 @@ def _named_padding(padding: str, weight: Node, dilations: Sequence[int]) -> tupl
 
 
 def _without_padding(input: Node, dims: int) -> tuple[Node, list[int], list[int]]:
-    """What `input` pads with zeros, and by how much before and after each spatial dim; `input` itself if it does not."""
+    """What `input` pads with zeros, and by how much before and after each spatial dim; else itself and nothing."""
     none = [0] * dims
     if input.target not in PADDINGS:
         return input, none, none
@@ -125,6 +124,8 @@ def _without_padding(input: Node, dims: int) -> tuple[Node, list[int], list[int]
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]  # torch lists the last dim first
     pairs = [(0, 0)] * (dims - len(pairs)) + pairs
     source, before, after = (*_without_padding(source, dims),)
-    return source, [a + b[0] for a, b in zip(before, pairs, strict=True)], [
-        a + b[1] for a, b in zip(after, pairs, strict=True)
-    ]
+    return (
+        source,
+        [a + b[0] for a, b in zip(before, pairs, strict=True)],
+        [a + b[1] for a, b in zip(after, pairs, strict=True)],
+    )

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
@@ -110,8 +109,9 @@ def arange_start_step(
 
 def _range(g: GraphBuilder, node: Node, start: TensorLike, end: TensorLike, step: TensorLike) -> ir.Value:
     dtype = dtype_of(node)
-    if all(isinstance(bound, int | float) for bound in (start, end, step)):
-        return g.constant(torch.arange(start, end, step, dtype=dtype).numpy())  # type: ignore[call-overload]
+    known = [bound for bound in (start, end, step) if isinstance(bound, int | float)]
+    if len(known) == 3:
+        return g.constant(torch.arange(*known, dtype=dtype).numpy())
     return g.op("Range", *(g.tensor(bound, dtype) for bound in (start, end, step)))
 
 

@@ -102,7 +102,7 @@ def index_put(
         updates,
         reduction="add" if accumulate else None,
     )
-    return g.transpose(written, list(np.argsort(front)))
+    return g.transpose(written, [front.index(dim) for dim in range(len(front))])
 
 
 def _stacked(g: GraphBuilder, indices: Sequence[Node]) -> ir.Value:
@@ -127,7 +127,9 @@ def _sum(g: GraphBuilder, values: Sequence[ir.Value]) -> ir.Value:
 # ---- scatter ------------------------------------------------------------------------------------------------------
 
 
-@convert_with("scatter.src", dtypes=NUMBERS_OR_BOOL, check=lambda node, self, dim, index, src: _whole_source(self, index, src))
+@convert_with(
+    "scatter.src", dtypes=NUMBERS_OR_BOOL, check=lambda node, self, dim, index, src: _whole_source(self, index, src)
+)
 def scatter(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
     return g.op("ScatterElements", g.value(self), g.value(index), g.value(src), axis=dim)
 

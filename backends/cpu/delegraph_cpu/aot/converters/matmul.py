@@ -1,11 +1,12 @@
 """Matrix products."""
+
 from __future__ import annotations
 
 import onnx_ir as ir
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import FLOATS, NUMBERS, REALS
+from delegraph_cpu.aot.dtypes import REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, dtype_of, rank_of
 
 
@@ -31,7 +32,9 @@ def addmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta:
 
 
 @convert_with("baddbmm", dtypes=REALS, keep=True)
-def baddbmm(g: GraphBuilder, node: Node, self: Node, batch1: Node, batch2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+def baddbmm(
+    g: GraphBuilder, node: Node, self: Node, batch1: Node, batch2: Node, beta: Scalar, alpha: Scalar
+) -> ir.Value:
     product, added = g.op("MatMul", g.value(batch1), g.value(batch2)), g.value(self)
     if alpha != 1:
         product = g.op("Mul", product, g.tensor(alpha, dtype_of(node)))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten, convert_with, only_first_result_used
-from delegraph_cpu.aot.dtypes import FLOATS, NUMBERS, REALS
+from delegraph_cpu.aot.dtypes import REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
 
 
-def _known_shape(node: Node, input: Node, normalized_shape: Sequence[Size], weight: Node | None, *_: object) -> str | None:
+def _known_shape(
+    node: Node, input: Node, normalized_shape: Sequence[Size], weight: Node | None, *_: object
+) -> str | None:
     if weight is None and not all(isinstance(size, int) for size in normalized_shape):
         return "the normalized dims are dynamic and there is no weight"
     return None
@@ -97,7 +98,9 @@ def _batch_norm(
     dtype, channels = dtype_of(input), [shape_of(input)[1]]
     scale = g.value(weight) if weight is not None else g.tensor_of_ones(channels, dtype)
     shift = g.value(bias) if bias is not None else g.tensor_of_zeros(channels, dtype)
-    return g.op("BatchNormalization", g.value(input), scale, shift, g.value(mean), g.value(variance), epsilon=float(eps))
+    return g.op(
+        "BatchNormalization", g.value(input), scale, shift, g.value(mean), g.value(variance), epsilon=float(eps)
+    )
 
 
 def _is_evaluation(

@@ -79,6 +79,30 @@ def _log_to_base(g: GraphBuilder, node: Node, self: Node, base: float) -> ir.Val
     return g.op("Mul", g.op("Log", g.tensor(self, dtype)), g.tensor(1.0 / math.log(base), dtype))
 
 
+@convert_with("log1p")
+def log1p(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    """Exact near 0 too: log(1 + x) is scaled by what rounding lost in 1 + x (Kahan)."""
+    dtype = dtype_of(node)
+    x, one = g.tensor(self, dtype), g.tensor(1.0, dtype)
+    total = g.op("Add", x, one)
+    kept, log = g.op("Sub", total, one), g.op("Log", total)
+    corrected = g.op("Div", g.op("Mul", x, log), kept)
+    near_zero = g.op("Where", g.op("Equal", kept, g.tensor(0.0, dtype)), x, corrected)
+    return g.op("Where", g.op("Equal", kept, x), log, near_zero)
+
+
+@convert_with("expm1")
+def expm1(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    """Exact near 0 too: as `log1p`, the other way round."""
+    dtype = dtype_of(node)
+    x, one = g.tensor(self, dtype), g.tensor(1.0, dtype)
+    power = g.op("Exp", x)
+    plain = g.op("Sub", power, one)
+    corrected = g.op("Div", g.op("Mul", plain, x), g.op("Log", power))
+    near_zero = g.op("Where", g.op("Equal", power, one), x, corrected)
+    return g.op("Where", g.op("Less", g.op("Abs", x), g.tensor(0.5, dtype)), near_zero, plain)
+
+
 @convert_with("trunc", dtypes=REALS)
 def trunc(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return _trunc(g, g.value(self))
@@ -330,8 +354,13 @@ def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: float) -
     return g.op("LeakyRelu", g.value(self), alpha=float(negative_slope))
 
 
-@convert_with("elu", keep=True, check=lambda node, self, alpha, scale, input_scale: (
-    None if scale == 1 and input_scale == 1 else "elu with scale or input_scale"))
+@convert_with(
+    "elu",
+    keep=True,
+    check=lambda node, self, alpha, scale, input_scale: (
+        None if scale == 1 and input_scale == 1 else "elu with scale or input_scale"
+    ),
+)
 def elu(g: GraphBuilder, node: Node, self: Node, alpha: float, *_: object) -> ir.Value:
     return g.op("Elu", g.value(self), alpha=float(alpha))
 
@@ -344,3 +373,18 @@ def selu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 @convert_with("celu", keep=True)
 def celu(g: GraphBuilder, node: Node, self: Node, alpha: float) -> ir.Value:
     return g.op("Celu", g.value(self), alpha=float(alpha))
+
+
+@convert_with("softplus", keep=True)
+def softplus(g: GraphBuilder, node: Node, self: Node, beta: Scalar, threshold: Scalar) -> ir.Value:
+    """log(1 + exp(beta x)) / beta, and x itself beyond the threshold."""
+    dtype, value = dtype_of(node), g.value(self)
+    scaled = value if beta == 1 else g.op("Mul", value, g.tensor(beta, dtype))
+    soft = g.op("Softplus", scaled)
+    result = soft if beta == 1 else g.op("Div", soft, g.tensor(beta, dtype))
+    return g.op("Where", g.op("Greater", scaled, g.tensor(threshold, dtype)), value, result)
+
+
+@convert_with("log_sigmoid", keep=True)
+def log_sigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Neg", g.op("Softplus", g.op("Neg", g.value(self))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +13,6 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.table import convert_with, only_first_result_used
 from delegraph_cpu.aot.dtypes import REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, rank_of, shape_of
-
 
 # ---- windows ------------------------------------------------------------------------------------------------------
 
@@ -32,16 +32,18 @@ def _spatial(node: Node, dims: int) -> tuple[object, ...]:
 
 
 def _overhang(
-    node: Node, self: Node, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+    node: Node,
+    self: Node,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
 ) -> list[int]:
     """How far the last window reaches beyond the padded input, per dim: what `ceil_mode` adds. Static shapes only."""
     dims = len(kernel)
     result = node.meta["val"][0] if isinstance(node.meta["val"], tuple | list) else node.meta["val"]
     sizes = zip(_spatial(self, dims), result.shape[-dims:], kernel, stride, padding, dilation, strict=True)
-    return [
-        max(0, (int(after) - 1) * s + d * (k - 1) + 1 - int(before) - 2 * p)  # type: ignore[call-overload]
-        for before, after, k, s, p, d in sizes
-    ]
+    return [max(0, (int(after) - 1) * s + d * (k - 1) + 1 - int(before) - 2 * p) for before, after, k, s, p, d in sizes]
 
 
 def _static_if_ceil(node: Node, self: Node, ceil_mode: bool) -> str | None:
@@ -159,7 +161,7 @@ def avg_pool(
     )
 
 
-def _batched(g: GraphBuilder, self: Node, dims: int, op_type: str, **attributes: object) -> ir.Value:
+def _batched(g: GraphBuilder, self: Node, dims: int, op_type: str, **attributes: Any) -> ir.Value:
     """ONNX pools want a batch dim, which torch's may lack."""
     if rank_of(self) == dims + 2:
         return g.op(op_type, g.value(self), **attributes)
@@ -207,9 +209,7 @@ def adaptive_avg_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequ
     check=lambda node, self, size: only_first_result_used(node) or _even_or_one(node, self, size),
     keep=True,
 )
-def adaptive_max_pool(
-    g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int]
-) -> Sequence[ir.Value | None]:
+def adaptive_max_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int]) -> Sequence[ir.Value | None]:
     return [_adaptive(g, self, output_size, "Max"), None]
 
 
@@ -226,7 +226,7 @@ def _known_size(node: Node, *_: object) -> str | None:
 
 
 def _resize(
-    g: GraphBuilder, node: Node, input: Node, scales: Sequence[float | None], mode: str, **attributes: object
+    g: GraphBuilder, node: Node, input: Node, scales: Sequence[float | None], mode: str, **attributes: Any
 ) -> ir.Value:
     """To the result's size; by the given scales where there are any, since they set where torch samples."""
     if scales and all(scale is not None for scale in scales):
@@ -285,9 +285,7 @@ for _names, _mode in (("upsample_linear1d upsample_bilinear2d", "linear"), ("ups
         mode: str = _mode,
     ) -> ir.Value:
         where = "align_corners" if align_corners else "half_pixel"
-        return _resize(
-            g, node, input, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
-        )
+        return _resize(g, node, input, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75)
 
     convert_with(" ".join(f"{name}.vec" for name in _names.split()), check=_known_size, keep=True)(_smooth_vec)
     convert_with(_names, check=_known_size, keep=True)(_smooth)

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import FLOATS, INDICES, NUMBERS, REALS
+from delegraph_cpu.aot.dtypes import NUMBERS, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, dtype_of, rank_of, shape_of
 
 NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
@@ -83,9 +83,7 @@ def logsumexp(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool) 
 
 
 @convert_with("linalg_vector_norm", check=lambda node, self, ord, *_: None if ord in (1, 2) else f"norm of order {ord}")
-def vector_norm(
-    g: GraphBuilder, node: Node, self: Node, ord: Scalar, dim: Any, keepdim: bool, *_: object
-) -> ir.Value:
+def vector_norm(g: GraphBuilder, node: Node, self: Node, ord: Scalar, dim: Any, keepdim: bool, *_: object) -> ir.Value:
     value = g.tensor(self, dtype_of(node))
     axes = _axes(self, dim)
     return _reduce(g, f"ReduceL{int(ord)}", value, axes, keepdim) if axes else g.op("Abs", value)
@@ -155,9 +153,7 @@ for _kind in ("Max", "Min"):
 
 
 @convert_with("topk", dtypes=NUMBERS, check=_has_dims)
-def topk(
-    g: GraphBuilder, node: Node, self: Node, k: Size, dim: int, largest: bool, sorted: bool
-) -> Sequence[ir.Value]:
+def topk(g: GraphBuilder, node: Node, self: Node, k: Size, dim: int, largest: bool, sorted: bool) -> Sequence[ir.Value]:
     count = g.sizes([k if isinstance(k, int) else g.value(k)])
     return g.ops("TopK", 2, g.value(self), count, axis=dim, largest=int(largest), sorted=int(sorted))
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import ALL, FLOATS, NUMBERS
+from delegraph_cpu.aot.dtypes import ALL, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, rank_of, shape_of
 
 INT64_MAX = 2**63 - 1
@@ -22,15 +22,12 @@ NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
 
 @convert_with("view view_copy _unsafe_view reshape", dtypes=ALL)
 def view(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size]) -> ir.Value:
-    known = [dim if isinstance(dim, int) else -1 for dim in shape_of(node)]
-    if known.count(-1) <= 1:
-        return g.reshape(g.value(self), known)
-    return g.op("Reshape", g.value(self), g.sizes(_sizes(g, size)))
+    return g.reshape(g.value(self), shape_of(node), lambda: g.sizes(_sizes(g, size)))
 
 
 @convert_with("flatten.using_ints unflatten.int", dtypes=ALL, check=lambda node, *_: _one_unknown(node))
 def flatten(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
-    return g.reshape(g.value(self), [dim if isinstance(dim, int) else -1 for dim in shape_of(node)])
+    return g.reshape(g.value(self), shape_of(node))
 
 
 def _one_unknown(node: Node) -> str | None:
@@ -41,7 +38,7 @@ def _one_unknown(node: Node) -> str | None:
 @convert_with("unsqueeze unsqueeze_copy", dtypes=ALL)
 def unsqueeze(g: GraphBuilder, node: Node, self: Node, dim: int) -> ir.Value:
     if _is_static(node):
-        return g.reshape(g.value(self), list(shape_of(node)))  # type: ignore[arg-type]
+        return g.reshape(g.value(self), shape_of(node))
     return g.op("Unsqueeze", g.value(self), g.ints([dim % rank_of(node)]))
 
 
@@ -49,7 +46,7 @@ def unsqueeze(g: GraphBuilder, node: Node, self: Node, dim: int) -> ir.Value:
 def squeeze(g: GraphBuilder, node: Node, self: Node, dim: Any = None) -> ir.Value:
     shape, rank = shape_of(self), rank_of(self)
     if _is_static(node):
-        return g.reshape(g.value(self), list(shape_of(node)))  # type: ignore[arg-type]
+        return g.reshape(g.value(self), shape_of(node))
     dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     ones = [d % rank for d in dims if isinstance(shape[d], int) and shape[d] == 1]
     return g.op("Squeeze", g.value(self), g.ints(ones)) if ones else g.value(self)
@@ -181,7 +178,9 @@ def split(g: GraphBuilder, node: Node, self: Node, _count: int, dim: int) -> Seq
     return split_with_sizes(g, node, self, sizes, dim)
 
 
-@convert_with("unbind.int unbind_copy.int", dtypes=ALL, check=lambda node, self, dim: _static_pieces(node, self, 0, dim))
+@convert_with(
+    "unbind.int unbind_copy.int", dtypes=ALL, check=lambda node, self, dim: _static_pieces(node, self, 0, dim)
+)
 def unbind(g: GraphBuilder, node: Node, self: Node, dim: int) -> Sequence[ir.Value]:
     value, axis = g.value(self), dim % rank_of(self)
     return [g.op("Gather", value, g.constant(np.array(i)), axis=axis) for i in range(len(node.meta["val"]))]
@@ -228,9 +227,7 @@ def replication_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[S
     return _pad(g, node, self, padding, "edge")
 
 
-def _pad(
-    g: GraphBuilder, node: Node, self: Node, amounts: Sequence[Size], mode: str, fill: TensorLike = 0
-) -> ir.Value:
+def _pad(g: GraphBuilder, node: Node, self: Node, amounts: Sequence[Size], mode: str, fill: TensorLike = 0) -> ir.Value:
     """torch lists (before, after) from the last dim on; ONNX all befores, then all afters, for the dims named."""
     if all(amount == 0 for amount in amounts):
         return g.value(self)

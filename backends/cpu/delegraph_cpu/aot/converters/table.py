@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 from torch.fx import Node
@@ -27,7 +27,9 @@ __all__ = [
 ]
 
 Convert: TypeAlias = Callable[..., Converted]
-"""`(builder, node, *schema arguments)` -> the node's value(s). Arguments come as they stand in the node, defaults filled in."""
+"""`(builder, node, *schema arguments)` -> the node's value(s). Arguments stand as in the node, defaults filled in."""
+
+_F = TypeVar("_F", bound=Convert)
 
 Check: TypeAlias = Callable[..., str | None]
 """`(node, *schema arguments)` -> None if it can be converted, else the reason."""
@@ -67,10 +69,10 @@ def convert_with(
     dtypes: frozenset[torch.dtype] = FLOATS,
     check: Check | None = None,
     keep: bool = False,
-) -> Callable[[Convert], Convert]:
-    """Put the decorated function into the table for `operators`: names of aten overloads, or the callables themselves."""
+) -> Callable[[_F], _F]:
+    """Put the decorated function into the table for `operators`: names of aten overloads, or the callables."""
 
-    def register(function: Convert) -> Convert:
+    def register(function: _F) -> _F:
         targets = [aten(name) for name in operators.split()] if isinstance(operators, str) else operators
         for target in targets:
             assert target not in CONVERTERS, f"{target} has two converters"
@@ -111,7 +113,8 @@ def only_first_result_used(node: Node) -> str | None:
 
 def used_results(node: Node) -> list[int]:
     """Which results of a node with several are picked, in order."""
-    return sorted({user.args[1] for user in node.users if user.target is operator.getitem and user.users})  # type: ignore[type-var, arg-type]
+    picks = [user for user in node.users if user.target is operator.getitem and user.users]
+    return sorted({index for pick in picks if isinstance(index := pick.args[1], int)})
 
 
 def _check_tensors(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:

@@ -1,43 +1,33 @@
-"""Models that together reach every path of emission, with inputs for several runs; shared by the tests of both runtimes."""
+"""Models that together reach every path of emission: what is emitted gives eager's results, here and on ExecuTorch."""
 
 from __future__ import annotations
 
+import copy
+import os
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim
+from torch.utils._pytree import tree_leaves
 
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.lower import to_edge
-from delegraph.aot.to_executorch import ExecutorchProgramManager
-
-__all__ = ["CASES", "Case", "lower_model"]
-
-
-def lower_model(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    dynamic_shapes: Any = None,
-    constant_methods: Mapping[str, Any] | None = None,
-    **config: Any,
-) -> ExecutorchProgramManager:
-    """Export and lower onto kernels alone; the installed kernel libraries are not asked unless `check_kernels` says so."""
-    exported = torch.export.export(model.eval(), args, dynamic_shapes=dynamic_shapes)
-    options = {"check_kernels": False, **config}
-    return to_edge(exported, constant_methods=constant_methods).to_executorch(ExecutorchBackendConfig(**options))
+from delegraph.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Case:
     """A model, the inputs of its runs in order (the first is what it is exported with), and options."""
 
-    name: str
     model: Callable[[], nn.Module]
     runs: Callable[[], list[tuple[Any, ...]]]
     dynamic_shapes: Any = None
@@ -49,8 +39,7 @@ CASES: dict[str, Case] = {}
 
 def case(runs: Callable[[], list[tuple[Any, ...]]], dynamic_shapes: Any = None, **config: Any) -> Any:
     def register(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-        name = model.__name__
-        CASES[name] = Case(name, model, runs, dynamic_shapes, config)
+        CASES[model.__name__] = Case(model, runs, dynamic_shapes, config)
         return model
 
     return register
@@ -88,14 +77,14 @@ def dynamic_mlp() -> nn.Module:
 
 
 @case(lambda: [(torch.randn(2, 3, 4),), (torch.randn(5, 3, 4),)], dynamic_shapes=({0: BATCH},))
-class dynamic_view(nn.Module):
+class DynamicView(nn.Module):
     def forward(self, x):
         y = (x * 2).view(x.shape[0] * 3, 4)
         return (y + 1).view(x.shape[0], 12) - 1
 
 
 @case(same_shapes((4, 6)))
-class several_outputs(nn.Module):
+class SeveralOutputs(nn.Module):
     def forward(self, x):
         values, indices = torch.topk(x, 2)
         a, b = x.split([2, 4], dim=1)
@@ -104,7 +93,7 @@ class several_outputs(nn.Module):
 
 
 @case(same_shapes((2, 6)))
-class views(nn.Module):
+class Views(nn.Module):
     def forward(self, x):
         y = (x + 1).view(3, 4)
         z = y.unsqueeze(0).squeeze(0).reshape(2, 2, 3)
@@ -113,7 +102,7 @@ class views(nn.Module):
 
 
 @case(same_shapes((4,), runs=3))
-class counter(nn.Module):
+class Counter(nn.Module):
     def __init__(self):
         super().__init__()
         self.register_buffer("total", torch.full((4,), 5.0))
@@ -127,7 +116,7 @@ class counter(nn.Module):
 
 
 @case(same_shapes((2,), runs=3))
-class swapped_buffers(nn.Module):
+class SwappedBuffers(nn.Module):
     def __init__(self):
         super().__init__()
         self.register_buffer("a", torch.tensor([1.0, 2.0]))
@@ -141,7 +130,7 @@ class swapped_buffers(nn.Module):
 
 
 @case(same_shapes((3,), (3,)))
-class direct_outputs(nn.Module):
+class DirectOutputs(nn.Module):
     """Outputs that are an input, a weight, one value twice."""
 
     def __init__(self):
@@ -154,7 +143,7 @@ class direct_outputs(nn.Module):
 
 
 @case(lambda: [(torch.randn(4), torch.tensor(flag)) for flag in (True, False, True)])
-class branches(nn.Module):
+class Branches(nn.Module):
     def forward(self, x, flag):
         a = torch.cond(flag, lambda x: (x * 2, x + 1), lambda x: (x - 1, x * x), (x,))
         b = torch.cond(flag, lambda x: x.sin(), lambda x: x.cos(), (a[0],))
@@ -162,20 +151,20 @@ class branches(nn.Module):
 
 
 @case(lambda: [(torch.randn(4), torch.tensor(flag)) for flag in (True, False)])
-class pass_through_branch(nn.Module):
+class PassThroughBranch(nn.Module):
     def forward(self, x, flag):
         y = torch.cond(flag, lambda x: (x.clone(), x + 1), lambda x: (x * 3, (x * 2).view(2, 2).view(4)), (x,))
         return y[0] + 1, y[1]
 
 
 @case(lambda: [(torch.randn(5, 3), torch.randn(3)), (torch.randn(5, 3), torch.randn(3))])
-class mapped(nn.Module):
+class Mapped(nn.Module):
     def forward(self, xs, y):
         return torch_map(lambda x, y: (x * y + 1).view(3), xs, y) * 2
 
 
 @case(same_shapes((4, 3)))
-class scanned(nn.Module):
+class Scanned(nn.Module):
     def forward(self, xs):
         start = xs[0] * 0
         (a, b), ys = scan(lambda c, x: ((c[1] + 0, c[0] + x), c[0] * x), (start, start + 1), xs)
@@ -183,7 +172,7 @@ class scanned(nn.Module):
 
 
 @case(lambda: [(torch.tensor(0), torch.randn(3)), (torch.tensor(7), torch.randn(3))])
-class looped(nn.Module):
+class Looped(nn.Module):
     def forward(self, i, x):
         y = x + 1
         i, a, b = while_loop(lambda i, a, b: i < 5, lambda i, a, b: (i + 1, b + y, a * 2), (i, x, x + 0))
@@ -191,7 +180,7 @@ class looped(nn.Module):
 
 
 @case(lambda: [(torch.randn(3, 4), torch.randint(0, 9, (3,))), (torch.randn(3, 4), torch.randint(0, 9, (3,)))])
-class dtypes(nn.Module):
+class Dtypes(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(10, 4)
@@ -204,7 +193,7 @@ class dtypes(nn.Module):
 
 
 @case(same_shapes((3, 4)), alloc_graph_input=False, alloc_graph_output=False)
-class unplanned(nn.Module):
+class Unplanned(nn.Module):
     def forward(self, x):
         y = x * 2
         values, _ = torch.topk(y, 2)
@@ -212,7 +201,7 @@ class unplanned(nn.Module):
 
 
 @case(same_shapes((2, 3, 8, 8)))
-class channels_last(nn.Module):
+class ChannelsLast(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
@@ -222,17 +211,138 @@ class channels_last(nn.Module):
 
 
 @case(lambda: [(torch.randn(2, 6),), (torch.randn(3, 6),)], dynamic_shapes=({0: BATCH},))
-class symbolic_arithmetic(nn.Module):
+class SymbolicArithmetic(nn.Module):
     def forward(self, x):
         n = x.shape[0]
         return torch.full((n * 2 + 1,), 1.5) * (n // 2), x.reshape(-1, 3).sum(1), x.new_zeros(max(n, 2)) + n % 2
 
 
 @case(same_shapes((4,)))
-class constants_folded(nn.Module):
+class ConstantsFolded(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(4))
 
     def forward(self, x):
         return x * (self.weight.exp() + torch.arange(4))
+
+
+@case(lambda: [(torch.randn(2, 5), 3), (torch.randn(4, 5), 3)], dynamic_shapes=({0: BATCH}, None))
+class PlainInput(nn.Module):
+    def forward(self, x, times):
+        return x * times, x.shape[0], times
+
+
+@case(lambda: [(torch.tensor([[1.0, 0.0, 2.0]]),), (torch.tensor([[0.0, 0.0, 5.0]]),)])
+class DataDependent(nn.Module):
+    def forward(self, x):
+        n = x.sum().to(torch.int64).item()
+        torch._check(n >= 0)
+        torch._check(n <= 8)
+        return torch.ones(n), x * n
+
+
+@case(same_shapes((3,), (3,)))
+class InputMutation(nn.Module):
+    """Its second argument is not used; the first is changed in place and returned."""
+
+    def forward(self, x, unused):
+        x.add_(1)
+        return x * 2, x
+
+
+# ---- running them ----------------------------------------------------------------------------------
+
+
+def _prepared(name: str) -> tuple[nn.Module, list[tuple[Any, ...]]]:
+    torch.manual_seed(0)
+    return CASES[name].model().eval(), CASES[name].runs()
+
+
+def _expected(model: nn.Module, runs: list[tuple[Any, ...]]) -> list[list[Any]]:
+    fresh = [tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in run) for run in runs]
+    with torch.no_grad():
+        return [tree_leaves(model(*run)) for run in fresh]
+
+
+def _assert_equal(got: list[list[Any]], expected: list[list[Any]]) -> None:
+    assert len(got) == len(expected)
+    for one_got, one_expected in zip(got, expected, strict=True):
+        for value, wanted in zip(one_got, one_expected, strict=True):
+            torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(wanted), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_runs_here_as_in_eager(name: str, lower_model: Any) -> None:
+    model, runs = _prepared(name)
+    program = lower_model(copy.deepcopy(model), runs[0], CASES[name].dynamic_shapes, **CASES[name].config)
+    method = Runtime.get().load_program(program.buffer).load_method("forward")
+    got = [list(method.execute([v.numpy().copy() if isinstance(v, torch.Tensor) else v for v in run])) for run in runs]
+    _assert_equal(got, _expected(model, runs))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_memory_is_within_two_percent_of_the_lower_bound(name: str, lower_model: Any) -> None:
+    model, runs = _prepared(name)
+    memory = lower_model(model, runs[0], CASES[name].dynamic_shapes, **CASES[name].config).memory["forward"]
+    assert memory.planned_bytes <= 1.02 * memory.lower_bound
+
+
+_RUN_ON_EXECUTORCH = """
+import pathlib, sys
+import torch
+from executorch.runtime import Runtime
+
+folder = pathlib.Path(sys.argv[1])
+results = {}
+for pte in sorted(folder.glob("*.pte")):
+    content = pte.read_bytes()  # the runtime reads it in place: it must outlive the method
+    try:
+        program = Runtime.get().load_program(content)
+        method = program.load_method("forward")
+        runs = torch.load(folder / (pte.stem + ".inputs"))
+        results[pte.stem] = [
+            [v.clone() if isinstance(v, torch.Tensor) else v for v in method.execute(run)] for run in runs
+        ]
+    except RuntimeError as error:
+        results[pte.stem] = repr(error)
+torch.save(results, folder / "results")
+"""
+
+
+@pytest.fixture(scope="module")
+def executorch_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What ExecuTorch's runtime gives for each case, or why it was not reached; one process runs them all."""
+    interpreter = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON") or _ROOT / ".venv-executorch/bin/python"
+    if not Path(interpreter).exists():
+        pytest.skip("executorch is not installed: run `make setup-executorch`")
+    folder = tmp_path_factory.mktemp("executorch")
+    not_lowered = {name: fault for name in CASES if (fault := _write_case(name, folder))}
+    done = subprocess.run([interpreter, "-c", _RUN_ON_EXECUTORCH, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return torch.load(folder / "results") | not_lowered
+
+
+def _write_case(name: str, folder: Path) -> str | None:
+    """Write a case's program and inputs; the error if it cannot be lowered, so that the others still run."""
+    model, runs = _prepared(name)
+    try:
+        exported = torch.export.export(model, runs[0], dynamic_shapes=CASES[name].dynamic_shapes)
+        config = ExecutorchBackendConfig(check_kernels=False, **CASES[name].config)
+        to_edge(exported).to_executorch(config).save(folder / f"{name}.pte")
+    except Exception as error:  # it fails this case's test, by its text
+        return repr(error)
+    torch.save([list(run) for run in runs], folder / f"{name}.inputs")
+    return None
+
+
+_ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("name", CASES)
+def test_runs_on_executorch_as_in_eager(name: str, executorch_results: dict[str, Any]) -> None:
+    model, runs = _prepared(name)
+    got = executorch_results[name]
+    assert not isinstance(got, str), got
+    _assert_equal(got, _expected(model, runs))

@@ -1,0 +1,115 @@
+"""The blob's format: what is packed comes back; damage is told, never believed."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph_cpu.blob import ALIGNMENT, BLOB_VERSION, Blob, TensorInfo, Weight, pack, unpack
+
+WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def sample() -> bytes:
+    blob = Blob(
+        "1.2.3",
+        (TensorInfo("x", "float32", (1, "s0")), TensorInfo("n", "int64", (), scalar=True)),
+        (TensorInfo("y", "bool", (4,)),),
+        (
+            Weight("w", "float32", (2, 3), 24),
+            Weight("elsewhere", "int8", (5,), 5, key="k"),
+            Weight("v", "int64", (1,), 8),
+        ),
+        b"graph",
+    )
+    return pack(blob, [WEIGHT.tobytes(), np.array([7]).tobytes()])
+
+
+def test_round_trip() -> None:
+    blob = unpack(memoryview(sample()))
+    assert blob.onnxruntime == "1.2.3"
+    assert [(i.name, i.dtype, i.shape, i.scalar, i.is_static) for i in (*blob.inputs, *blob.outputs)] == [
+        ("x", "float32", (1, "s0"), False, False),
+        ("n", "int64", (), True, True),
+        ("y", "bool", (4,), False, True),
+    ]
+    assert bytes(blob.graph) == b"graph"
+    w, elsewhere, v = blob.weights
+    assert elsewhere.key == "k"
+    assert bytes(blob.data[w.offset : w.offset + w.nbytes]) == WEIGHT.tobytes()
+    assert bytes(blob.data[v.offset : v.offset + v.nbytes]) == np.array([7]).tobytes()
+
+
+def test_weights_are_aligned_views() -> None:
+    packed = np.frombuffer(sample(), np.uint8)
+    blob = unpack(packed.data)
+    for weight in blob.weights:
+        view = np.frombuffer(blob.data, np.uint8)[weight.offset :]
+        assert (view.ctypes.data - packed.ctypes.data) % ALIGNMENT == 0
+        assert np.shares_memory(view, packed)
+
+
+def test_every_truncation_is_told() -> None:
+    packed = sample()
+    content = packed.rstrip(b"\0")  # what follows is padding
+    for size in range(len(content) - 1):
+        with pytest.raises(DelegateInvalidCompatibility):
+            unpack(packed[:size])
+
+
+def test_every_flipped_bit_before_the_weights_is_told() -> None:
+    packed = sample()
+    blob = unpack(packed)
+    start = len(packed) - len(blob.data)
+    covered = packed.index(b"graph") + len(b"graph")
+    assert covered <= start
+    rng = random.Random(0)
+    for position in range(covered):
+        if packed[position - 3 : position + 3] == bytes(6):
+            continue  # padding between header and graph
+        damaged = bytearray(packed)
+        damaged[position] ^= 1 << rng.randrange(8)
+        with pytest.raises(DelegateInvalidCompatibility):
+            unpack(damaged)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": [["w", "float32", [2, 3], 24, 1 << 40, None]]}, "beyond the"),
+        ({"weights": [["w", "float32", [2, 3], 24, -64, None]]}, "beyond the"),
+        ({"weights": [["w", "float32", [2, 4], 24, 0, None]]}, "is not 24 bytes"),
+        ({"weights": [["w", "float32", [-2, -3], 24, 0, None]]}, "is not 24 bytes"),
+        ({"weights": [["w", "object", [2, 3], 24, 0, None]]}, "is not 24 bytes"),
+        ({"weights": 7}, "header cannot be read"),
+        ({"graph": -5}, "checksum"),
+        ({"graph": 1 << 60}, "checksum"),
+        ({"inputs": [{"name": "x"}]}, "header cannot be read"),
+    ],
+)
+def test_a_header_that_lies_is_told(change: dict[str, object], message: str) -> None:
+    fields = {"onnxruntime": "1", "inputs": [], "outputs": [], "weights": [], "graph": 0, **change}
+    if isinstance(fields["weights"], list):
+        names = ("name", "dtype", "shape", "nbytes", "offset", "key")
+        fields["weights"] = [dict(zip(names, w, strict=True)) for w in fields["weights"]]
+    header = json.dumps(fields).encode()
+    import zlib
+
+    packed = struct.pack("<8sII", b"DLGRCPU\x01", len(header), zlib.crc32(header)) + header
+    with pytest.raises(DelegateInvalidCompatibility, match=message):
+        unpack(packed + bytes(256))
+
+
+def test_foreign_bytes_and_other_formats_are_named() -> None:
+    with pytest.raises(DelegateInvalidCompatibility, match="no blob of CpuBackend: they begin with b'XNNPACK!'"):
+        unpack(b"XNNPACK!" + bytes(64))
+    newer = b"DLGRCPU\x09" + sample()[8:]
+    with pytest.raises(DelegateInvalidCompatibility, match=f"has format 9, this delegraph-cpu reads {BLOB_VERSION}"):
+        unpack(newer)
+    with pytest.raises(DelegateInvalidCompatibility, match="it has 3 bytes"):
+        unpack(b"abc")

@@ -1,0 +1,198 @@
+"""What lowering makes: folded and fused graphs, weights outside, what is refused and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from backends.cpu.tests.harness import Function, Lowered, declined, edge
+from torch import nn
+from torch.export import Dim, ExportedProgram
+from torch.nn import functional as F
+
+from delegraph.aot.backend import PreprocessResult
+from delegraph.errors import DelegateInvalidCompatibility, LoweringError, PreprocessError, UnsupportedOperator
+from delegraph.runtime.backends import BackendInitContext
+from delegraph_cpu.aot import preprocess
+from delegraph_cpu.aot.convert import support
+from delegraph_cpu.aot.converters import CONVERTERS
+from delegraph_cpu.aot.partitioner import cpu_partitioner
+from delegraph_cpu.aot.preprocess import CpuLowering
+from delegraph_cpu.blob import unpack
+from delegraph_cpu.runtime.backend import CpuBackend
+
+
+def operators(program: ExportedProgram) -> dict[str, int]:
+    graph = unpack(CpuLowering.preprocess(program, []).processed_bytes).graph
+    return dict(Counter(node.op_type for node in onnx.load_from_string(bytes(graph)).graph.node))
+
+
+def test_pad_batch_norm_and_activation_become_part_of_the_convolution() -> None:
+    model = nn.Sequential(
+        nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU6(), nn.Conv2d(4, 2, 1)
+    )
+    assert operators(edge(model, (torch.randn(1, 3, 8, 8),))) == {"FusedConv": 1, "Conv": 1}
+
+
+def test_attention_is_one_operator_without_transposes() -> None:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu")
+    found = operators(edge(model, (torch.randn(2, 5, 8),)))
+    assert found["MultiHeadAttention"] == 1
+    assert found["LayerNormalization"] == 2
+    assert "Softmax" not in found
+
+
+def test_transposes_and_reshapes_that_undo_each_other_vanish() -> None:
+    program = edge(
+        Function(lambda t: t.permute(2, 0, 1).permute(1, 2, 0).reshape(24).view(2, 3, 4) + 1), (torch.ones(2, 3, 4),)
+    )
+    assert operators(program) == {"Add": 1}
+
+
+def test_weights_lie_outside_the_graph_unchanged() -> None:
+    model = nn.Linear(64, 32)
+    blob = unpack(CpuLowering.preprocess(edge(model, (torch.randn(2, 64),)), []).processed_bytes)
+    assert len(blob.graph) < 1000
+    (weight,) = blob.weights
+    stored = np.frombuffer(blob.data, np.float32, 64 * 32, weight.offset).reshape(weight.shape)
+    np.testing.assert_array_equal(stored, model.weight.detach().numpy())
+    assert blob.onnxruntime == onnxruntime.__version__
+
+
+def test_lowering_does_not_change_the_program() -> None:
+    program = edge(nn.Linear(4, 3), (torch.randn(2, 4),))
+    before = str(program.graph)
+    CpuLowering.preprocess(program, [])
+    assert str(program.graph) == before
+
+
+# ---- sharing ------------------------------------------------------------------------------------------------------
+
+
+def many(programs: list[ExportedProgram]) -> list[PreprocessResult]:
+    return CpuLowering.preprocess_multimethod({"forward": programs}, {"forward": [[] for _ in programs]})["forward"]
+
+
+def test_a_weight_of_several_delegates_is_stored_once() -> None:
+    shared, own = nn.Linear(64, 64), nn.Linear(64, 64)
+    example = (torch.randn(2, 64),)
+    programs = [edge(shared, example), edge(nn.Sequential(shared, nn.ReLU(), own), example)]
+    first, second = many(programs)
+    assert first.data_store_output is not None
+    assert second.data_store_output is not None
+    (key,) = first.data_store_output.pte_data
+    assert list(second.data_store_output.pte_data) == [key]
+    assert len(first.processed_bytes) < 64 * 64 * 4
+    named = {k: d.data for k, d in second.data_store_output.pte_data.items()}
+    backend = CpuBackend()
+    handle = backend.init(BackendInitContext("forward", named), second.processed_bytes, [])
+    out = np.empty((2, 64), np.float32)
+    backend.execute(None, handle, [example[0].numpy(), out])  # type: ignore[arg-type]
+    np.testing.assert_allclose(out, own(shared(example[0]).relu()).detach().numpy(), atol=1e-5)
+    with pytest.raises(DelegateInvalidCompatibility, match=f"needs 16384 bytes of named data '{key}'.* has none"):
+        backend.init(BackendInitContext("forward"), second.processed_bytes, [])
+    with pytest.raises(DelegateInvalidCompatibility, match="has 3; copy or lower"):
+        backend.init(BackendInitContext("forward", {key: b"abc"}), second.processed_bytes, [])
+
+
+def test_a_single_delegate_keeps_its_weights() -> None:
+    (result,) = many([edge(nn.Linear(64, 64), (torch.randn(2, 64),))])
+    assert result.data_store_output is not None
+    assert result.data_store_output.pte_data == {}
+    assert len(result.processed_bytes) > 64 * 64 * 4
+
+
+# ---- what is declined, and why ------------------------------------------------------------------------------------
+
+X = torch.randn(2, 3, 8, 8)
+
+DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
+    "dtype_of_the_backend": (lambda t: t * 2, (X.to(torch.bfloat16),), "bfloat16 is not supported by this backend"),
+    "dtype_of_the_operator": (torch.sin, (torch.ones(3, dtype=torch.int64).short(),), "not supported by this operator"),
+    "complex": (lambda t: t * t, (torch.ones(3, dtype=torch.complex64),), "torch.complex64"),
+    "empty": (lambda t: t * 2, (torch.ones(0, 3),), "a tensor is empty"),
+    "no_converter": (torch.erfinv, (X,), "no converter for aten.erfinv.default"),
+    "mask_index": (lambda t, m: t.index_put((m,), torch.tensor(0.0)), (X[0, 0], X[0, 0] > 0), "depends on data"),
+    "pool_indices": (lambda t: F.max_pool2d(t, 2, return_indices=True), (X,), r"its results \[1\] are used"),
+    "uneven_adaptive_pool": (lambda t: F.adaptive_avg_pool2d(t, 3), (X,), "windows of different sizes"),
+    "ceil_average": (lambda t: F.avg_pool2d(t, 3, 2, ceil_mode=True), (X,), "a window that is partly outside"),
+    "divisor": (lambda t: F.avg_pool2d(t, 2, divisor_override=3), (X,), "divisor_override"),
+    "norm_order": (lambda t: torch.linalg.vector_norm(t, 3), (X,), "norm of order 3"),
+    "computed_recurrent_weights": (
+        lambda t, h, w: torch.lstm(t, (h, h), [w * 2, w, w[:, 0], w[:, 0]], True, 1, 0.0, False, False, False),
+        (torch.randn(3, 2, 4), torch.randn(1, 2, 4), torch.randn(16, 4)),
+        "weights that are computed",
+    ),
+    "training_dropout": (
+        lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5),
+        (torch.randn(1, 2, 3, 4),),
+        "dropout in training",
+    ),
+}  # fmt: skip
+
+
+def exported(function: Any, args: tuple[torch.Tensor, ...], dynamic_shapes: Any = None) -> ExportedProgram:
+    """Before decomposition: what the filter of `ops_to_not_decompose` is asked about."""
+    return torch.export.export(Function(function), args, dynamic_shapes=dynamic_shapes)
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_reasons(name: str) -> None:
+    function, args, reason = DECLINED[name]
+    program = exported(function, args)
+    program = program if "dropout" in name else program.run_decompositions({})
+    (found, *_) = [r for n in program.graph.nodes if n.op == "call_function" and (r := support(n)) is not None]
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(found)
+
+
+def test_reasons_for_dynamic_shapes() -> None:
+    dim = Dim("n", min=4, max=16)
+    program = exported(lambda t: F.interpolate(t, scale_factor=2), (X,), (({2: dim},),))
+    reasons = [support(n) for n in program.graph.nodes if "upsample" in str(n.target)]
+    assert reasons == ["the size of the result is dynamic"]
+
+
+def test_a_node_that_was_declined_is_refused_by_name_and_line() -> None:
+    program = edge(Function(torch.erfinv), (X,))
+    assert list(declined(program)) == ["erfinv_default"]
+    with pytest.raises(
+        UnsupportedOperator, match=r"(?s)no converter for aten\.erfinv\.default.*node: erfinv.*at:.*harness"
+    ):
+        CpuLowering.preprocess(program, [])
+
+
+def test_a_graph_that_onnxruntime_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(preprocess, "create_session", refuse)
+    with pytest.raises(PreprocessError, match=r"onnxruntime [\d.]+ refuses the converted graph: no such kernel"):
+        CpuLowering.preprocess(edge(nn.Linear(4, 3), (torch.randn(2, 4),)), [])
+
+
+def test_partitioner_options() -> None:
+    assert cpu_partitioner({"minimum_nodes": 3}).minimum_nodes == 3  # type: ignore[attr-defined]
+    with pytest.raises(LoweringError, match="partitioner 'cpu' has no option threads; it has minimum_nodes"):
+        cpu_partitioner({"threads": 2})
+
+
+def test_the_table_is_as_broad_as_it_says() -> None:
+    assert len(CONVERTERS) > 300
+    program = torch.export.export(nn.Linear(4, 3), (torch.randn(2, 4),))
+    kept, accepts = cpu_partitioner().ops_to_not_decompose(program)
+    assert torch.ops.aten.linear.default in kept
+    assert accepts is not None
+
+
+def test_a_scalar_input_is_an_int() -> None:
+    """Sizes are computed outside, and come in as Python integers."""
+    dim = Dim("n", min=2, max=16)
+    program = edge(Function(lambda t: t.sum(0) / t.shape[0]), (torch.ones(4, 3),), (({0: dim},),))
+    lowered = Lowered(program)
+    np.testing.assert_allclose(lowered(np.full((5, 3), 2.0, np.float32))[0], np.full(3, 2.0))

@@ -1,0 +1,82 @@
+"""`MODEL.py:factory` -> the models that the function gives, with what they are to be exported with."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from argparse import ArgumentError
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from delegraph.errors import LoweringError
+
+__all__ = ["ModelToLower", "models_from"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToLower:
+    """A model and its example arguments; an ExportedProgram has none."""
+
+    model: Any
+    args: Sequence[Any] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    dynamic_shapes: Any = None
+
+
+def models_from(spec: str) -> dict[str, ModelToLower]:
+    """Call the function that `spec` names; its models by method name.
+
+    Raises `ArgumentError` if there is no such function, `LoweringError` if it raises or gives something else.
+    """
+    place, separator, name = spec.rpartition(":")
+    if not separator:
+        raise ArgumentError(None, f"{spec!r} names no function: write MODEL.py:factory")
+    factory = getattr(_module(place, spec), name, None)
+    if not callable(factory):
+        raise ArgumentError(None, f"{place} has no function {name!r}")
+    try:
+        given = factory()
+    except Exception as cause:
+        raise LoweringError(f"{spec} raised {type(cause).__name__}: {cause}") from cause
+    by_method = given if isinstance(given, Mapping) else {"forward": given}
+    return {method: _model(one, f"{spec}, method {method!r}") for method, one in by_method.items()}
+
+
+def _module(place: str, spec: str) -> ModuleType:
+    is_file = place.endswith(".py")
+    if is_file and not os.path.isfile(place):
+        raise ArgumentError(None, f"{spec}: there is no file {place}")
+    # as `python MODEL.py` and `python -m MODEL` would find what the model imports
+    sys.path.insert(0, os.path.dirname(os.path.abspath(place)) if is_file else os.getcwd())
+    try:
+        return _load(place) if is_file else importlib.import_module(place)
+    except Exception as cause:
+        raise LoweringError(f"importing {place} raised {type(cause).__name__}: {cause}") from cause
+
+
+def _load(path: str) -> ModuleType:
+    name = os.path.splitext(os.path.basename(path))[0]
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None and module_spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    return module
+
+
+def _model(given: Any, where: str) -> ModelToLower:
+    if isinstance(given, ExportedProgram):
+        return ModelToLower(given)
+    if not isinstance(given, tuple) or not 2 <= len(given) <= 4:
+        raise LoweringError(
+            f"{where}: expected (model, args), (model, args, kwargs), (model, args, kwargs, dynamic_shapes) or an"
+            f" ExportedProgram, not {type(given).__name__}{f' of {len(given)}' if isinstance(given, tuple) else ''}"
+        )
+    model, args, *rest = given
+    return ModelToLower(model, (args,) if isinstance(args, Tensor) else args, *rest)

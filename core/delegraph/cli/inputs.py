@@ -1,0 +1,115 @@
+"""What `delegraph run` feeds a method, and what it keeps: made or read inputs, written outputs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentError
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.schema import Tensor, TensorShapeDynamism, Value
+from delegraph.runtime.method_meta import MethodMeta
+
+__all__ = ["make_inputs", "save_outputs"]
+
+
+def make_inputs(meta: MethodMeta, source: str, seed: int, shapes: Sequence[str]) -> list[Any]:
+    """The inputs of a method: "random", "zeros", or from the files that `source` names.
+
+    `shapes` are "SIZES" or "INDEX=SIZES" for dynamic inputs. Whatever is no tensor has the value that it was exported
+    with. Raises `argparse.ArgumentError`.
+    """
+    values = [meta.input_value(index) for index in range(meta.num_inputs())]
+    if source not in ("random", "zeros"):
+        if shapes:
+            raise ArgumentError(None, "--shape goes with made inputs; those from files have their own sizes")
+        return _read(source, values)
+    sizes = _sizes(values, shapes)
+    generator = np.random.default_rng(seed) if source == "random" else None
+    return [
+        _made(value, sizes[index], generator) if isinstance(value, Tensor) else getattr(value, "value", None)
+        for index, value in enumerate(values)
+    ]
+
+
+def save_outputs(path: str, outputs: Sequence[Any]) -> None:
+    """Write `output_0`, … to an .npz; an output that is None is left out.
+
+    What NumPy's format does not know, bfloat16 and float8, is written as float32.
+    """
+    arrays = {f"output_{index}": np.asarray(value) for index, value in enumerate(outputs) if value is not None}
+    extended = {name: array.astype(np.float32) for name, array in arrays.items() if array.dtype.isbuiltin == 2}
+    np.savez(path, allow_pickle=False, **(arrays | extended))
+
+
+# ---- made inputs -----------------------------------------------------------------------------------
+
+
+def _made(tensor: Tensor, sizes: tuple[int, ...], generator: np.random.Generator | None) -> NDArray[Any]:
+    dtype = numpy_dtype(tensor.scalar_type)
+    if generator is None:
+        return np.zeros(sizes, dtype)
+    if dtype == np.uint8:  # pixels, where wider integers are indices or masks
+        return generator.integers(0, 256, sizes, dtype)
+    if dtype.kind in "biu":
+        return generator.integers(0, 2, sizes).astype(dtype)
+    return generator.standard_normal(sizes).astype(dtype)
+
+
+def _sizes(values: Sequence[Value], shapes: Sequence[str]) -> dict[int, tuple[int, ...]]:
+    """The sizes of every tensor input. Raises `ArgumentError` for sizes that an input cannot have."""
+    bounds = {index: value.sizes for index, value in enumerate(values) if isinstance(value, Tensor)}
+    dynamic = [index for index in bounds if _is_dynamic(values[index])]
+    chosen: dict[int, tuple[int, ...]] = {}
+    for text in shapes:
+        where, _, sizes = text.rpartition("=")
+        numbers = _numbers(sizes, text)
+        targets = _numbers(where, text) if where else tuple(dynamic)
+        for index in targets:
+            if index not in dynamic:
+                raise ArgumentError(None, f"--shape {text}: input {index} is not dynamic; dynamic are {dynamic}")
+            if len(numbers) != len(bounds[index]) or any(n > m for n, m in zip(numbers, bounds[index], strict=True)):
+                raise ArgumentError(None, f"--shape {text}: input {index} takes sizes up to {list(bounds[index])}")
+            chosen[index] = numbers
+    if shapes and not dynamic:
+        raise ArgumentError(None, f"--shape {shapes[0]}: the method has no dynamic input")
+    return bounds | chosen
+
+
+def _is_dynamic(value: Value) -> bool:
+    return isinstance(value, Tensor) and value.shape_dynamism is not TensorShapeDynamism.STATIC
+
+
+def _numbers(text: str, whole: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise ArgumentError(None, f"--shape {whole}: write sizes as 1,16, or for one input as 0=1,16")
+    return tuple(map(int, parts))
+
+
+# ---- inputs from files -----------------------------------------------------------------------------
+
+
+def _read(source: str, values: Sequence[Value]) -> list[Any]:
+    given = [array for path in source.split(",") for array in _arrays(path)]
+    tensors = [index for index, value in enumerate(values) if isinstance(value, Tensor)]
+    if len(given) != len(tensors):
+        raise ArgumentError(
+            None, f"--inputs {source}: the method takes {len(tensors)} tensors, the files have {len(given)}"
+        )
+    arrays = dict(zip(tensors, given, strict=True))
+    return [arrays.get(index, getattr(value, "value", None)) for index, value in enumerate(values)]
+
+
+def _arrays(path: str) -> list[NDArray[Any]]:
+    """The arrays of an .npy or .npz file, in its order."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return list(loaded.values()) if isinstance(loaded, Mapping) else [loaded]
+    except OSError as error:
+        raise ArgumentError(None, f"--inputs: {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise ArgumentError(None, f"--inputs: {path} is neither .npy nor .npz: {error}") from error

@@ -1,0 +1,164 @@
+"""`delegraph inspect m.pte`: what a program takes, gives, calls and needs, whoever wrote it. Runs nothing of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from delegraph.devtools.summary import DelegateSummary, MethodSummary, ProgramSummary, ValueSummary
+    from delegraph.devtools.tables import Table
+    from delegraph.runtime.data_loader import DataLoader
+    from delegraph.runtime.kernels import KernelRegistry
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `inspect` to the command line."""
+    parser = subparsers.add_parser("inspect", help="show what is in a program, and what of it could run here")
+    parser.add_argument("program", metavar="m.pte", help="the program; ExecuTorch's are read as well")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--text", action="store_true", help="print every value and instruction")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `args` say; returns the exit code."""
+    from delegraph.program.deserialize import deserialize_program
+    from delegraph.runtime.data_loader import open_data_loader
+
+    source = open_data_loader(args.program)
+    program = deserialize_program(source)
+    if args.text:
+        from delegraph.program.text import to_text
+
+        print(to_text(program), end="")
+        return 0
+
+    from delegraph.devtools.summary import file_sizes, installed_library, summarize
+    from delegraph.plugins.registry import default_registry
+    from delegraph.runtime.kernels import KernelRegistry
+
+    registry = default_registry()
+    kernels = KernelRegistry.of(None, registry)
+    summary = summarize(
+        program,
+        sizes=file_sizes(_head(source), source.size()),
+        library_of=installed_library(kernels),
+        backends=registry.names("backends"),
+    )
+    if args.json:
+        print(json.dumps(summary.to_json(), indent=2))
+    else:
+        _print(args.program, summary, kernels)
+    return 0
+
+
+def _head(source: DataLoader) -> bytes:
+    from delegraph.program.header import HEAD_SIZE
+
+    return bytes(source.load(0, min(HEAD_SIZE, source.size())))
+
+
+# ---- tables ----------------------------------------------------------------------------------------
+
+
+def _print(path: str, summary: ProgramSummary, kernels: KernelRegistry) -> None:
+    from delegraph.devtools.tables import print_table, printable
+
+    print(f"{path}: {', '.join(printable(method.name) for method in summary.methods)}\n")
+    for table in _tables(summary):
+        print_table(table)
+    for name in summary.external_constants:
+        print(f"needs a .ptd with {name!r}")
+    for error in kernels.broken:
+        print(f"a kernel library could not be asked: {error}")
+
+
+def _tables(summary: ProgramSummary) -> Iterator[Table]:
+    yield _size_table(summary)
+    for method in summary.methods:
+        yield from _method_tables(method)
+
+
+def _size_table(summary: ProgramSummary) -> Table:
+    from delegraph.devtools.tables import Table, count
+
+    assert summary.sizes is not None
+    rows = [
+        ("file", summary.sizes.file),
+        ("flatbuffer", summary.sizes.flatbuffer),
+        ("segments", summary.sizes.segments),
+        (f"{summary.constants} constants", summary.constant_nbytes),
+        ("initial state", summary.mutable_nbytes),
+        ("delegate blobs", summary.delegate_nbytes),
+        *((f"named data {key}", size) for key, size in summary.named_data.items()),
+        *(
+            (f"planned memory {memory_id} of {method.name}", size)
+            for method in summary.methods
+            for memory_id, size in method.memory.items()
+        ),
+    ]
+    shown = [(name, count(size)) for name, size in rows if size]
+    return Table("sizes", ("what", "bytes"), shown, frozenset({"bytes"}))
+
+
+def _method_tables(method: MethodSummary) -> Iterator[Table]:
+    from delegraph.devtools.tables import Table, count
+
+    values = [*_values("input", method.inputs), *_values("output", method.outputs)]
+    counted = ", ".join(f"{number} {kind}" for kind, number in method.instructions.items())
+    yield Table(
+        f"{method.name}: {method.values} values, instructions: {counted or 'none'}",
+        ("", "dtype", "shape", "memory", "bytes"),
+        values,
+        frozenset({"bytes"}),
+    )
+    delegates = [
+        (
+            str(index),
+            d.backend,
+            _installed(d),
+            count(d.calls),
+            count(d.blob_nbytes),
+            _stamp(d),
+            ", ".join(d.compile_specs),
+        )
+        for index, d in enumerate(method.delegates)
+    ]
+    columns = ("", "backend", "installed", "calls", "blob bytes", "made by", "compile specs")
+    yield Table(f"{method.name}: delegates", columns, delegates, frozenset({"calls", "blob bytes"}))
+    operators = [
+        (
+            op.name,
+            count(op.calls),
+            ", ".join([*op.libraries, *([f"none for {op.missing} calls"] if op.missing else [])]),
+        )
+        for op in method.operators
+    ]
+    yield Table(f"{method.name}: operators", ("operator", "calls", "kernels"), operators, frozenset({"calls"}))
+
+
+def _values(role: str, values: Iterable[ValueSummary]) -> Iterator[tuple[str, ...]]:
+    from delegraph.devtools.tables import count
+
+    for index, value in enumerate(values):
+        if value.shape is None:
+            yield f"{role} {index}", value.kind, value.value, "", ""
+            continue
+        most = "up to " if value.dynamic else ""
+        place = "planned" if value.planned else "the caller's"
+        yield f"{role} {index}", value.kind, f"{most}{list(value.shape)}", place, count(value.nbytes or 0)
+
+
+def _installed(delegate: DelegateSummary) -> str:
+    return "yes" if delegate.installed else "no"
+
+
+def _stamp(delegate: DelegateSummary) -> str:
+    stamp = delegate.stamp
+    return f"{stamp.distribution} {stamp.version}, blob version {stamp.blob_version}" if stamp else "not said"

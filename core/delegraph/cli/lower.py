@@ -1,0 +1,105 @@
+"""`delegraph lower MODEL.py:factory --backends … -o m.pte`: the whole way ahead of time. Alone in needing torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delegraph.aot.lower import Lowered
+    from delegraph.cli.factory import ModelToLower
+
+__all__ = ["add_parser", "run"]
+
+_EPILOG = """\
+The factory takes no arguments. It returns (model, args), (model, args, kwargs) or (model, args, kwargs,
+dynamic_shapes); or an ExportedProgram; or a dictionary with one of these for each method.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `lower` to the command line."""
+    parser = subparsers.add_parser("lower", help="lower a model to a .pte; needs torch", epilog=_EPILOG)
+    parser.add_argument(
+        "model", metavar="MODEL.py:factory", help="a file, or an importable module, and a function in it"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="m.pte", help="where to write the program")
+    parser.add_argument(
+        "--backends", default="", metavar="NAMES", help="comma-separated, in order of priority (default: kernels alone)"
+    )
+    parser.add_argument("--method", help="what to call the method, or which of the factory's methods to lower")
+    parser.add_argument(
+        "--planner", default="greedy", help="the memory planner: greedy (default), naive or another one"
+    )
+    parser.add_argument(
+        "--no-check-kernels",
+        action="store_true",
+        help="do not ask for kernels here: lower for a device that has more kernel libraries",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `args` say; returns the exit code."""
+    from delegraph.cli.progress import shown_progress
+
+    with shown_progress() as progress:
+        lowered = _lower(args)
+        lowered.save(args.output)
+    summary = _summary(lowered, args.output)
+    if args.json:
+        print(json.dumps({**summary, "seconds": progress.seconds, "report": lowered.report.to_json()}, indent=2))
+        return 0
+    lowered.report.print()
+    planned = ", ".join(f"{nbytes:,} bytes for {method}" for method, nbytes in summary["planned_nbytes"].items())
+    print(f"{args.output}: {summary['nbytes']:,} bytes; planned memory: {planned}")
+    return 0
+
+
+def _lower(args: argparse.Namespace) -> Lowered:
+    from delegraph.aot.config import ExecutorchBackendConfig
+    from delegraph.aot.lower import lower
+    from delegraph.cli.factory import models_from
+
+    models = models_from(args.model)
+    if args.method:
+        models = {args.method: _one(models, args)}
+    config = ExecutorchBackendConfig(memory_planner=args.planner, check_kernels=not args.no_check_kernels)
+    return lower(
+        _by_method(models, "model"),
+        _by_method(models, "args"),
+        _by_method(models, "kwargs"),
+        dynamic_shapes=_by_method(models, "dynamic_shapes"),
+        backends=[name.strip() for name in args.backends.split(",") if name.strip()],
+        config=config,
+    )
+
+
+def _by_method(models: Mapping[str, ModelToLower], field: str) -> Any:
+    """One field of the models, where it is given; None if it nowhere is."""
+    given = {method: getattr(one, field) for method, one in models.items()}
+    return {method: value for method, value in given.items() if value is not None} or None
+
+
+def _one(models: Mapping[str, ModelToLower], args: argparse.Namespace) -> ModelToLower:
+    """The method that `--method` asks for; a single model takes that name."""
+    if len(models) == 1:
+        return next(iter(models.values()))
+    if args.method not in models:
+        raise argparse.ArgumentError(
+            None, f"{args.model} gives no method {args.method!r}, but {', '.join(sorted(models))}"
+        )
+    return models[args.method]
+
+
+def _summary(lowered: Lowered, path: str) -> dict[str, Any]:
+    """The file, and its sizes in bytes."""
+    return {
+        "file": path,
+        "nbytes": os.path.getsize(path),
+        "planned_nbytes": {method: memory.planned_bytes for method, memory in lowered.program.memory.items()},
+    }

@@ -1,0 +1,173 @@
+"""`delegraph run m.pte`: load a method, run it on made or given inputs, tell what comes out and how long it takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass
+from math import isfinite
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delegraph.devtools.profile import ProfileRow
+    from delegraph.runtime.method import Method
+    from delegraph.runtime.program import Program
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `run` to the command line."""
+    parser = subparsers.add_parser("run", help="run a program, without torch")
+    parser.add_argument("program", metavar="m.pte")
+    parser.add_argument("--method", help="which method (default: forward, or the only one)")
+    parser.add_argument(
+        "--inputs",
+        default="random",
+        help="random (default; bytes are pixels, wider integers 0 or 1, to be indices or masks), zeros, or files:"
+        " a.npy,b.npy in the order of the inputs, or in.npz with the inputs in their order",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of random inputs (default: 0)")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="[INDEX=]SIZES",
+        help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
+    )
+    parser.add_argument("--repeat", type=_positive, default=10, metavar="N", help="timed executions (default: 10)")
+    parser.add_argument("--kernels", metavar="NAMES", help="kernel libraries in order of preference, comma-separated")
+    parser.add_argument("--data", metavar="m.ptd", help="the program's external constants")
+    parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, …")
+    parser.add_argument("--trace", action="store_true", help="also tell which instructions the time goes to")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `args` say; returns the exit code."""
+    from delegraph.cli.inputs import make_inputs, save_outputs
+
+    start = time.perf_counter()
+    program = _open(args)
+    name = args.method or _main_method(program)
+    method = program.load_method(name)
+    load_seconds = time.perf_counter() - start
+    inputs = make_inputs(method.metadata, args.inputs, args.seed, args.shape)
+    outputs = method.execute(inputs)
+    seconds = [_timed(method, inputs) for _ in range(args.repeat)]
+    profile = _profile(program, name, inputs) if args.trace else []
+    if args.output:
+        save_outputs(args.output, outputs)
+    measured = _Measured(load_seconds, seconds, inputs, outputs, profile)
+    if args.json:
+        print(json.dumps(_to_json(measured), indent=2))
+    else:
+        _print(measured)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What went in and came out, and the seconds of loading and of each timed execution."""
+
+    load_seconds: float
+    seconds: list[float]
+    inputs: list[Any]
+    outputs: list[Any]
+    profile: list[ProfileRow]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def _open(args: argparse.Namespace) -> Program:
+    from delegraph.runtime.environment import Environment
+    from delegraph.runtime.program import Program
+
+    environment = Environment(kernels=args.kernels.split(",") if args.kernels else None)
+    return Program.load(args.program, data_path=args.data, environment=environment)
+
+
+def _main_method(program: Program) -> str:
+    names = program.method_names
+    return next(iter(names)) if len(names) == 1 else "forward"
+
+
+def _timed(method: Method, inputs: list[Any]) -> float:
+    start = time.perf_counter()
+    method.execute(inputs, clone_outputs=False)
+    return time.perf_counter() - start
+
+
+def _profile(program: Program, name: str, inputs: list[Any]) -> list[ProfileRow]:
+    """Times of a method of its own, so that tracing does not slow what was timed before."""
+    from delegraph.devtools.profile import profile_rows
+    from delegraph.runtime.tracing import EventTracer
+
+    tracer = EventTracer()
+    method = program.load_method(name, event_tracer=tracer)
+    method.execute(inputs)
+    method.execute(inputs)
+    return profile_rows(tracer.blocks[-1].profile_events)
+
+
+# ---- telling ---------------------------------------------------------------------------------------
+
+
+def _to_json(measured: _Measured) -> dict[str, Any]:
+    seconds = measured.seconds
+    return {
+        "load_seconds": measured.load_seconds,
+        "latency_seconds": {"min": min(seconds), "median": median(seconds), "repeat": len(seconds)},
+        "inputs": [_value_json(value) for value in measured.inputs],
+        "outputs": [_value_json(value) for value in measured.outputs],
+        "profile": [asdict(row) for row in measured.profile],
+    }
+
+
+def _value_json(value: Any) -> dict[str, Any]:
+    if not hasattr(value, "dtype"):
+        return {"dtype": type(value).__name__, "shape": None, "first": [_plain(value)]}
+    first = value.reshape(-1)[:_SHOWN].tolist()
+    return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [_plain(item) for item in first]}
+
+
+def _plain(item: Any) -> Any:
+    """JSON has neither complex numbers, infinities nor NaN."""
+    is_known = isfinite(item) if isinstance(item, float) else not isinstance(item, complex)
+    return item if is_known else str(item)
+
+
+_SHOWN = 8
+"""Elements of each tensor that are shown."""
+
+
+def _print(measured: _Measured) -> None:
+    from delegraph.devtools.tables import Table, milliseconds, print_table
+
+    for role, values in (("input", measured.inputs), ("output", measured.outputs)):
+        for index, value in enumerate(values):
+            print(f"{role} {index}: {_text(value)}")
+    seconds = measured.seconds
+    print(
+        f"loaded in {milliseconds(measured.load_seconds)}; latency {milliseconds(min(seconds))} at best,"
+        f" {milliseconds(median(seconds))} in the median of {len(seconds)}"
+    )
+    rows = [(row.name, str(row.calls), milliseconds(row.seconds), f"{row.share:.1%}") for row in measured.profile]
+    columns = ("instruction", "calls", "time", "share")
+    print_table(Table("one traced execution", columns, rows, frozenset(columns[1:])))
+
+
+def _text(value: Any) -> str:
+    if not hasattr(value, "dtype"):
+        return repr(value)
+    items = value.reshape(-1)[:_SHOWN].tolist()
+    shown = [f"{item:.5g}" if isinstance(item, float) else str(item) for item in items]
+    return f"{value.dtype.name}{list(value.shape)}  {', '.join([*shown, *['…'] * (value.size > _SHOWN)])}"

@@ -1,0 +1,65 @@
+"""Arithmetic on symbolic numbers means at run time what it means in Python."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from delegraph.aot.sym_ops import PRIM_OPERATORS, compose
+from delegraph.runtime.prim_ops import SCALAR_OPS
+
+
+class Evaluator:
+    """A builder that computes at once, as the runtime does; values stand for their own indices."""
+
+    def prim(self, name: str, args: Sequence[Any], like: Any) -> Any:
+        return SCALAR_OPS[f"executorch_prim::{name}.Scalar"].function(*args)
+
+    def constant(self, value: Any) -> Any:
+        return value
+
+
+def run(target: Any, args: Sequence[Any]) -> Any:
+    name = PRIM_OPERATORS.get(target)
+    if name is not None:
+        return Evaluator().prim(name, args, None)
+    return compose(target, args, Evaluator(), args)
+
+
+NUMBERS = (-7, -2, -1, 1, 2, 3, 8)
+BINARY = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod, operator.ne)
+BINARY += (operator.eq, operator.lt, operator.le, operator.gt, operator.ge, torch.sym_max, torch.sym_min)
+
+
+@pytest.mark.parametrize("target", BINARY)
+def test_two_numbers(target: Any) -> None:
+    assert all(run(target, (a, b)) == target(a, b) for a in NUMBERS for b in NUMBERS)
+
+
+@pytest.mark.parametrize("target", [operator.neg, operator.abs, torch.sym_float, torch.sym_int])
+def test_one_number(target: Any) -> None:
+    assert all(run(target, (a,)) == target(a) for a in NUMBERS)
+
+
+@pytest.mark.parametrize("target", [math.ceil, math.floor, math.trunc, round])
+def test_rounding(target: Any) -> None:
+    assert all(run(target, (a,)) == target(a) for a in (-2.5, -1.0, -0.5, 0.0, 0.5, 1.5, 2.7))
+
+
+@pytest.mark.parametrize("target", [operator.and_, operator.or_])
+def test_two_bools(target: Any) -> None:
+    assert all(run(target, (a, b)) == target(a, b) for a in (True, False) for b in (True, False))
+
+
+def test_the_others() -> None:
+    assert run(operator.pow, (3, 4)) == 81
+    assert run(torch.sym_sum, (1, 2, 3)) == 6
+    assert run(torch.sym_ite, (False, 1, 2)) == 2
+    assert run(torch.sym_not, (True,)) is False
+    assert run(operator.pow, (3, 0.5)) is None
+    assert run(math.sin, (1.0,)) is None

@@ -1,0 +1,282 @@
+"""The last stage as its users see it: the manager, the configuration, the errors."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.lower import to_edge
+from delegraph.aot.named_data_store import NamedDataStore
+from delegraph.aot.partition import TAG, DelegationSpec, Partitioner, PartitionResult, tag_constant_data
+from delegraph.aot.to_executorch import to_executorch
+from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant, UnsupportedOperator
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.flat_tensor import deserialize_flat_tensor
+from delegraph.program.schema import DelegateCall, Tensor, TensorDataLocation
+from delegraph.runtime.kernels import KernelLibrary
+from delegraph.runtime.runtime import Runtime
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class Scale3(Scale):
+    def forward(self, x):
+        return (x * self.weight).relu() * 3
+
+
+# ---- programs --------------------------------------------------------------------------------------
+
+
+def test_methods_stand_sorted_and_share_their_weights(lower_model) -> None:
+    first, second = Scale(), Scale3()
+    second.weight = nn.Parameter(first.weight.detach().clone())
+    manager = lower_model({"b": first, "a": second}, (torch.randn(4),), constant_methods={"version": (1, [2.5, "x"])})
+    assert manager.methods == ("a", "b", "version")
+    assert len(manager.executorch_program.constants) == 2
+
+
+def test_constant_methods_give_their_values(lower_model) -> None:
+    values = {"n": 3, "flag": True, "pi": 3.25, "name": "m", "table": torch.arange(4), "many": (1, [2.0])}
+    program = Runtime.get().load_program(lower_model(Scale(), (torch.randn(4),), constant_methods=values).buffer)
+    got = {name: list(program.load_method(name).execute([])) for name in values}
+    assert [got[name] for name in ("n", "flag", "pi", "name", "many")] == [[3], [True], [3.25], ["m"], [1, 2.0]]
+    assert torch.as_tensor(got["table"][0]).tolist() == [0, 1, 2, 3]
+
+
+def test_one_name_for_two_methods_is_refused(lower_model) -> None:
+    with pytest.raises(LoweringError, match="forward: a method and a constant method of one name"):
+        lower_model(Scale(), (torch.randn(4),), constant_methods={"forward": 1})
+    with pytest.raises(LoweringError, match="no method to lower"):
+        to_executorch({})
+
+
+def test_weights_are_not_copied(lower_model) -> None:
+    model = Scale()
+    manager = lower_model(model, (torch.randn(4),))
+    view = torch.frombuffer(manager.executorch_program.constants[1], dtype=torch.float32)
+    assert view.data_ptr() == model.weight.data_ptr()
+
+
+def test_the_callers_program_is_not_changed() -> None:
+    class Model(Scale):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", torch.ones(4))
+
+        def forward(self, x):
+            self.state.add_(x)
+            return x * self.weight.exp() + self.state.view(2, 2).view(4)
+
+    edge = to_edge(torch.export.export(Model(), (torch.randn(4),)))
+    program = edge.exported_program()
+    before = (str(program), {k: v.clone() for k, v in program.state_dict.items()})
+    edge.to_executorch(ExecutorchBackendConfig(check_kernels=False, passes=[lambda module: None]))
+    assert str(program) == before[0]
+    assert all(torch.equal(program.state_dict[k], v) for k, v in before[1].items())
+
+
+def test_it_can_be_written_in_every_way(lower_model, tmp_path: Path) -> None:
+    manager = lower_model(Scale(), (torch.randn(4),))
+    manager.save(tmp_path / "m.pte")
+    stream = io.BytesIO()
+    manager.write_to_file(stream)
+    assert (tmp_path / "m.pte").read_bytes() == stream.getvalue() == manager.buffer
+    assert [path.name for path in tmp_path.iterdir()] == ["m.pte"]
+
+
+def test_equal_models_give_equal_bytes(lower_model) -> None:
+    model = Scale3()
+    assert lower_model(model, (torch.ones(4),)).buffer == lower_model(model, (torch.ones(4),)).buffer
+
+
+def test_the_edge_program_is_kept(lower_model) -> None:
+    manager = lower_model(Scale(), (torch.randn(4),))
+    assert isinstance(manager.exported_program(), torch.export.ExportedProgram)
+    with pytest.raises(LoweringError, match="no edge program 'other'; there are forward"):
+        manager.exported_program("other")
+
+
+# ---- options ---------------------------------------------------------------------------------------
+
+
+def external(manager: Any) -> list[str]:
+    values = manager.executorch_program.execution_plan[0].values
+    extras = [v.extra_tensor_info for v in values if isinstance(v, Tensor) and v.extra_tensor_info is not None]
+    return [e.fully_qualified_name for e in extras if e.location is TensorDataLocation.EXTERNAL]
+
+
+def test_weights_can_live_in_a_ptd(lower_model, tmp_path: Path) -> None:
+    model = Scale()
+    manager = lower_model(model, (torch.randn(4),), external_constants=True)
+    assert external(manager) == ["weight"]
+    manager.save(tmp_path / "m.pte")
+    stored = deserialize_flat_tensor((tmp_path / "_default_external_constant.ptd").read_bytes())
+    assert bytes(stored.named_data["weight"].data) == model.weight.detach().numpy().tobytes()
+    assert stored.named_data["weight"].tensor_layout.sizes == (4,)
+    program = Runtime.get().load_program(tmp_path / "m.pte", data_path=tmp_path / "_default_external_constant.ptd")
+    (result,) = program.load_method("forward").execute([torch.ones(4).numpy()])
+    assert torch.equal(torch.as_tensor(result), model.weight.detach())
+
+
+def test_a_function_says_which_weights_go_where(lower_model, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4, bias=False))
+    manager = lower_model(
+        model, (torch.randn(2, 4),), external_constants=lambda node: "norm" if "p_0_bias" in node.name else None
+    )
+    manager.write_tensor_data_to_file(tmp_path / "data")
+    assert external(manager) == ["0.bias"]
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["norm.ptd"]
+
+
+def test_stack_traces_are_kept_on_demand(lower_model) -> None:
+    chain = lower_model(Scale(), (torch.randn(4),)).executorch_program.execution_plan[0].chains[0]
+    assert chain.stacktrace is None
+    kept = lower_model(Scale(), (torch.randn(4),), emit_stacktrace=True).executorch_program.execution_plan[0].chains[0]
+    (frames,) = kept.stacktrace
+    assert frames[-1].filename == __file__
+    assert frames[-1].context == "return x * self.weight"
+
+
+def test_every_instruction_has_its_debug_handle(lower_model) -> None:
+    manager = lower_model(Scale3(), (torch.randn(4),))
+    by_handle = {n.meta["debug_handle"]: n for n in manager.exported_program().graph.nodes}
+    nodes = [by_handle[handle].target for _, handle in sorted(manager.debug_handle_map["forward"].items())]
+    aten = torch.ops.aten
+    assert nodes == [aten.mul.Tensor, aten.relu.default, aten.mul.Scalar]
+
+
+def test_alignments_reach_the_file(lower_model) -> None:
+    model, args = Scale(), (torch.randn(4),)
+    default = lower_model(model, args).buffer
+    wide = lower_model(model, args, segment_alignment=4096, constant_tensor_alignment=64).buffer
+    assert len(wide) > 4096 > len(default)
+
+
+def test_passes_go_by_method(lower_model) -> None:
+    def relu_to_neg(module: torch.fx.GraphModule) -> None:
+        for node in module.graph.nodes:
+            if node.target is torch.ops.aten.relu.default:
+                node.target = torch.ops.aten.neg.default
+
+    manager = lower_model({"a": Scale3(), "b": Scale3()}, (torch.randn(4),), passes={"b": [relu_to_neg]})
+    a, b = ({str(op) for op in plan.operators} for plan in manager.executorch_program.execution_plan)
+    assert "aten::relu.out" in a
+    assert "aten::neg.out" in b
+
+
+# ---- kernels ---------------------------------------------------------------------------------------
+
+
+def registry_with(*operators: str) -> PluginRegistry:
+    library = KernelLibrary("small")
+    for operator in operators:
+        library.kernel(operator)(lambda *args: None)
+    registry = PluginRegistry()
+    registry.register("kernels", "small", library)
+    registry.register("memory_planners", "greedy", __import__("delegraph.aot.planners", fromlist=["greedy"]).greedy)
+    return registry
+
+
+def test_operators_without_kernel_are_refused_with_node_line_and_remedy() -> None:
+    edge = to_edge(torch.export.export(Scale3(), (torch.randn(4),)))
+    programs = {"forward": edge.exported_program()}
+    with pytest.raises(MissingKernel) as caught:
+        to_executorch(programs, registry=registry_with("aten::mul.out"))
+    text = str(caught.value)
+    assert text.startswith("2 operators without a kernel in the installed kernel libraries (runtime, small):")
+    assert "- aten::relu.out\n    forward: relu" in text
+    assert "test_to_executorch.py" in text
+    assert "return (x * self.weight).relu() * 3" in text
+    assert "check_kernels=False" in text
+    to_executorch(programs, ExecutorchBackendConfig(check_kernels=False), registry=registry_with())
+    to_executorch(programs, registry=registry_with("aten::mul.out", "aten::mul.Scalar_out", "aten::relu.out"))
+
+
+def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:
+    class Model(nn.Module):
+        def forward(self, x):
+            return x + x.shape[0] ** 0.5
+
+    with pytest.raises(UnsupportedOperator, match="pow on symbolic numbers has no runtime operator"):
+        lower_model(Model(), (torch.randn(4),), dynamic_shapes=({0: torch.export.Dim("n", max=8)},))
+
+
+def test_weights_without_data_are_refused(lower_model) -> None:
+    model = Scale()
+    exported = torch.export.export(model, (torch.randn(4),))
+    exported.state_dict["weight"] = nn.Parameter(torch.empty(4, device="meta"))
+    with pytest.raises(LoweringError, match=r"a weight of shape \(4,\) has no data"):
+        to_edge(exported).to_executorch(ExecutorchBackendConfig(check_kernels=False))
+
+
+def test_missing_out_variants_in_bodies_of_control_flow_are_told(lower_model) -> None:
+    with torch.library._scoped_library("delegraph_test_body", "DEF") as library:
+        library.define("op(Tensor x) -> Tensor")
+        library.impl("op", torch.empty_like, "Meta")
+
+        class Model(nn.Module):
+            def forward(self, x):
+                op = torch.ops.delegraph_test_body.op
+                return torch.cond(x.sum() > 0, lambda x: op(x) + 1, lambda x: op(x) - 1, (x,))
+
+        with pytest.raises(MissingOutVariant) as caught:
+            lower_model(Model(), (torch.randn(4),))
+    assert str(caught.value).startswith("1 operator cannot run on planned memory")
+    assert str(caught.value).count("    op_default at") == 2
+
+
+# ---- delegates -------------------------------------------------------------------------------------
+
+
+class Doubler(BackendDetails):
+    """Its blob is the text "blob"; it shares a blob under a key."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        store = NamedDataStore()
+        store.add_named_data("shared", b"weights", alignment=32)
+        store.add_named_data("far", b"other", external_tag="side")
+        return PreprocessResult(b"blob", {7: [1, 2]}, store.get_named_data_store_output())
+
+
+class TakesRelu(Partitioner):
+    def partition(self, exported_program):
+        for node in exported_program.graph.nodes:
+            if node.target is torch.ops.aten.relu.default:
+                node.meta[TAG] = "relu"
+        tag_constant_data(exported_program)
+        return PartitionResult(exported_program, {"relu": DelegationSpec("Doubler", [CompileSpec("k", b"v")])})
+
+
+def test_a_delegate_call_has_its_blob_specs_data_and_maps() -> None:
+    registry = registry_with()
+    registry.register("lowerings", "Doubler", Doubler)
+    exported = torch.export.export(Scale3(), (torch.randn(4),))
+    edge = to_edge(exported, registry=registry).to_backend(TakesRelu())
+    manager = edge.to_executorch(ExecutorchBackendConfig(check_kernels=False))
+    program = manager.executorch_program
+    (plan,) = program.execution_plan
+    (delegate,) = plan.delegates
+    assert (delegate.id, bytes(program.delegate_data[delegate.processed])) == ("Doubler", b"blob")
+    assert CompileSpec("k", b"v") in delegate.compile_specs
+    assert (bytes(program.named_data["shared"].data), program.named_data["shared"].alignment) == (b"weights", 32)
+    assert list(manager.tensor_data["side"].named_data) == ["far"]
+    (step,) = [i for i, call in enumerate(plan.chains[0].instructions) if isinstance(call, DelegateCall)]
+    first, last = plan.chains[0].instructions[step - 1], plan.chains[0].instructions[step + 1]
+    assert plan.chains[0].instructions[step].args == (first.args[-1], last.args[0])
+    assert manager.delegate_map["forward"][step].name == "Doubler"
+    assert manager.delegate_map["forward"][step].delegate_map == {7: [1, 2]}

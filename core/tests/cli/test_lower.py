@@ -1,0 +1,204 @@
+"""`delegraph lower`: what factories may give, options, reports, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from delegraph.cli import main
+from delegraph.program import deserialize_program
+from delegraph.program.schema import Program, Tensor, TensorShapeDynamism
+
+Refused = Callable[..., str]
+
+MODEL = '''
+import torch
+from torch.export import Dim
+
+class Scale(torch.nn.Module):
+    """Twice x, or scale times x."""
+    def forward(self, x, scale=2.0):
+        return (x * scale).relu()
+
+x = torch.ones(2, 3)
+
+def pair(): return Scale(), (x,)
+def lone_tensor(): return Scale(), x
+def with_kwargs(): return Scale(), (x,), {"scale": torch.tensor(3.0)}
+def with_shapes(): return Scale(), (x,), None, {"x": {0: Dim("n", max=8)}}
+def exported(): return torch.export.export(Scale(), (x,))
+def methods(): return {"once": (Scale(), (x,)), "many": with_shapes(), "ready": exported()}
+def raises(): raise OSError("no weights here")
+def nothing(): return None
+def one(): return (Scale(),)
+not_callable = 3
+'''
+
+
+@pytest.fixture(autouse=True)
+def _core_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing but what the core itself installs; and in a folder with a model."""
+    monkeypatch.setenv("DELEGRAPH_PLUGINS", "delegraph")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "model.py").write_text(MODEL)
+    yield
+    sys.modules.pop("model", None)
+
+
+def lower(factory: str, *words: str) -> Program:
+    assert main(["lower", f"model.py:{factory}", "-o", "m.pte", "--no-check-kernels", *words]) == 0
+    return deserialize_program(Path("m.pte").read_bytes())
+
+
+def input_tensors(program: Program) -> list[Tensor]:
+    plan = program.execution_plan[0]
+    return [value for index in plan.inputs if isinstance(value := plan.values[index], Tensor)]
+
+
+@pytest.mark.parametrize("factory", ["pair", "lone_tensor", "exported"])
+def test_one_method(factory: str) -> None:
+    program = lower(factory)
+    assert [plan.name for plan in program.execution_plan] == ["forward"]
+    assert [tensor.sizes for tensor in input_tensors(program)] == [(2, 3)]
+
+
+def test_keyword_arguments() -> None:
+    assert [tensor.sizes for tensor in input_tensors(lower("with_kwargs"))] == [(2, 3), ()]
+
+
+def test_dynamic_shapes() -> None:
+    (tensor,) = input_tensors(lower("with_shapes"))
+    assert (tensor.sizes, tensor.shape_dynamism) == ((8, 3), TensorShapeDynamism.DYNAMIC_BOUND)
+
+
+def test_several_methods_and_one_of_them() -> None:
+    assert [plan.name for plan in lower("methods").execution_plan] == ["many", "once", "ready"]
+    assert [plan.name for plan in lower("methods", "--method", "once").execution_plan] == ["once"]
+
+
+def test_a_single_method_takes_the_name() -> None:
+    assert [plan.name for plan in lower("pair", "--method", "encode").execution_plan] == ["encode"]
+
+
+def test_an_importable_module() -> None:
+    assert main(["lower", "model:pair", "-o", "m.pte", "--no-check-kernels"]) == 0
+    assert Path("m.pte").exists()
+
+
+def test_planners() -> None:
+    greedy, naive = lower("pair"), lower("pair", "--planner", "naive")
+    sizes = [program.execution_plan[0].non_const_buffer_sizes[1] for program in (greedy, naive)]
+    assert sizes[0] < sizes[1]
+
+
+def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    lower("pair")
+    out, err = capsys.readouterr()
+    assert "forward: 0 nodes in 0 delegates, 2 nodes left to kernels" in out
+    assert f"m.pte: {Path('m.pte').stat().st_size:,} bytes; planned memory: " in out
+    stages = [line.partition(":")[0] for line in err.splitlines()]
+    assert stages == ["export", "edge of forward", "emit"]
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    program = lower("pair", "--json")
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["file"], answer["nbytes"]) == ("m.pte", Path("m.pte").stat().st_size)
+    assert answer["planned_nbytes"] == {"forward": sum(program.execution_plan[0].non_const_buffer_sizes)}
+    assert set(answer["seconds"]) == {"export", "edge", "emit"}
+    assert [entry["operator"] for entry in answer["report"]["methods"]["forward"]["leftovers"]] == [
+        "aten::mul.Scalar",
+        "aten::relu",
+    ]
+
+
+def test_without_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    lower("pair")
+    out, err = capsys.readouterr()
+    assert "aten::relu" in out
+    assert "export: " in err
+
+
+def failure(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The message of a command that fails, without the stages that were done before."""
+    assert main(["lower", *words, "-o", "m.pte"]) == 1
+    assert not Path("m.pte").exists()
+    return "\n".join(line for line in capsys.readouterr().err.splitlines() if not line.endswith(" s"))
+
+
+def test_a_missing_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, "model.py:pair")
+    assert message.startswith("delegraph lower: 2 operators without a kernel in the installed kernel libraries")
+    assert "model.py:8, in forward" in message
+
+
+def test_a_backend_that_is_not_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, "model.py:pair", "--backends", "npu")
+    assert message.startswith("delegraph lower: no installed distribution offers 'npu' in delegraph.partitioners")
+
+
+def test_a_planner_that_is_not_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, "model.py:pair", "--no-check-kernels", "--planner", "gredy")
+    assert "'gredy'" in message and "greedy" in message
+
+
+def test_a_factory_that_raises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure(capsys, "model.py:raises") == "delegraph lower: model.py:raises raised OSError: no weights here"
+
+
+def test_a_module_that_raises(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("model.py").write_text("import no_such_module")
+    message = failure(capsys, "model.py:pair")
+    assert message == "delegraph lower: importing model.py raised ModuleNotFoundError: No module named 'no_such_module'"
+
+
+@pytest.mark.parametrize(("factory", "given"), [("nothing", "NoneType"), ("one", "tuple of 1")])
+def test_a_factory_that_gives_something_else(factory: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, f"model.py:{factory}")
+    assert message.startswith(f"delegraph lower: model.py:{factory}, method 'forward': expected (model, args), ")
+    assert message.endswith(f"not {given}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("model.py", "-o", "m.pte"), "'model.py' names no function: write MODEL.py:factory"),
+        (("no.py:pair", "-o", "m.pte"), "no.py:pair: there is no file no.py"),
+        (("model.py:pears", "-o", "m.pte"), "model.py has no function 'pears'"),
+        (("model.py:not_callable", "-o", "m.pte"), "model.py has no function 'not_callable'"),
+        (("model.py:methods", "-o", "m.pte", "--method", "two"), "gives no method 'two', but many, once, ready"),
+        (("model.py:pair",), "the following arguments are required: -o/--output"),
+    ],
+)
+def test_wrong_usage(words: tuple[str, ...], message: str, refused: Refused) -> None:
+    assert message in refused("lower", *words, code=2)
+
+
+def test_the_program_does_what_the_model_does() -> None:
+    """With kernels that are given, since none are installed here."""
+    from delegraph import load
+    from delegraph.runtime import KernelLibrary
+
+    kernels = KernelLibrary("numpy")
+
+    @kernels.kernel("aten::mul.Scalar_out")
+    @kernels.kernel("aten::mul.out")
+    def mul(context: Any, a: Any, b: Any, out: Any) -> None:
+        np.multiply(a, b, out=out)
+
+    @kernels.kernel("aten::relu.out")
+    def relu(context: Any, a: Any, out: Any) -> None:
+        np.maximum(a, 0, out=out)
+
+    lower("pair")
+    x = torch.tensor([[1.0, -2.0, 3.0], [0.0, 5.0, -6.0]])
+    assert (load("m.pte", kernels=[kernels])(x) == (2 * x).relu()).all()

@@ -1,0 +1,58 @@
+"""Reading a program costs little: what its import pulls in, and that the public names are there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import delegraph.program
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_the_package_imports_nothing_of_it() -> None:
+    assert {
+        name for name in modules_after("import delegraph.program") if name.startswith("delegraph.program.")
+    } == set()
+
+
+def test_reading_needs_no_library_at_all() -> None:
+    modules = modules_after("from delegraph.program import deserialize_program, to_text, deserialize_flat_tensor")
+    assert modules & {"torch", "numpy", "flatbuffers", "ml_dtypes", "json", "tempfile", "hashlib", "logging"} == set()
+    assert "delegraph.program._generated.program_generated" not in modules
+
+
+@pytest.mark.parametrize("name", delegraph.program.__all__)
+def test_public_names_are_there(name: str) -> None:
+    assert getattr(delegraph.program, name).__name__ == name
+
+
+def test_public_names_are_pinned() -> None:
+    assert delegraph.program.__all__ == sorted(delegraph.program._MODULES)
+    assert delegraph.program.__all__ == [
+        "ExternalData",
+        "FlatTensor",
+        "Program",
+        "ScalarType",
+        "SegmentSource",
+        "SerializationConfig",
+        "deserialize_flat_tensor",
+        "deserialize_program",
+        "nbytes",
+        "serialize_flat_tensor",
+        "serialize_program",
+        "to_text",
+        "verify_program",
+        "write_flat_tensor",
+        "write_program",
+    ]
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(AttributeError, match=r"module 'delegraph\.program' has no attribute 'nothing'"):
+        delegraph.program.nothing  # noqa: B018

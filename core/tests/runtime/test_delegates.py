@@ -1,0 +1,283 @@
+"""Delegates: found, judged by their stamp, initialised, bound, run and destroyed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegraph.errors import (
+    BackendMissing,
+    DelegateInvalidCompatibility,
+    Internal,
+    InvalidArgument,
+    NotSupported,
+)
+from delegraph.plugins.stamp import BlobStamp
+from delegraph.program.schema import CompileSpec, NamedData
+from delegraph.runtime import (
+    Availability,
+    BackendInterface,
+    Compatibility,
+    EventTracer,
+    Platform,
+    Runtime,
+    Verdict,
+)
+
+STAMP = BlobStamp("Adder", "acme-adder", "1.2.0", 3)
+
+
+class Adder(BackendInterface):
+    """Adds the number in its blob to every input."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        self.contexts: list[Any] = []
+
+    def init(self, context: Any, processed: Any, compile_specs: Sequence[CompileSpec]) -> Any:
+        handle = float(bytes(processed))
+        self.log.append(("init", handle, [spec.key for spec in compile_specs]))
+        self.contexts.append(context)
+        return handle
+
+    def execute(self, context: Any, handle: Any, args: Any) -> None:
+        *inputs, out = args
+        out = context.resize(out, inputs[0].shape)
+        np.copyto(out, sum(inputs) + handle)
+
+    def destroy(self, handle: Any) -> None:
+        self.log.append(("destroy", handle))
+
+
+class Binder(Adder):
+    def bind(self, context: Any, handle: Any, args: Any) -> Any:
+        x, out = args
+        return lambda: np.add(x, handle * 10, out=out)
+
+
+class Broken(Adder):
+    """Whatever it is told to raise."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+        raise self.error
+
+
+class Judge(Adder):
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__()
+        self.verdict = verdict
+
+    def check(self, stamp: BlobStamp | None) -> Compatibility:
+        return Compatibility(self.verdict, "its weights are packed for another chip")
+
+
+def plus(build: Any, *numbers: float, specs: Sequence[CompileSpec] = (), dynamic: bool = False) -> Any:
+    """x + sum(numbers), each by a delegate of its own."""
+    x = value = build.tensor(2, dynamic=dynamic)
+    for number in numbers:
+        previous, value = value, build.tensor(2, dynamic=dynamic)
+        build.delegate("Adder", previous, value, blob=str(number).encode(), specs=specs)
+    return build.plan([x], [value])
+
+
+def test_runs(build: Any, load_method: Any) -> None:
+    method = load_method(build, plus(build, 1, 2), backends={"Adder": Adder()})
+    np.testing.assert_array_equal(method.execute([np.float32([1, 2])])[0], [4, 5])
+
+
+def test_bound_where_everything_is_fixed(build: Any, load_method: Any) -> None:
+    method = load_method(build, plus(build, 1), backends={"Adder": Binder()})
+    np.testing.assert_array_equal(method.execute([np.float32([1, 2])])[0], [11, 12])
+
+
+def test_not_bound_where_shapes_change(build: Any, load_method: Any) -> None:
+    method = load_method(build, plus(build, 1, dynamic=True), backends={"Adder": Binder()})
+    assert method.execute([np.float32([1])])[0].tolist() == [2]
+    assert method.execute([np.float32([1, 2])])[0].tolist() == [2, 3]
+
+
+def test_lifecycle(build: Any, load_method: Any) -> None:
+    backend = Adder()
+    specs = [STAMP.to_compile_spec(), CompileSpec("chip", b"x1")]
+    method = load_method(build, plus(build, 1, 2, specs=specs), backends={"Adder": backend})
+    assert backend.log == [("init", 1, ["chip"]), ("init", 2, ["chip"])]  # the stamp is not the backend's own
+    del method
+    gc.collect()
+    assert backend.log[2:] == [("destroy", 2), ("destroy", 1)]
+
+
+def test_closing_destroys_once(build: Any, load_method: Any) -> None:
+    backend = Adder()
+    with_close = load_method(build, plus(build, 1), backends={"Adder": backend})
+    with_close.close()
+    with_close.close()
+    assert backend.log == [("init", 1, []), ("destroy", 1)]
+
+
+def test_what_init_may_use(build: Any, kernels: Any) -> None:
+    backend, tracer, platform = Adder(), EventTracer(), Platform(ns_per_tick=2)
+    plan = plus(build, 1)
+    program = build.program(plan, named_data={"weights": NamedData(b"1234")})
+    runtime = Runtime(kernels=[kernels], backends={"Adder": backend}, platform=platform)
+    runtime.load_program(program).load_method(
+        "forward", backend_options={"Adder": {"threads": 2}, "Other": {"x": 1}}, event_tracer=tracer
+    )
+    (context,) = backend.contexts
+    assert context.method_name == "forward"
+    assert {key: bytes(data) for key, data in context.named_data.items()} == {"weights": b"1234"}
+    assert context.runtime_specs == {"threads": 2}
+    assert (context.event_tracer, context.platform) == (tracer, platform)
+
+
+def test_missing_with_a_stamp(build: Any, load_method: Any) -> None:
+    plan = plus(build, 1, specs=[STAMP.to_compile_spec()])
+    with pytest.raises(BackendMissing) as caught:
+        load_method(build, plan, backends={"Npu": Adder()})
+    assert str(caught.value) == (
+        "method 'forward' cannot be loaded:\n"
+        "  backend 'Adder' is not installed (installed: Npu); its blob was made by acme-adder 1.2.0:"
+        " `pip install acme-adder==1.2.0`, or a later one that still reads it"
+    )
+
+
+def test_missing_without_a_stamp(build: Any, load_method: Any) -> None:
+    with pytest.raises(
+        BackendMissing, match=r"not installed \(installed: none\); its blob carries no stamp that would"
+    ):
+        load_method(build, plus(build, 1))
+
+
+def test_all_that_are_missing_are_named(build: Any, load_method: Any) -> None:
+    class Absent(Adder):
+        def is_available(self) -> Availability:
+            return Availability(False, "no /dev/npu0", "load the driver: modprobe npu")
+
+    x = build.tensor(2)
+    build.delegate("Npu", x, build.tensor(2))
+    build.delegate("Dsp", x, build.tensor(2))
+    with pytest.raises(BackendMissing) as caught:
+        load_method(build, build.plan([x], []), backends={"Npu": Absent()})
+    message = "backend 'Npu' is installed but not available here: no /dev/npu0; load the driver: modprobe npu"
+    assert message in str(caught.value)
+    assert "backend 'Dsp' is not installed" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "stamped", "remedy"),
+    [
+        (Verdict.RECOMPILE, True, "; lower the model again with what is installed here"),
+        (Verdict.REFUSE, True, "; `pip install acme-adder==1.2.0`, or lower the model again"),
+        (Verdict.REFUSE, False, "; lower the model again with what is installed here"),
+    ],
+)
+def test_refused_blobs(build: Any, load_method: Any, verdict: Verdict, stamped: bool, remedy: str) -> None:
+    backend = Judge(verdict)
+    plan = plus(build, 1, specs=[STAMP.to_compile_spec()] if stamped else [])
+    with pytest.raises(DelegateInvalidCompatibility) as caught:
+        load_method(build, plan, backends={"Adder": backend})
+    made = "Adder blob version 3, made by acme-adder 1.2.0" if stamped else "a blob without a stamp"
+    start = f"method 'forward', delegate 0 (Adder): the backend refuses {made}: its weights are packed for another chip"
+    assert str(caught.value).startswith(start + remedy)
+    assert backend.log == []  # init never saw the blob
+
+
+@pytest.mark.parametrize(
+    ("raised", "fault", "message"),
+    [
+        (InvalidArgument("no chip of that name"), InvalidArgument, r"method 'forward', delegate 1 \(Bad\): no chip"),
+        (OSError("gone"), Internal, r"delegate 1 \(Bad\): OSError while initialising: gone"),
+    ],
+)
+def test_a_failing_init_destroys_the_others(
+    build: Any, load_method: Any, raised: Exception, fault: type[Exception], message: str
+) -> None:
+    good, x = Adder(), build.tensor(2)
+    build.delegate("Adder", x, build.tensor(2), blob=b"1")
+    build.delegate("Bad", x, build.tensor(2))
+    with pytest.raises(fault, match=message) as caught:
+        load_method(build, build.plan([x], []), backends={"Adder": good, "Bad": Broken(raised)})
+    assert caught.value.__cause__ is raised
+    assert good.log == [("init", 1, []), ("destroy", 1)]
+
+
+def test_a_missing_kernel_destroys_delegates(build: Any, load_method: Any) -> None:
+    backend = Adder()
+    plan = plus(build, 1)
+    build.call("aten::sin.out", build.tensor(2), build.tensor(2))
+    with pytest.raises(Exception, match=r"no kernel for\n  aten::sin\.out"):
+        load_method(build, build.plan(plan.inputs, plan.outputs), backends={"Adder": backend})
+    assert backend.log == [("init", 1, []), ("destroy", 1)]
+
+
+def test_a_failing_execute_says_where(build: Any, load_method: Any) -> None:
+    class Fails(Adder):
+        def execute(self, context: Any, handle: Any, args: Any) -> None:
+            raise NotSupported("batches of two")
+
+    method = load_method(build, plus(build, 1), backends={"Adder": Fails()})
+    place = r"method 'forward', instruction 0, delegate 0 Adder\(float32\[2\], float32\[2\]\): batches of two"
+    with pytest.raises(NotSupported, match=place):
+        method.execute([np.float32([1, 2])])
+
+
+def test_a_failing_destroy_keeps_no_other_from_it(build: Any, load_method: Any) -> None:
+    class Fails(Adder):
+        def destroy(self, handle: Any) -> None:
+            super().destroy(handle)
+            if handle == 2:
+                raise OSError("bus error")
+
+    backend = Fails()
+    method = load_method(build, plus(build, 1, 2), backends={"Adder": backend})
+    with pytest.raises(Internal, match="method 'forward': destroying a delegate: bus error"):
+        method.close()
+    assert backend.log[2:] == [("destroy", 2), ("destroy", 1)]
+
+
+def test_the_registry_of_backends(nothing_installed: Any) -> None:
+    class Named(Adder):
+        pass
+
+    nothing_installed.register("backends", "Installed", Named)
+    registry = Runtime(backends={"Mine": Adder()}).backend_registry
+    assert registry.registered_backend_names == ["Installed", "Mine"]
+    assert registry.is_available("Installed")
+    missing = registry.is_available("Other")
+    assert not missing
+    assert "'Other' in delegraph.backends" in missing.reason
+
+
+def test_options_of_a_backend_without_any() -> None:
+    with pytest.raises(InvalidArgument, match="Adder has no options; got threads"):
+        Adder().set_option({"threads": 1})
+    with pytest.raises(InvalidArgument, match="Adder has no options; asked for threads"):
+        Adder().get_option(["threads"])
+
+
+def test_tools_wrap_what_delegates_do(build: Any, nothing_installed: Any, load_method: Any) -> None:
+    from delegraph.plugins.tools import hookimpl
+
+    calls: list[str] = []
+
+    class Tool:
+        @hookimpl(wrapper=True)
+        def execute(self, plugin: Any, handle: Any) -> Any:
+            calls.append(f"execute {handle}")
+            return (yield)
+
+        @hookimpl
+        def method_loaded(self, method: Any) -> None:
+            calls.append(f"loaded {method.metadata.name()}")
+
+    nothing_installed.register("plugins", "tool", Tool())
+    method = load_method(build, plus(build, 1), backends={"Adder": Binder()})
+    assert method.execute([np.float32([1, 2])])[0].tolist() == [2, 3]  # not bound around the tool
+    assert calls == ["loaded forward", "execute 1.0"]

@@ -1,0 +1,133 @@
+"""The 28 prim ops, with ExecuTorch's quirks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType
+from delegraph.runtime.prim_ops import PRIM_OPS, SCALAR_OPS, view_shape
+
+CASES = [
+    ("add", (2, 3), 5),
+    ("add", (2, 0.5), 2.5),
+    ("sub", (2, 3), -1),
+    ("mul", (2.0, 3), 6.0),
+    ("neg", (3,), -3),
+    ("neg", (0.5,), -0.5),
+    ("floordiv", (-7, 2), -4),
+    ("floordiv", (7, -2), -4),
+    ("floordiv", (-7.5, 2), -4.0),
+    ("floordiv", (-1.0, 0.0), -math.inf),
+    ("floordiv", (1, 0.0), math.inf),
+    ("floordiv.int", (-7, 2), -3),
+    ("floordiv.int", (-7, -2), 3),
+    ("truediv", (7, 2), 3.5),
+    ("truediv", (1.0, 0), math.inf),
+    ("truediv", (-1, 0), -math.inf),
+    ("mod", (-7, 3), -1),
+    ("mod", (7, -3), 1),
+    ("mod.int", (-7, 3), -1),
+    ("ceil", (1.2,), 2),
+    ("ceil", (-1.5,), -1),
+    ("round", (2.5,), 2),
+    ("round", (-1.5,), -2),
+    ("round", (0.5,), 0),
+    ("trunc", (-1.7,), -1),
+    ("sym_float", (3,), 3.0),
+    ("sym_int", (-2.7,), -2),
+    ("sym_max", (2, 3), 3),
+    ("sym_min", (2, 3), 2),
+    ("sym_not", (True,), False),
+    ("sym_ite", (True, 1, 2), 1),
+    ("sym_ite", (False, 1, 2), 2),
+    ("eq", (2, 2.0), True),
+    ("eq", (True, False), False),
+    ("gt", (3, 2), True),
+    ("lt", (3, 2), False),
+    ("ge", (2, 2), True),
+    ("le", (2.5, 2), False),
+]
+
+
+def operator(name: str) -> Any:
+    base, _, overload = name.partition(".")
+    return SCALAR_OPS[f"executorch_prim::{base}.{overload or 'Scalar'}"].function
+
+
+@pytest.mark.parametrize(("name", "args", "expected"), CASES)
+def test_scalar_operators(name: str, args: tuple[Any, ...], expected: Any) -> None:
+    result = operator(name)(*args)
+    assert result == expected
+    assert type(result) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("ceil", (1,)), ("round", (1,)), ("trunc", (1,)), ("sym_max", (1.0, 2)), ("mod", (1.0, 2)), ("add", (True, 1))],
+)
+def test_scalar_operators_refuse_other_types(name: str, args: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidType, match=r"takes .*, got "):
+        operator(name)(*args)
+
+
+def test_the_operators_that_executorch_has() -> None:
+    assert len(PRIM_OPS) == 28
+
+
+def test_scalars_of_tensors() -> None:
+    tensor = np.arange(6, dtype=np.int32).reshape(2, 3)
+    assert SCALAR_OPS["aten::sym_numel"].function(tensor) == 6
+    assert SCALAR_OPS["aten::sym_size.int"].function(tensor, -1) == 3
+    with pytest.raises(InvalidArgument, match="dim 2 of a tensor with 2 dims"):
+        SCALAR_OPS["aten::sym_size.int"].function(tensor, 2)
+    first = SCALAR_OPS["aten::_local_scalar_dense"].function
+    assert first(np.array([2.5], np.float32)) == 2.5
+    assert type(first(np.array(True))) is bool
+    with pytest.raises(InvalidArgument, match="the tensor has no element"):
+        first(np.empty(0))
+
+
+def test_view_shapes() -> None:
+    tensor = np.empty((2, 6))
+    assert view_shape(tensor, [3, -1]) == (3, 4)
+    assert view_shape(tensor, [12]) == (12,)
+    assert view_shape(np.empty(1), []) == ()
+    with pytest.raises(InvalidArgument, match=r"shape \[2, 6\] cannot be viewed as \[5, -1\]"):
+        view_shape(tensor, [5, -1])
+    with pytest.raises(InvalidArgument, match=r"shape \[0\] cannot be viewed as \[0, -1\]"):
+        view_shape(np.empty(0), [0, -1])
+
+
+def test_division_by_zero_says_where(build: Any, load_method: Any) -> None:
+    build.prim("executorch_prim::floordiv.Scalar", build.int(1), build.int(0), build.int(0))
+    method = load_method(build, build.plan())
+    with pytest.raises(
+        InvalidArgument, match=r"instruction 0, executorch_prim::floordiv.Scalar\(1, 0, 0\): ZeroDivision"
+    ):
+        method.execute([])
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "message"),
+    [
+        ("executorch_prim::add.Scalar", 2, "takes 2 arguments and a result, got 2 values"),
+        ("executorch_prim::add.Scalar", 0, "takes 2 arguments and a result, got 0 values"),
+        ("executorch_prim::et_view.default", 2, "takes a tensor, sizes and a result, got 2 values"),
+        ("executorch_prim::et_copy_index.tensor", 2, "takes two tensors and an index, got 2 values"),
+    ],
+)
+def test_a_wrong_number_of_values(build: Any, load_method: Any, name: str, count: int, message: str) -> None:
+    build.prim(name, *(build.int(1) for _ in range(count)))
+    with pytest.raises(InvalidProgram, match=f"instruction 0, .*{message}"):
+        load_method(build, build.plan())
+
+
+def test_copying_to_a_negative_row(build: Any, load_method: Any) -> None:
+    rows, row = build.tensor(2, 2, dynamic=True), build.tensor(2)
+    build.prim("executorch_prim::et_copy_index.tensor", rows, row, build.int(-1))
+    with pytest.raises(InvalidArgument, match="index -1 is negative"):
+        load_method(build, build.plan()).execute([])

@@ -1,0 +1,121 @@
+"""What an EventTracer records; a method without one has no trace of it."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegraph.errors import InvalidArgument
+from delegraph.runtime import BackendInterface, DebugLevel, EventTracer, Platform
+
+
+class Backend(BackendInterface):
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+        context.event_tracer.track_allocation("npu", 64)
+        with context.event_tracer.profile("compile", delegate_debug_id=0):
+            return None
+
+    def execute(self, context: Any, handle: Any, args: Any) -> None:
+        context.event_tracer.log_profiling("conv", 5, 9, delegate_debug_id="conv_1")
+        context.event_tracer.log_value("conv", args[0], delegate_debug_id="conv_1")
+        np.copyto(args[1], args[0] * 2)
+
+
+def network(build: Any) -> Any:
+    x = build.tensor(2)
+    total = build.call("aten::add.out", x, x, build.int(1), build.tensor(2))
+    build.delegate("B", total, build.tensor(2))
+    parts = build.tensor(1), build.tensor(1)
+    last = len(build.values) - 3
+    build.prim(
+        "aten::split_copy.Tensor_out", last, build.int(1), build.int(0), build.tensors(*parts), build.tensors(*parts)
+    )
+    return build.plan([x], list(parts))
+
+
+def ticking(level: DebugLevel = DebugLevel.NO_LOGGING) -> EventTracer:
+    ticks = count()
+    return EventTracer(level, platform=Platform(current_ticks=lambda: next(ticks), ns_per_tick=10))
+
+
+def test_times(build: Any, load_method: Any) -> None:
+    tracer = ticking()
+    method = load_method(build, network(build), backends={"B": Backend()}, event_tracer=tracer)
+    method.execute([np.float32([1, 2])])
+    loading, running = tracer.blocks
+    assert loading.name == "Method::load forward"
+    assert [(e.name, e.delegate_debug_id) for e in loading.profile_events] == [
+        ("compile", 0),
+        ("Delegate::init B", None),
+        ("Method::load", None),
+    ]
+    assert [(e.allocator, e.nbytes) for e in loading.allocation_events] == [("planned memory", build.used), ("npu", 64)]
+    events = [(e.name, e.chain, e.instruction, e.delegate_debug_id) for e in running.profile_events]
+    assert events == [
+        ("aten::add.out", 0, 0, None),
+        ("conv", -1, -1, "conv_1"),
+        ("delegate 0 B", 0, 1, None),
+        ("aten::split_copy.Tensor_out", 0, 2, None),
+        ("Method::execute", -1, -1, None),
+    ]
+    assert [e.duration for e in running.profile_events] == [10, 4, 10, 10, 70]
+    assert [e.name for e in running.debug_events] == ["conv"]
+
+
+def test_intermediate_outputs(build: Any, load_method: Any) -> None:
+    tracer = ticking(DebugLevel.INTERMEDIATE_OUTPUTS)
+    method = load_method(build, network(build), backends={"B": Backend()}, event_tracer=tracer)
+    method.execute([np.float32([1, 2])])
+    method.execute([np.float32([5, 6])])
+    events = [(e.name, e.instruction, np.asarray(e.value).tolist()) for e in tracer.blocks[1].debug_events]
+    assert events == [
+        ("aten::add.out", 0, [2, 4]),
+        ("conv", -1, [2, 4]),
+        ("delegate 0 B", 1, [4, 8]),
+        ("aten::split_copy.Tensor_out", 2, [4]),
+        ("aten::split_copy.Tensor_out", 2, [8]),
+        ("output", -1, [4]),
+        ("output", -1, [8]),
+    ]
+
+
+def test_program_outputs_only(build: Any, load_method: Any) -> None:
+    tracer = ticking(DebugLevel.PROGRAM_OUTPUTS)
+    x, flags = build.tensor(1), build.constant(np.array([True]))
+    number = build.int(0)
+    build.move(build.int(3), number)
+    method = load_method(build, build.plan([x], [x, number, flags]), event_tracer=tracer)
+    method.execute([np.float32([1])])
+    assert [(e.name, e.value_index, e.value) for e in tracer.blocks[1].debug_events] == [
+        ("output", x, [1]),
+        ("output", number, 3),
+        ("output", flags, [True]),
+    ]
+
+
+def test_a_failing_instruction_is_timed_too(build: Any, load_method: Any) -> None:
+    x = build.tensor(1)
+    build.call("test::fail.out", x, build.tensor(1))
+    tracer = ticking()
+    method = load_method(build, build.plan([x], []), event_tracer=tracer)
+    with pytest.raises(InvalidArgument, match=r"instruction 0, test::fail"):
+        method.execute([np.float32([1])])
+    assert [e.name for e in tracer.blocks[1].profile_events] == ["test::fail.out", "Method::execute"]
+
+
+def test_without_a_tracer_calls_are_bare(build: Any, load_method: Any) -> None:
+    x = build.tensor(1)
+    build.call("aten::add.out", x, x, build.int(1), build.tensor(1))
+    method = load_method(build, build.plan([x], []))
+    (block,) = method._blocks
+    assert block.calls[0].func is np.add
+
+
+def test_events_without_a_block() -> None:
+    tracer = EventTracer()
+    tracer.log_value("list", [np.ones(1), 2])
+    assert tracer.blocks[0].name == "default"
+    assert tracer.blocks[0].debug_events[0].value[1] == 2

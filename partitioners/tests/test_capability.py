@@ -1,0 +1,221 @@
+"""The capability-based partitioner on real programs: what it takes, what it leaves and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.export import Dim, ExportedProgram, export
+from torch.fx import Node
+
+from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.delegate import Delegated, to_backend
+from delegraph.aot.partition import TAG, Partitioner
+from delegraph.plugins.registry import PluginRegistry
+from delegraph_partitioners import AllNodesPartitioner, CapabilityBasedPartitioner, OperatorsPartitioner
+
+aten = torch.ops.aten
+X = torch.randn(2, 4)
+
+
+class Blank(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        return PreprocessResult(b"blob")
+
+
+REGISTRY = PluginRegistry()
+REGISTRY.register("lowerings", "Blank", Blank)
+
+
+def functional(function: Any, *args: Any, **options: Any) -> ExportedProgram:
+    class Model(torch.nn.Module):
+        def forward(self, *inputs: Any) -> Any:
+            return function(*inputs)
+
+    return export(Model(), args, **options).run_decompositions()
+
+
+def lower(program: ExportedProgram, *partitioners: Partitioner) -> Delegated:
+    return to_backend({"forward": program}, partitioners, REGISTRY)
+
+
+def taken(delegated: Delegated) -> list[tuple[str, ...]]:
+    return [delegate.nodes for delegate in delegated.delegates["forward"]]
+
+
+def declined(delegated: Delegated, name: str = "CapabilityBasedPartitioner") -> dict[str, str]:
+    return dict(delegated.declined["forward"][name])
+
+
+def unless(*operators: str) -> Any:
+    """Support for everything but these."""
+
+    def support(node: Node) -> str | None:
+        name = getattr(node.target, "__name__", str(node.target))
+        return f"{name} is too hard" if name.split(".")[0] in operators else None
+
+    return support
+
+
+def test_support_decides_and_its_reason_is_kept() -> None:
+    program = functional(lambda x: x.relu().sigmoid().tanh(), X)
+    delegated = lower(program, CapabilityBasedPartitioner("Blank", unless("sigmoid")))
+    assert taken(delegated) == [("relu",), ("tanh",)]
+    assert declined(delegated) == {"sigmoid": "sigmoid.default is too hard"}
+
+
+def test_compile_specs_reach_the_delegate() -> None:
+    spec = CompileSpec("mode", b"fast")
+    delegated = lower(functional(lambda x: x.relu(), X), CapabilityBasedPartitioner("Blank", unless(), [spec]))
+    assert delegated.delegates["forward"][0].lowered_module.compile_specs[0] == spec
+
+
+def test_partitions_below_the_minimum_are_left() -> None:
+    program = functional(lambda x: x.relu().sigmoid().tanh().exp(), X)
+    delegated = lower(program, CapabilityBasedPartitioner("Blank", unless("sigmoid"), minimum_nodes=2))
+    assert taken(delegated) == [("tanh", "exp")]
+    assert declined(delegated)["relu"] == "its partition would have 1 nodes, fewer than the 2 asked for"
+
+
+def test_a_partition_has_at_least_one_node() -> None:
+    with pytest.raises(ValueError, match="minimum_nodes is 0; a partition has at least one node"):
+        CapabilityBasedPartitioner("Blank", unless(), minimum_nodes=0)
+
+
+def test_views_alone_are_left_unless_wanted() -> None:
+    program = functional(lambda x: (x.view(4, 2).t().sigmoid().relu().t(), x + 1), X)
+    reason = "is supported, but only together with views and copies: not worth a delegate"
+    careful = lower(program, CapabilityBasedPartitioner("Blank", unless("sigmoid")))
+    assert taken(careful) == [("relu", "permute_1", "add")]
+    assert {declined(careful)[name] for name in ("view", "permute")} == {reason}
+    eager = lower(program, CapabilityBasedPartitioner("Blank", unless("sigmoid"), allow_trivial=True))
+    assert {"view", "permute"} <= {name for nodes in taken(eager) for name in nodes}
+
+
+def test_elements_go_where_their_tuple_goes() -> None:
+    program = functional(lambda x: torch.topk(x.relu(), 2)[0].exp(), X)
+    left = lower(program, CapabilityBasedPartitioner("Blank", unless("topk")))
+    assert taken(left) == [("relu",), ("exp",)]
+    assert declined(left)["getitem"] == "is an element of topk, which was left"
+    assert taken(lower(program, CapabilityBasedPartitioner("Blank", unless()))) == [("relu", "topk", "exp")]
+
+
+def test_sizes_flow_in_as_inputs_unless_asked_for() -> None:
+    shapes = {"dynamic_shapes": (({0: Dim("n", min=2, max=9)},),)}
+    program = functional(lambda x: x.relu().view(x.shape[0] * 2, -1).exp(), X, **shapes)
+    outside = lower(program, CapabilityBasedPartitioner("Blank", unless()))
+    assert [sorted(nodes) for nodes in taken(outside)] == [["exp", "relu", "view"]]
+    assert set(declined(outside).values()) == {
+        "computes a size or another scalar, which goes into delegates as an input"
+    }
+    inside = lower(program, CapabilityBasedPartitioner("Blank", unless(), take_scalars=True))
+    assert declined(inside) == {}
+    for delegated in (outside, inside):
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(delegated.programs["forward"].module()(x), x.relu().view(10, -1).exp())
+
+
+def test_a_second_partitioner_takes_what_the_first_left() -> None:
+    program = functional(lambda x: x.relu().sigmoid().tanh(), X)
+    delegated = lower(program, OperatorsPartitioner("Blank", [aten.sigmoid]), AllNodesPartitioner("Blank"))
+    assert [(d.partitioner, d.nodes) for d in delegated.delegates["forward"]] == [
+        ("OperatorsPartitioner", ("sigmoid",)),
+        ("AllNodesPartitioner", ("relu",)),
+        ("AllNodesPartitioner", ("tanh",)),
+    ]
+    assert "is a delegate already" in declined(delegated, "AllNodesPartitioner").values()
+
+
+def test_bodies_of_control_flow_are_partitioned_unless_the_call_is_taken() -> None:
+    def function(p: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(p, lambda x: x.relu().exp(), lambda x: x.tanh(), (x,)).sin()  # type: ignore[no-any-return]
+
+    program = functional(function, torch.tensor(True), X)
+    inside = lower(program, CapabilityBasedPartitioner("Blank", unless("cond", "exp")))
+    assert [(d.path, d.nodes) for d in inside.delegates["forward"]] == [
+        ("", ("sin",)),
+        ("true_graph_0", ("relu",)),
+        ("false_graph_0", ("tanh",)),
+    ]
+    assert declined(inside)["true_graph_0.exp"] == "exp.default is too hard"
+    whole = lower(program, CapabilityBasedPartitioner("Blank", unless()))
+    assert [(d.path, d.nodes) for d in whole.delegates["forward"]] == [("", ("cond", "sin"))]
+    for delegated in (inside, whole):
+        for flag in (torch.tensor(True), torch.tensor(False)):
+            torch.testing.assert_close(delegated.programs["forward"].module()(flag, X), function(flag, X))
+
+
+def test_operators_to_keep_whole_are_those_that_support_accepts() -> None:
+    partitioner = CapabilityBasedPartitioner("Blank", unless("gelu"), keep_whole=[aten.silu.default])
+    program = functional(lambda x: x.relu(), X)
+    operators, accepts = partitioner.ops_to_not_decompose(program)
+    assert operators == [aten.silu.default]
+    assert accepts is not None
+    assert accepts(next(iter(program.graph.find_nodes(op="call_function", target=aten.relu.default))))
+
+
+@pytest.mark.parametrize("operators", [[aten.add], [aten.add.Tensor], ["aten::add"], ["aten::add.Tensor"]])
+def test_operators_by_name_packet_or_overload(operators: Iterable[Any]) -> None:
+    program = functional(lambda x: (x + x).relu(), X)
+    delegated = lower(program, OperatorsPartitioner("Blank", operators))
+    assert taken(delegated) == [("add",)]
+    assert declined(delegated, "OperatorsPartitioner") == {
+        "relu": "aten::relu.default is not among the operators that Blank is given"
+    }
+
+
+# ---- whatever the support is, the program stays the same ---------------------------------------------
+
+_UNARY = (torch.relu, torch.sigmoid, torch.tanh, torch.sin, torch.neg)
+_BINARY = (torch.add, torch.mul, torch.maximum, torch.sub)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[ExportedProgram, Any, frozenset[int]]:
+    """A random program of up to 12 calls, the function itself, and the positions of its unsupported calls."""
+    steps = draw(
+        st.lists(
+            st.tuples(st.sampled_from((*_UNARY, *_BINARY)), st.integers(0, 99), st.integers(0, 99)),
+            min_size=1,
+            max_size=12,
+        )
+    )
+    outputs = draw(st.lists(st.integers(0, 99), min_size=1, max_size=3))
+    weight = torch.nn.Parameter(torch.linspace(-1, 1, 4))
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            values = [x, x + self.weight]
+            for function, i, j in steps:
+                operands = (values[i % len(values)], values[j % len(values)])
+                values.append(function(*operands) if function in _BINARY else function(operands[0]))
+            return (values[-1], *(values[i % len(values)] + 0 for i in outputs))
+
+    model = Model()
+    unsupported = draw(st.frozensets(st.integers(0, 15)))
+    return export(model, (X,)).run_decompositions(), model, unsupported
+
+
+@given(programs())
+@settings(deadline=None, max_examples=25)
+def test_the_delegated_program_computes_the_same(case: tuple[ExportedProgram, Any, frozenset[int]]) -> None:
+    program, model, unsupported = case
+    calls = [node.name for node in program.graph.nodes if node.op == "call_function"]
+    hard = {name for i, name in enumerate(calls) if i in unsupported}
+    partitioner = CapabilityBasedPartitioner("Blank", lambda node: "hard" if node.name in hard else None)
+    delegated = lower(program, partitioner)
+    assert {name for nodes in taken(delegated) for name in nodes} == set(calls) - hard
+    assert set(declined(delegated)) == hard
+    assert taken(lower(program, partitioner)) == taken(delegated)  # the same again
+    assert not any(TAG in node.meta for node in delegated.programs["forward"].graph.nodes)
+    with torch.no_grad():
+        torch.testing.assert_close(delegated.programs["forward"].module()(X), model(X))

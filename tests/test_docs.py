@@ -1,0 +1,41 @@
+"""Every Python snippet in the documentation runs: a page is one script, its blocks in order, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def script(page: Path) -> str:
+    """The page's blocks at their own line numbers, so that a traceback points into the page."""
+    text = page.read_text()
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        for i, line in enumerate(block[1].splitlines()):
+            lines[first + i] = line
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.name)
+def test_snippets_run(page: Path, tmp_path: Path) -> None:
+    source = tmp_path / page.with_suffix(".py").name
+    source.write_text(script(page))
+    ran = subprocess.run([sys.executable, str(source)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,108 @@
+"""Against ExecuTorch 1.4.1 itself: its files run here with its results, ours run there with ours, and both with eager's."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+import delegraph
+from delegraph.aot import ExecutorchBackendConfig
+from delegraph.runtime import Runtime
+from tests.interop.modules import Case, cases
+
+pytestmark = pytest.mark.executorch
+
+ROOT = Path(__file__).parents[1]
+CASES = cases()
+
+
+@pytest.fixture(scope="session")
+def executorch_python() -> str:
+    python = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(ROOT / ".venv-executorch" / "bin" / "python"))
+    if not Path(python).exists():
+        pytest.skip("ExecuTorch is not here: run `make setup-executorch`")
+    return python
+
+
+def _in_executorch(python: str, action: str, directory: Path) -> dict[str, Any]:
+    script = ROOT / "tests" / "interop" / "run_executorch.py"
+    ran = subprocess.run([python, str(script), action, str(directory)], capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    results: dict[str, Any] = torch.load(directory / ("write_errors.pt" if action == "write" else "results.pt"))
+    return results
+
+
+@pytest.fixture(scope="session")
+def theirs(executorch_python: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Files that ExecuTorch wrote, and what its runtime made of them."""
+    directory = tmp_path_factory.mktemp("theirs")
+    errors = _in_executorch(executorch_python, "write", directory)
+    assert errors == {}
+    return directory, _in_executorch(executorch_python, "run", directory)
+
+
+@pytest.fixture(scope="session")
+def ours(executorch_python: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Files written here, and what ExecuTorch's runtime made of them."""
+    directory = tmp_path_factory.mktemp("ours")
+    for name, case in CASES.items():
+        exported = torch.export.export(case.module, case.calls[0], dynamic_shapes=case.dynamic_shapes)
+        config = ExecutorchBackendConfig(external_constants=case.external_constants)
+        lowered = delegraph.lower(exported, config=config)
+        (directory / f"{name}.pte").write_bytes(bytes(lowered))
+        if case.external_constants:
+            lowered.program.write_tensor_data_to_file(directory)
+            next(directory.glob("_default*.ptd")).rename(directory / f"{name}.ptd")
+    return directory, _in_executorch(executorch_python, "run", directory)
+
+
+def eager(case: Case) -> list[list[Any]]:
+    module = copy.deepcopy(case.module)
+    with torch.no_grad():
+        return [_numpy(pytree.tree_leaves(module(*copy.deepcopy(call)))) for call in case.calls]
+
+
+def _numpy(values: list[Any]) -> list[Any]:
+    return [np.asarray(v.float() if v.dtype is torch.bfloat16 else v) if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def run_here(path: Path, case: Case) -> list[list[Any]]:
+    data = path.with_suffix(".ptd")
+    program = Runtime.get().load_program(path, data_path=data if data.exists() else None)
+    method = program.load_method("forward")
+    results = [[copy.deepcopy(x) for x in method.execute(list(call))] for call in case.calls]
+    return [_numpy([torch.as_tensor(x) if not isinstance(x, (int, float, bool)) else x for x in r]) for r in results]
+
+
+def assert_equal(got: list[list[Any]], wanted: list[list[Any]], names: str) -> None:
+    for call, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert len(a) == len(b)
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert np.asarray(x).dtype == np.asarray(y).dtype, f"{names}, call {call}, output {i}"
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5, err_msg=f"{names}, call {call}, output {i}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_its_files_run_here(name: str, theirs: tuple[Path, dict[str, Any]]) -> None:
+    directory, results = theirs
+    here = run_here(directory / f"{name}.pte", CASES[name])
+    assert_equal(here, eager(CASES[name]), "here against eager")
+    assert not isinstance(results[name], str), results[name]
+    assert_equal(here, [_numpy(r) for r in results[name]], "here against ExecuTorch")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_our_files_run_there(name: str, ours: tuple[Path, dict[str, Any]]) -> None:
+    directory, results = ours
+    here = run_here(directory / f"{name}.pte", CASES[name])
+    assert_equal(here, eager(CASES[name]), "here against eager")
+    assert not isinstance(results[name], str), results[name]
+    assert_equal([_numpy(r) for r in results[name]], here, "ExecuTorch against here")

@@ -1,0 +1,67 @@
+"""What users may import, pinned: a name that goes or comes shows in this file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+NAMES = {
+    "delegraph": """
+        DelegraphError EdgeCompileConfig EventTracer ExecutorchBackendConfig Lowered LoweringConfig LoweringError
+        LoweringReport Method MethodMeta Module PluginError Program Runtime RuntimeFault load lower to_edge
+        to_edge_transform_and_lower
+    """,
+    "delegraph.aot": """
+        BackendDetails CompileSpec DelegationSpec EdgeCompileConfig EdgeOpOverload EdgeProgramManager
+        ExecutorchBackendConfig ExecutorchProgramManager ExportPass Lowered LoweringConfig LoweringReport NamedDataStore
+        NamedDataStoreOutput PartitionResult Partitioner PassResult PreprocessResult exir_ops tag_constant_data
+        tag_mutated_buffer to_edge to_edge_transform_and_lower
+    """,
+    "delegraph.runtime": """
+        Availability BackendExecutionContext BackendInitContext BackendInterface BackendRegistry BufferDataLoader
+        Compatibility DataLoader DebugLevel EventTracer FileDataLoader HierarchicalAllocator Kernel KernelContext
+        KernelLibrary KernelRegistry LogLevel MemoryAllocator MemoryManager Method MethodMeta MmapDataLoader Module
+        OperatorRegistry Platform Program Runtime TensorInfo Verdict Verification load
+    """,
+    "delegraph.program": """
+        ExternalData FlatTensor Program ScalarType SegmentSource SerializationConfig deserialize_flat_tensor
+        deserialize_program nbytes serialize_flat_tensor serialize_program to_text verify_program write_flat_tensor
+        write_program
+    """,
+    "delegraph.plugins": """
+        PLUGIN_API Offer PluginRegistry PluginWarning default_registry hookimpl use_registry
+    """,
+}
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_the_names(package: str) -> None:
+    module = import_module(package)
+    assert sorted(module.__all__) == sorted(NAMES[package].split())
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_a_name_that_is_not_there(package: str) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'lowre'"):
+        _ = import_module(package).lowre
+
+
+def test_importing_the_packages_imports_nothing_heavy() -> None:
+    script = f"import sys, {', '.join(NAMES)}\nprint(*{{'torch', 'numpy', 'pluggy', 'flatbuffers'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
+def test_executorch_names_for_operators() -> None:
+    """A delegate written for ExecuTorch changes this import and no code."""
+    import torch
+
+    from delegraph.aot import EdgeOpOverload, exir_ops
+
+    assert exir_ops.edge.aten.add.Tensor is torch.ops.aten.add.Tensor
+    assert isinstance(exir_ops.edge.dim_order_ops._to_dim_order_copy.default, EdgeOpOverload)
