@@ -1,7 +1,7 @@
-"""The six models that tests and benchmarks share: real architectures from `transformers` configurations, random weights.
+"""The six models that tests and benchmarks share: real architectures, mostly from `transformers`, with random weights.
 
-A batch norm with fresh statistics makes deep random nets vanish or explode, so each model sees a few batches in training
-mode first: its outputs are then of order one, and a tolerance means something.
+Fresh batch norm statistics make deep random nets vanish or explode, so such a model sees a few batches in training mode
+first: its outputs are then of order one, and a tolerance means something.
 """
 
 from __future__ import annotations

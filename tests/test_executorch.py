@@ -1,4 +1,4 @@
-"""Against ExecuTorch 1.4.1 itself: its files run here with its results, ours run there with ours, and both with eager's."""
+"""Against ExecuTorch 1.4.1: its files run here with its results, ours run there with ours, and both with eager's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.interop.modules import Case, cases
 from torch.utils import _pytree as pytree
 
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig
 from delegraph.runtime import Runtime
-from tests.interop.modules import Case, cases
 
 pytestmark = pytest.mark.executorch
 
 ROOT = Path(__file__).parents[1]
 CASES = cases()
+
+# Outputs in which ExecuTorch 1.4.1 differs from torch; ours must equal torch's.
+WRONG_THERE = {"int64": {1: "remainder of negative integers by a number has the dividend's sign, as in C"}}
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +37,9 @@ def executorch_python() -> str:
 
 def _in_executorch(python: str, action: str, directory: Path) -> dict[str, Any]:
     script = ROOT / "tests" / "interop" / "run_executorch.py"
-    ran = subprocess.run([python, str(script), action, str(directory)], capture_output=True, text=True, timeout=600)
+    ran = subprocess.run(
+        [python, str(script), action, str(directory)], capture_output=True, text=True, timeout=600, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-2000:]
     results: dict[str, Any] = torch.load(directory / ("write_errors.pt" if action == "write" else "results.pt"))
     return results
@@ -71,7 +76,8 @@ def eager(case: Case) -> list[list[Any]]:
 
 
 def _numpy(values: list[Any]) -> list[Any]:
-    return [np.asarray(v.float() if v.dtype is torch.bfloat16 else v) if isinstance(v, torch.Tensor) else v for v in values]
+    tensors = [v.float() if isinstance(v, torch.Tensor) and v.dtype is torch.bfloat16 else v for v in values]
+    return [np.asarray(v) if isinstance(v, torch.Tensor) else v for v in tensors]
 
 
 def run_here(path: Path, case: Case) -> list[list[Any]]:
@@ -82,11 +88,14 @@ def run_here(path: Path, case: Case) -> list[list[Any]]:
     return [_numpy([torch.as_tensor(x) if not isinstance(x, (int, float, bool)) else x for x in r]) for r in results]
 
 
-def assert_equal(got: list[list[Any]], wanted: list[list[Any]], names: str) -> None:
+def assert_equal(got: list[list[Any]], wanted: list[list[Any]], names: str, except_for: Any = ()) -> None:
     for call, (a, b) in enumerate(zip(got, wanted, strict=True)):
         assert len(a) == len(b)
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             assert np.asarray(x).dtype == np.asarray(y).dtype, f"{names}, call {call}, output {i}"
+            if i in except_for:
+                assert not np.array_equal(x, y), f"{names}: output {i} is listed as different and is not"
+                continue
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5, err_msg=f"{names}, call {call}, output {i}")
 
 
@@ -96,7 +105,7 @@ def test_its_files_run_here(name: str, theirs: tuple[Path, dict[str, Any]]) -> N
     here = run_here(directory / f"{name}.pte", CASES[name])
     assert_equal(here, eager(CASES[name]), "here against eager")
     assert not isinstance(results[name], str), results[name]
-    assert_equal(here, [_numpy(r) for r in results[name]], "here against ExecuTorch")
+    assert_equal(here, [_numpy(r) for r in results[name]], "here against ExecuTorch", WRONG_THERE.get(name, ()))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -105,4 +114,4 @@ def test_our_files_run_there(name: str, ours: tuple[Path, dict[str, Any]]) -> No
     here = run_here(directory / f"{name}.pte", CASES[name])
     assert_equal(here, eager(CASES[name]), "here against eager")
     assert not isinstance(results[name], str), results[name]
-    assert_equal([_numpy(r) for r in results[name]], here, "ExecuTorch against here")
+    assert_equal([_numpy(r) for r in results[name]], here, "ExecuTorch against here", WRONG_THERE.get(name, ()))

@@ -49,9 +49,10 @@ class CapabilityBasedPartitioner(Partitioner):
 
     `minimum_nodes` is the size from which a delegate is worth its call. Unless `allow_trivial`, connected pieces that
     consist of `TRIVIAL_OPERATORS` only are left. Sizes and other scalars are computed outside and enter as inputs,
-    unless `take_scalars`; then `support` is asked about their nodes too. `max_duplicated_nbytes`: see
-    `tag_constant_data`. Bodies of control flow are partitioned like the graph itself, except for those of a call that
-    `support` accepts.
+    unless `take_scalars`; then `support` is asked about their nodes too. Buffers that the model changes stay outside,
+    unless `take_mutated_buffers`: then a delegate that alone reads and changes one keeps it as its own state.
+    `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like the graph itself, except
+    for those of a call that `support` accepts.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class CapabilityBasedPartitioner(Partitioner):
         minimum_nodes: int = 1,
         allow_trivial: bool = False,
         take_scalars: bool = False,
+        take_mutated_buffers: bool = False,
         max_duplicated_nbytes: int | None = None,
         keep_whole: Sequence[torch._ops.OpOverload] = (),
     ) -> None:
@@ -73,6 +75,7 @@ class CapabilityBasedPartitioner(Partitioner):
         self.minimum_nodes = minimum_nodes
         self.allow_trivial = allow_trivial
         self.take_scalars = take_scalars
+        self.take_mutated_buffers = take_mutated_buffers
         self.max_duplicated_nbytes = max_duplicated_nbytes
         self.keep_whole = list(keep_whole)
 
@@ -100,7 +103,8 @@ class CapabilityBasedPartitioner(Partitioner):
             prefix = f"{path}." if path else ""
             declined.update({prefix + node.name: reason for node, reason in reasons.items()})
         tag_constant_data(exported_program, self.max_duplicated_nbytes)
-        tag_mutated_buffer(exported_program)
+        if self.take_mutated_buffers:
+            tag_mutated_buffer(exported_program)
         return PartitionResult(exported_program, tags, declined)
 
     def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:

@@ -1,4 +1,4 @@
-"""Small modules that both systems lower: each covers something about the file. Needs torch alone, runs in both environments."""
+"""Small modules that both systems lower: each covers something about the file. Needs torch alone: runs in both."""
 
 from __future__ import annotations
 

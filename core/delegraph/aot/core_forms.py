@@ -78,6 +78,11 @@ def _pad(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
     return emit(aten.constant_pad_nd.default, (x, amounts, value or 0), {}, val) if mode == "constant" else None
 
 
+def _item(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
+    """Traced anew, it would give a symbol of its own, without the bounds that the model stated."""
+    return emit(aten._local_scalar_dense.default, (arguments[0],), {}, val)
+
+
 def _dropout(_emit: Emit, arguments: Sequence[Any], _val: Any) -> Any:
     x, _, train = arguments
     return None if train else x
@@ -91,4 +96,5 @@ CORE_FORMS: dict[OpOverload, CoreForm] = {
     aten.layer_norm.default: _layer_norm,
     aten.dropout.default: _dropout,
     aten.pad.default: _pad,
+    aten.item.default: _item,
 }

@@ -1,4 +1,4 @@
-"""{method: ExportedProgram} -> {method: edge program}, and back down to core operators where a kept one was not taken."""
+"""ExportedProgram -> edge program; and back down to core operators where a kept one was not taken."""
 
 from __future__ import annotations
 

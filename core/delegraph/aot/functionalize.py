@@ -114,7 +114,8 @@ class _Functionalizer:
         return GraphModule(run.root, graph)
 
     def _output(self, node: Node) -> Value:
-        outputs = self._resolve(node.args[0])
+        results = node.args[0]
+        outputs = self._resolve(results if isinstance(results, (tuple, list)) else (results,))
         self.mutated = {old: self._values[old] for old in self._versions if old.op == "placeholder"}
         copied = self.graph.output(tuple(self.mutated.values()) + tuple(outputs))
         copied.meta = dict(node.meta)

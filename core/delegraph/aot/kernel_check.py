@@ -10,14 +10,17 @@ from delegraph.aot.emit import EmittedMethod
 from delegraph.aot.source_location import user_location
 from delegraph.errors import MissingKernel
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.runtime.prim_ops import PRIM_OPS
+from delegraph.program.prim_op_names import PRIM_OPS
 
 __all__ = ["check_kernels", "installed_operators"]
 
 
 def installed_operators(registry: PluginRegistry) -> dict[str, frozenset[str]]:
-    """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime"."""
-    libraries = {name: registry.load("delegraph.kernels", name) for name in registry.names("delegraph.kernels")}
+    """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime".
+
+    A library that does not load offers nothing; `delegraph plugins list` shows it.
+    """
+    libraries, _broken = registry.load_all("delegraph.kernels")
     return {"runtime": PRIM_OPS} | {name: library.operator_names() for name, library in libraries.items()}
 
 

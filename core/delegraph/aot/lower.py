@@ -86,7 +86,7 @@ class EdgeProgramManager:
 
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
-        return to_executorch(self._programs, config, self._constant_methods)
+        return to_executorch(self._programs, config, self._constant_methods, self._registry)
 
     def _delegate(
         self,

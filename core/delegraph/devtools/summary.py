@@ -14,6 +14,7 @@ from delegraph.plugins.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
+from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.program.schema import (
     BackendDelegate,
     Buffer,
@@ -34,7 +35,6 @@ from delegraph.program.schema import (
 from delegraph.program.tensor_size import nbytes
 from delegraph.runtime.instructions import kernel_key
 from delegraph.runtime.kernels import KernelRegistry
-from delegraph.runtime.prim_ops import PRIM_OPS
 
 __all__ = [
     "DelegateSummary",

@@ -115,11 +115,6 @@ SCALAR_OPS: Final[dict[str, ScalarOp]] = {
     "executorch_prim::le.Scalar": ScalarOp(2, _comparable(operator.le)),
 }
 
-ET_COPY_INDEX: Final = "executorch_prim::et_copy_index.tensor"
-ET_VIEW: Final = "executorch_prim::et_view.default"
-
-PRIM_OPS: Final = frozenset({*SCALAR_OPS, ET_COPY_INDEX, ET_VIEW})
-
 
 def et_copy_index(context: KernelContext, copy_to: Array, copy_from: Array, index: int) -> None:
     """Make `copy_from` the row `index` of `copy_to`, which then has `index + 1` rows; the earlier ones stay."""

@@ -7,11 +7,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from delegraph.program import schema
+from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.runtime.backends import BackendInterface, BackendRegistry
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.kernels import KernelLibrary, KernelRegistry
 from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
-from delegraph.runtime.prim_ops import PRIM_OPS
 from delegraph.runtime.program import Program, Source, Verification
 
 if TYPE_CHECKING:

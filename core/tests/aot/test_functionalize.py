@@ -27,7 +27,9 @@ def operators(program: ExportedProgram) -> Counter[str]:
     return Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function")
 
 
-def assert_same_behaviour(model: torch.nn.Module, program: ExportedProgram, args: tuple[Any, ...], calls: int = 1) -> None:
+def assert_same_behaviour(
+    model: torch.nn.Module, program: ExportedProgram, args: tuple[Any, ...], calls: int = 1
+) -> None:
     """Results, and what happens to buffers and inputs, over several calls."""
     reference, module = copy.deepcopy(model), program.module()
     with torch.no_grad():
@@ -176,7 +178,9 @@ def test_a_composite_operator_is_traced_once_per_signature(monkeypatch: pytest.M
 
     traced: list[object] = []
     original = Decompositions._trace
-    monkeypatch.setattr(Decompositions, "_trace", lambda self, op, *rest: (traced.append(op), original(self, op, *rest))[1])
+    monkeypatch.setattr(
+        Decompositions, "_trace", lambda self, op, *rest: (traced.append(op), original(self, op, *rest))[1]
+    )
     layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(10)))
     functionalize(export(layers, (torch.randn(1, 4),)), {})
     assert traced == [aten.linear.default]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType
-from delegraph.runtime.prim_ops import PRIM_OPS, SCALAR_OPS, view_shape
+from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
+from delegraph.runtime.prim_ops import SCALAR_OPS, view_shape
 
 CASES = [
     ("add", (2, 3), 5),
@@ -76,6 +77,7 @@ def test_scalar_operators_refuse_other_types(name: str, args: tuple[Any, ...]) -
 
 def test_the_operators_that_executorch_has() -> None:
     assert len(PRIM_OPS) == 28
+    assert {*SCALAR_OPS, ET_COPY_INDEX, ET_VIEW} == PRIM_OPS
 
 
 def test_scalars_of_tensors() -> None:
