@@ -45,7 +45,7 @@ search: setup
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
 
 test: setup
-	$(BIN)/python -m pytest -q -m "not executorch and not fuzz"
+	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz"
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch

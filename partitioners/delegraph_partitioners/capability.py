@@ -51,8 +51,8 @@ class CapabilityBasedPartitioner(Partitioner):
     consist of `TRIVIAL_OPERATORS` only are left. Sizes and other scalars are computed outside and enter as inputs,
     unless `take_scalars`; then `support` is asked about their nodes too. Buffers that the model changes stay outside,
     unless `take_mutated_buffers`: then a delegate that alone reads and changes one keeps it as its own state.
-    `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like the graph itself, except
-    for those of a call that `support` accepts.
+    `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like the graph itself,
+    except for those of a call that `support` accepts.
     """
 
     def __init__(
