@@ -56,6 +56,7 @@ def test_a_transformer_with_dynamic_batch_and_length(backend: str) -> None:
         mask[0, length // 2 :] = 0
         return torch.randint(0, config.vocab_size, (batch, length)), mask
 
+    # tracing a decomposition once pinned both dimensions to the example's
     shapes = {0: Dim("batch", max=4), 1: Dim("length", max=64)}
     lowered = delegraph.lower(
         model, example(2, 16), dynamic_shapes=(shapes, shapes), backends=[] if backend == "portable" else [backend]

@@ -89,8 +89,14 @@ class Decompositions:
         rule = core_aten_table().get(op)
         table = self._table if rule is None else {**self._table, op: rule}
         with enable_python_dispatcher(), _without_mkldnn(), self.mode:
-            functional = torch.func.functionalize(call, remove="mutations")
             # Inlined templates share fake values, and the tracer tells inputs apart by identity: give it fresh ones.
+            values = [_fresh(flat[i]) for i in inputs]
+            template = make_fx(call, decomposition_table=table, tracing_mode="real")(*values)
+            if not _mutates(template):
+                return template
+            # Only where it is needed: under functionalize torch's own kernels ask for sizes as plain integers, which
+            # would pin a dynamic dimension to its example.
+            functional = torch.func.functionalize(call, remove="mutations")
             values = [_fresh(flat[i]) for i in inputs]
             return make_fx(functional, decomposition_table=table, tracing_mode="real")(*values)
 
@@ -104,6 +110,10 @@ def _without_mkldnn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
+
+
+def _mutates(template: GraphModule) -> bool:
+    return any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in template.graph.nodes)
 
 
 def _fresh(value: Any) -> Any:

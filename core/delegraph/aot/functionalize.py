@@ -43,7 +43,12 @@ def functionalize(program: ExportedProgram, keep: Keep, only: Collection[OpOverl
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
     run = _Functionalizer(program.graph_module, decompositions)
+    pinned_before = _pinned(decompositions.mode)
     graph = run.run()
+    pinned = _pinned(decompositions.mode).items() - pinned_before.items()
+    if pinned:
+        fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))
+        raise LoweringError(f"decomposing the program would fix dynamic dimensions to their example: {fixed}")
     return rebuild(program, run.root, graph, _with_mutations(program, run), run.constants)
 
 
@@ -54,6 +59,13 @@ def fake_mode_of(program: ExportedProgram) -> FakeTensorMode:
             if isinstance(value, FakeTensor):
                 return value.fake_mode
     return FakeTensorMode()
+
+
+def _pinned(mode: FakeTensorMode) -> dict[str, str]:
+    """The symbolic sizes that have become numbers."""
+    if mode.shape_env is None:
+        return {}
+    return {str(symbol): str(value) for symbol, value in mode.shape_env.replacements.items() if value.is_number}
 
 
 @dataclass(slots=True)

@@ -240,7 +240,7 @@ def test_torch_tensors_in_and_out(build: Any, kernels: Any) -> None:
     assert isinstance(first, torch.Tensor)
     assert (first.tolist(), second.tolist()) == ([3, 3], [6, 6])
     assert all(isinstance(result, np.ndarray) for result in model(X, Y, Z))
-    with pytest.raises(InvalidArgument, match=r"input 0: the tensor is on meta; pass tensor\.cpu\(\)"):
+    with pytest.raises(InvalidArgument, match=r"args\[0\]: the tensor is on meta; pass tensor\.cpu\(\)"):
         model(torch.ones(2, device="meta"), Y, Z)
     with pytest.raises(InvalidArgument, match=r"the tensor is torch\.sparse_coo; pass tensor\.to_dense\(\)"):
         model(torch.ones(2).to_sparse(), Y, Z)
