@@ -538,3 +538,94 @@ def test_equals_eager_at_every_size(name: str) -> None:
     lowered = Lowered(program)
     for args in calls:
         check(lowered(*args), function(*args), 2e-5)
+
+
+# ---- dtypes: whatever a row of the table admits, onnxruntime runs --------------------------------------------------
+
+DTYPES = (torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
+
+I = torch.tensor([[1, 0, 2], [2, 2, 0]])  # noqa: E741
+
+
+def with_itself(name: str) -> Callable[[torch.Tensor], Any]:
+    operator = getattr(torch, name)
+    return lambda t: operator(t, t)
+
+
+PAIRWISE = """add sub mul div maximum minimum pow remainder fmod floor_divide logical_and logical_or logical_xor
+bitwise_and bitwise_or bitwise_xor"""
+REDUCTIONS = ("sum", "prod", "max", "min", "amax", "amin", "mean", "argmax", "argmin", "any", "all", "var", "std")
+
+OF_ANY_DTYPE: dict[str, Callable[[torch.Tensor], Any]] = {
+    **{name: getattr(torch, name) for name in UNARY.split()},
+    **{name: with_itself(name) for name in (*PAIRWISE.split(), *COMPARISONS)},
+    **{name: getattr(torch, name) for name in REDUCTIONS if not name.startswith("am")},
+    **{f"{name}_dim": partial(getattr(torch, name), dim=1) for name in (*REDUCTIONS, "cumsum", "logsumexp", "sort")},
+    "logical_not": torch.logical_not,
+    "bitwise_not": torch.bitwise_not,
+    "clamp": lambda t: t.clamp(1, 2),
+    "clamp_tensor": lambda t: t.clamp(t, t),
+    "where": lambda t: torch.where(I > 0, t, t),
+    "masked_fill": lambda t: t.masked_fill(I > 0, 1),
+    "topk": lambda t: t.topk(2),
+    "softmax": lambda t: t.softmax(1),
+    "matmul": lambda t: t @ t.T,
+    "linear": lambda t: F.linear(t, t),
+    "addmm": lambda t: torch.addmm(t[0, :2], t, t.T),
+    "relu": F.relu,
+    "hardtanh": F.hardtanh,
+    "view": lambda t: t.reshape(3, 2),
+    "permute": lambda t: t.permute(1, 0),
+    "expand": lambda t: t.expand(4, 2, 3),
+    "repeat": lambda t: t.repeat(2, 2),
+    "slice": lambda t: t[:, ::2],
+    "select": lambda t: t[:, 1],
+    "split": lambda t: t.split(2, 1),
+    "unbind": lambda t: t.unbind(0),
+    "cat": lambda t: torch.cat([t, t]),
+    "flip": lambda t: t.flip(0),
+    "pad": lambda t: F.pad(t, (1, 1), value=1),
+    "pad_reflect": lambda t: F.pad(t[None], (1, 1), mode="reflect"),
+    "pad_replicate": lambda t: F.pad(t[None], (1, 1), mode="replicate"),
+    "embedding": lambda t: F.embedding(I, t.expand(3, 2, 3)[:, 0]),
+    "gather": lambda t: t.gather(1, I),
+    "index_select": lambda t: t.index_select(1, I[0]),
+    "index": lambda t: t[I.clamp(max=1), I],
+    "index_put": lambda t: t.index_put((I[1, 2:],), t[:1] + t[1:]),
+    "index_put_accumulate": lambda t: t.index_put((I[1, 2:],), t[:1], accumulate=True),
+    "scatter": lambda t: t.scatter(1, torch.tensor([[0], [2]]), t[:, 1:2]),
+    "scatter_number": lambda t: t.scatter(1, torch.tensor([[0], [2]]), 1),
+    "scatter_add": lambda t: t.scatter_add(1, I, t),
+    "slice_scatter": lambda t: torch.slice_scatter(t, t[:, :2], 1, 1, 3),
+    "tril": torch.tril,
+    "full_like": lambda t: torch.full_like(t, 1),
+    "cast_to_float": lambda t: t.float(),
+    "cast_to_bool": lambda t: t.bool(),
+    "cast_to_int": lambda t: t.int(),
+    "max_pool2d": lambda t: F.max_pool2d(t[None], 2, 1),
+    "norm": lambda t: torch.linalg.vector_norm(t, dim=1),
+}  # fmt: skip
+
+
+def example(dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor([[1, 3, 2], [2, 1, 3]]).to(dtype)
+
+
+def torch_has(name: str, dtype: torch.dtype) -> bool:
+    """Whether eager knows the operator on this dtype, with results that can be compared."""
+    try:
+        results = OF_ANY_DTYPE[name](example(dtype))
+    except (RuntimeError, NotImplementedError, IndexError):
+        return False
+    leaves = torch.utils._pytree.tree_leaves(results)
+    return all(bool(leaf.isfinite().all()) for leaf in leaves if leaf.is_floating_point())
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in OF_ANY_DTYPE for d in DTYPES if torch_has(n, d)], ids=str)
+def test_a_dtype_is_declined_or_runs(name: str, dtype: torch.dtype) -> None:
+    function, argument = OF_ANY_DTYPE[name], example(dtype)
+    program = edge(Function(function), (argument,))
+    if reasons := declined(program):
+        assert all(reasons.values())  # never an empty one
+    else:
+        check(Lowered(program)(argument), function(argument), 5e-3 if dtype == torch.float16 else 2e-5)

@@ -62,10 +62,14 @@ def index(g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None
     return g.transpose(picked, [*range(width, width + dims[0]), *range(width), *range(width + dims[0], rank)])
 
 
-def _index_put_check(node: Node, self: Node, indices: Sequence[Node | None], values: Node, *_: object) -> str | None:
+def _index_put_check(
+    node: Node, self: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> str | None:
     reason = _known_indices(node, self, indices)
     if reason is not None:
         return reason
+    if accumulate and dtype_of(self) in (torch.float16, torch.bool):
+        return f"sums of {dtype_of(self)}"
     return None if all(isinstance(size, int) for size in _put_shape(self, indices)) else "the place is dynamic"
 
 
@@ -141,7 +145,11 @@ def scatter_value(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node
     return g.op("ScatterElements", g.value(self), where, filled, axis=dim)
 
 
-@convert_with("scatter_add", dtypes=NUMBERS, check=lambda node, self, dim, index, src: _whole_source(self, index, src))
+@convert_with(
+    "scatter_add",
+    dtypes=NUMBERS - {torch.float16},
+    check=lambda node, self, dim, index, src: _whole_source(self, index, src),
+)
 def scatter_add(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
     return g.op("ScatterElements", g.value(self), g.value(index), g.value(src), axis=dim, reduction="add")
 

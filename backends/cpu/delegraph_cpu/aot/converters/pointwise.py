@@ -112,12 +112,16 @@ def _trunc(g: GraphBuilder, value: ir.Value) -> ir.Value:
     return g.op("Mul", g.op("Sign", value), g.op("Floor", g.op("Abs", value)))
 
 
-@convert_with("isnan", dtypes=FLOATS | {BOOL})
+def _float_operand(node: Node, self: Node) -> str | None:
+    return "the operand is bool" if dtype_of(self) == BOOL else None
+
+
+@convert_with("isnan", dtypes=FLOATS | {BOOL}, check=_float_operand)
 def isnan(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("IsNaN", g.value(self))
 
 
-@convert_with("isinf", dtypes=REALS | {BOOL})
+@convert_with("isinf", dtypes=REALS | {BOOL}, check=_float_operand)
 def isinf(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("IsInf", g.value(self))
 

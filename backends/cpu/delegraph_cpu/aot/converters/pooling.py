@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with, only_first_result_used
 from delegraph_cpu.aot.dtypes import REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
 
 # ---- windows ------------------------------------------------------------------------------------------------------
 
@@ -92,11 +92,16 @@ def max_pool(
     return _max_pool(g, node, self, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+def _values_of_floats(node: Node, self: Node) -> str | None:
+    """The rows of these operators admit int64 for the indices, which must not be used."""
+    return only_first_result_used(node) or (None if dtype_of(self) in REALS else "a maximum of integers")
+
+
 @convert_with(
     "max_pool2d_with_indices max_pool3d_with_indices",
     dtypes=REALS | {torch.int64},
     check=lambda node, self, k, s, p, d, ceil_mode: (
-        only_first_result_used(node) or _static_if_ceil(node, self, ceil_mode)
+        _values_of_floats(node, self) or _static_if_ceil(node, self, ceil_mode)
     ),
 )
 def max_pool_with_indices(
@@ -206,7 +211,7 @@ def adaptive_avg_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequ
 @convert_with(
     "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
     dtypes=REALS | {torch.int64},
-    check=lambda node, self, size: only_first_result_used(node) or _even_or_one(node, self, size),
+    check=lambda node, self, size: _values_of_floats(node, self) or _even_or_one(node, self, size),
     keep=True,
 )
 def adaptive_max_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int]) -> Sequence[ir.Value | None]:
