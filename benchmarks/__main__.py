@@ -28,40 +28,54 @@ ROOT = Path(__file__).parents[1]
 EXECUTORCH = ROOT / ".venv-executorch" / "bin" / "python"
 
 
-def measure_ours(name: str, threads: int) -> dict[str, float]:
-    """Delegraph's figures of one model: milliseconds, lowering in seconds."""
-    torch.set_num_threads(threads)
-    os.environ["DELEGRAPH_CPU_THREADS"] = str(threads)
+def measure_ours(name: str) -> dict[str, float]:
+    """Delegraph's figures of one model with the CPU backend: milliseconds, lowering in seconds."""
     model, args = make(name)
     exported = torch.export.export(model, args)
     delegraph.lower(exported, backends=["cpu"])  # imports and caches do not count
     start = time.perf_counter()
     lowered = delegraph.lower(exported, backends=["cpu"])
     lowering = time.perf_counter() - start
-    portable = delegraph.lower(exported)
     arrays = [x.numpy() for x in args]
-    ours, kernels = delegraph.load(bytes(lowered)), delegraph.load(bytes(portable))
+    ours = delegraph.load(bytes(lowered))
+    return {"lowering_s": lowering, "cpu_ms": median_ms(lambda: ours(*arrays))}
+
+
+def measure_portable(name: str) -> dict[str, float]:
+    """Delegraph's figures of one model on portable kernels alone."""
+    model, args = make(name)
+    portable = delegraph.lower(model, args)
+    arrays = [x.numpy() for x in args]
+    kernels = delegraph.load(bytes(portable))
     memory = portable.program.memory["forward"]
     return {
-        "lowering_s": lowering,
-        "cpu_ms": median_ms(lambda: ours(*arrays)),
         "portable_ms": median_ms(lambda: kernels(*arrays)),
         "planned_bytes": float(memory.planned_bytes),
         "lower_bound": float(memory.lower_bound),
     }
 
 
-def measure_peers(name: str, threads: int) -> dict[str, float]:
-    """The figures of everything that runs in this environment without us, in milliseconds."""
-    torch.set_num_threads(threads)
+def measure_torch(name: str) -> dict[str, float]:
+    """Eager and torch.compile, in milliseconds."""
     model, args = make(name)
     with torch.no_grad():
         compiled = torch.compile(model)
-        return {
-            "eager_ms": median_ms(lambda: model(*args)),
-            "compile_ms": median_ms(lambda: compiled(*args)),
-            "onnxruntime_ms": _onnxruntime(model, args, threads),
-        }
+        return {"eager_ms": median_ms(lambda: model(*args)), "compile_ms": median_ms(lambda: compiled(*args))}
+
+
+def measure_onnxruntime(name: str) -> dict[str, float]:
+    """onnxruntime on torch's own ONNX export, in milliseconds."""
+    import onnxruntime
+
+    model, args = make(name)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "model.onnx"
+        torch.onnx.export(model, args, path, dynamo=False, verbose=False)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feeds = {i.name: x.numpy() for i, x in zip(session.get_inputs(), args, strict=True)}
+    return {"onnxruntime_ms": median_ms(lambda: session.run(None, feeds))}
 
 
 def measure_executorch(name: str, threads: int) -> dict[str, float]:
@@ -74,22 +88,6 @@ def measure_executorch(name: str, threads: int) -> dict[str, float]:
     )
     theirs = json.loads(ran.stdout.strip().splitlines()[-1])
     return {f"executorch_{key}": value for key, value in theirs.items()}
-
-
-def _onnxruntime(model: torch.nn.Module, args: tuple[torch.Tensor, ...], threads: int) -> float:
-    """onnxruntime on torch's own ONNX export."""
-    import onnxruntime
-
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "model.onnx"
-        torch.onnx.export(model, args, path, dynamo=False, verbose=False)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    wanted = {i.name for i in session.get_inputs()}
-    names = [i.name for i in session.get_inputs()]
-    feeds = {name: x.numpy() for name, x in zip(names, args, strict=False) if name in wanted}
-    return median_ms(lambda: session.run(None, feeds))
 
 
 def cold_start() -> dict[str, float]:
@@ -149,7 +147,7 @@ def overhead() -> dict[str, float]:
     return {"instruction_ns": whole, "numpy_add_ns": numpy_alone, "overhead_ns": whole - numpy_alone}
 
 
-def growth(counts: tuple[int, ...] = (1_000, 10_000)) -> dict[str, float]:
+def growth(counts: tuple[int, ...] = (1_000, 10_000, 100_000)) -> dict[str, float]:
     """Seconds to lower (export excluded) and to load a chain of nodes."""
     figures = {}
     for count in counts:
@@ -205,9 +203,9 @@ def main() -> int:
         table = Table("model", *_COLUMNS, title=f"{threads} thread(s)")
         for name in arguments.models.split(","):
             with console.status(f"{name}, {threads} thread(s)"):
-                # a process each: thread pools are set once in a process
-                figures = _in_process("measure_ours", name, threads) | _in_process("measure_peers", name, threads)
-                figures |= measure_executorch(name, threads)
+                figures = measure_executorch(name, threads)
+                for function in (measure_ours, measure_portable, measure_torch, measure_onnxruntime):
+                    figures |= _in_process(function.__name__, name, threads)
             results["models"][f"{name}@{threads}"] = figures
             table.add_row(name, *(show(figures) for show in _COLUMNS.values()))
         console.print(table)
@@ -221,9 +219,14 @@ def main() -> int:
 
 
 def _in_process(function: str, name: str, threads: int) -> dict[str, float]:
-    figures_text = f"json.dumps({function}({name!r}, {threads}))"
+    """What `function(name)` measures in a process of its own, whose thread pools all have `threads` threads."""
+    figures_text = f"json.dumps({function}({name!r}))"
     code = f"import json; from benchmarks.__main__ import {function}; print(); print({figures_text})"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "DELEGRAPH_CPU_THREADS")
+    environment = os.environ | dict.fromkeys(pools, str(threads))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, env=environment
+    )
     if ran.returncode != 0:
         raise SystemExit(f"measuring {name} failed:\n{ran.stderr[-3000:]}")
     figures: dict[str, float] = json.loads(ran.stdout.strip().splitlines()[-1])

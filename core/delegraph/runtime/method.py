@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,26 @@ if TYPE_CHECKING:
     from delegraph.runtime.program import Program
 
 
+class _Alone:
+    """A lock that is refused, not waited for. Not a `contextmanager`: that would cost every execution a microsecond."""
+
+    __slots__ = ("_lock", "_method")
+
+    def __init__(self, method: str) -> None:
+        self._lock = Lock()
+        self._method = method
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise InvalidState(
+                f"method {self._method!r} is executing in another thread; load a Method for each thread"
+                " (they share the program and its constants)"
+            )
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+
 class Method:
     """One loaded method. Its state, planned memory with mutable buffers, lives as long as it does.
 
@@ -58,7 +78,7 @@ class Method:
         self.program = program
         self._plan = plan
         self._tracer = event_tracer
-        self._lock = Lock()
+        self._alone = _Alone(plan.name)
         with _load_traced(event_tracer, plan.name):
             self._load(memory_manager or _new_memory(program, plan), backend_options or {})
         self.input_names = tuple(f"input {index}" for index in range(len(plan.inputs)))
@@ -132,37 +152,26 @@ class Method:
         Raises `InvalidArgument` or `InvalidType` for inputs that do not fit, `InvalidState` while another thread is
         executing this Method, and whatever fault an instruction meets, with its place.
         """
-        with self._alone():
+        with self._alone:
             self._set_inputs(inputs)
             self._run()
             return self._get_outputs(clone_outputs)
 
     def set_inputs(self, inputs: Sequence[object]) -> None:
         """Set all inputs, for one `run` or several. Raises as `execute`."""
-        with self._alone():
+        with self._alone:
             self._set_inputs(inputs)
 
     def run(self) -> None:
         """Execute on the inputs that were set last. Raises `InvalidState` if none were, and as `execute`."""
-        with self._alone():
+        with self._alone:
             self._run()
 
     def get_outputs(self, *, clone_outputs: bool = True) -> list[Any]:
         """The outputs of the last run; see `execute`."""
-        with self._alone():
+        with self._alone:
             return self._get_outputs(clone_outputs)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._lock.acquire(blocking=False):
-            raise InvalidState(
-                f"method {self._plan.name!r} is executing in another thread; load a Method for each thread"
-                " (they share the program and its constants)"
-            )
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def _set_inputs(self, inputs: Sequence[object]) -> None:
         if len(inputs) != len(self._setters):
@@ -232,7 +241,7 @@ class Method:
 
         Raises `Internal` if a backend's `destroy` raises; the other delegates are destroyed all the same.
         """
-        with self._alone():
+        with self._alone:
             try:
                 self._destroy()
             except Exception as error:
