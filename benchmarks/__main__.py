@@ -195,6 +195,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "benchmarks.json")
     arguments = parser.parse_args()
     console = Console(width=220)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
     packages = {name: version(name) for name in ("torch", "onnxruntime", "numpy")}
     machine = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), **packages}
     console.print(machine)
@@ -208,12 +209,12 @@ def main() -> int:
                     figures |= _in_process(function.__name__, name, threads)
             results["models"][f"{name}@{threads}"] = figures
             table.add_row(name, *(show(figures) for show in _COLUMNS.values()))
+            arguments.json.write_text(json.dumps(results, indent=1))
         console.print(table)
     for section in (cold_start, overhead, growth):
         results[section.__name__] = section()
         console.print(section.__name__, results[section.__name__])
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(results, indent=1))
+        arguments.json.write_text(json.dumps(results, indent=1))
     console.print(f"written: {arguments.json}")
     return 0
 

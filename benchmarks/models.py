@@ -57,13 +57,25 @@ def vit_tiny() -> Example:
     return ViTForImageClassification(config).eval(), (torch.randn(1, 3, 224, 224),)
 
 
+class _Encoder(torch.nn.Module):
+    """BERT with its arguments by name: torch's ONNX export passes None for the others by position otherwise."""
+
+    def __init__(self, bert: torch.nn.Module) -> None:
+        super().__init__()
+        self.bert = bert
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        result = self.bert(input_ids=tokens, attention_mask=mask)
+        return result.last_hidden_state, result.pooler_output
+
+
 def minilm() -> Example:
     """BERT in MiniLM-L6's shape (6 layers, 384 wide, 12 heads), 128 tokens, attention mask given."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
     tokens = torch.randint(0, config.vocab_size, (1, 128))
-    return BertModel(config).eval(), (tokens, torch.ones(1, 128, dtype=torch.int64))
+    return _Encoder(BertModel(config)).eval(), (tokens, torch.ones(1, 128, dtype=torch.int64))
 
 
 class _Tagger(torch.nn.Module):

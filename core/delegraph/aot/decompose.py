@@ -67,15 +67,17 @@ class Decompositions:
                 return False
         return is_composite(op) if self._only is None else op in self._only
 
-    def template(self, op: OpOverload, args: Any, kwargs: Any) -> tuple[GraphModule, list[int]]:
+    def template(
+        self, op: OpOverload, args: Any, kwargs: Any, functional: Callable[[GraphModule], GraphModule]
+    ) -> tuple[GraphModule, list[int]]:
         """The graph for a call with these values (fake tensors, SymInts, plain values), and the positions of its
-        inputs among the flattened arguments."""
+        inputs among the flattened arguments. `functional` rids a graph that was traced of its in-place calls."""
         flat, spec = pytree.tree_flatten((args, kwargs))
         inputs = [i for i, value in enumerate(flat) if isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat))]
         key = (op, spec, tuple(_signature(value) for value in flat))
         template = self._templates.get(key)
         if template is None:
-            template = self._templates[key] = self._trace(op, flat, spec, inputs)
+            template = self._templates[key] = functional(self._trace(op, flat, spec, inputs))
         return template, inputs
 
     def _trace(self, op: OpOverload, flat: list[Any], spec: pytree.TreeSpec, inputs: list[int]) -> GraphModule:
@@ -91,14 +93,7 @@ class Decompositions:
         with enable_python_dispatcher(), _without_mkldnn(), self.mode:
             # Inlined templates share fake values, and the tracer tells inputs apart by identity: give it fresh ones.
             values = [_fresh(flat[i]) for i in inputs]
-            template = make_fx(call, decomposition_table=table, tracing_mode="real")(*values)
-            if not _mutates(template):
-                return template
-            # Only where it is needed: under functionalize torch's own kernels ask for sizes as plain integers, which
-            # would pin a dynamic dimension to its example.
-            functional = torch.func.functionalize(call, remove="mutations")
-            values = [_fresh(flat[i]) for i in inputs]
-            return make_fx(functional, decomposition_table=table, tracing_mode="real")(*values)
+            return make_fx(call, decomposition_table=table, tracing_mode="real")(*values)
 
 
 @contextmanager
@@ -110,10 +105,6 @@ def _without_mkldnn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
-
-
-def _mutates(template: GraphModule) -> bool:
-    return any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in template.graph.nodes)
 
 
 def _fresh(value: Any) -> Any:

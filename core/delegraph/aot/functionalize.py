@@ -25,6 +25,7 @@ from delegraph.aot.core_forms import CORE_FORMS, bind_schema
 from delegraph.aot.decompose import Decompositions, Keep
 from delegraph.aot.program_edit import rebuild
 from delegraph.aot.source_location import user_location
+from delegraph.aot.view_inverses import VIEW_INVERSES, scatter_piece
 from delegraph.errors import LoweringError
 
 __all__ = ["functionalize"]
@@ -125,6 +126,15 @@ class _Functionalizer:
             raise LoweringError("a control-flow branch mutates a value from outside it", node=str(self._origin))
         return GraphModule(run.root, graph)
 
+    def _functional_template(self, template: GraphModule) -> GraphModule:
+        """A decomposition as torch writes it may change its own intermediates: those in-place calls go."""
+        if not _has_mutation(template.graph):
+            return template
+        functional = self._functional_body(template)
+        if isinstance(template.graph.output_node().args[0], Node):  # a result alone, which a program's output never is
+            functional.graph.output_node().args = functional.graph.output_node().args[0]  # type: ignore[assignment]
+        return functional
+
     def _output(self, node: Node) -> Value:
         results = node.args[0]
         outputs = self._resolve(results if isinstance(results, (tuple, list)) else (results,))
@@ -137,15 +147,15 @@ class _Functionalizer:
         if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
             return self._inline_body(node)
         args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
-        if node.target is operator.getitem and not isinstance(args[0], Node):
-            return args[0][args[1]]
-        if not isinstance(node.target, OpOverload):
-            assert callable(node.target)
-            value = self._emit(node.target, args, kwargs, node.meta.get("val"))
-            source = node.args[0] if node.target is operator.getitem else None
+        if node.target is operator.getitem:
+            source = node.args[0]
             if isinstance(source, Node) and source in self._views:
                 self._remember_view(node, source)
-            return value
+            if not isinstance(args[0], Node):
+                return args[0][args[1]]
+        if not isinstance(node.target, OpOverload):
+            assert callable(node.target)
+            return self._emit(node.target, args, kwargs, node.meta.get("val"))
         if _mutated_positions(node.target):
             return self._mutation(node, args, kwargs)
         value = self._call(node.target, args, kwargs, node)
@@ -155,13 +165,14 @@ class _Functionalizer:
 
     def _call(self, op: OpOverload, args: Any, kwargs: Any, node: Node) -> Value:
         if not self.decompositions.applies_to(op, node):
-            return self._emit(op, args, kwargs, node.meta["val"] if op is node.target else None)
+            return self._emit(op, args, kwargs, node.meta.get("val") if op is node.target else None)
         form = CORE_FORMS.get(op)
-        if form is not None:
+        if form is not None and "val" in node.meta:
             value = form(self._emit, bind_schema(op, args, kwargs), node.meta["val"])
             if value is not None:
                 return value
-        template, positions = self.decompositions.template(op, *_vals((args, kwargs)))
+        fakes, fake_kwargs = _vals((args, kwargs))
+        template, positions = self.decompositions.template(op, fakes, fake_kwargs, self._functional_template)
         flat = pytree.tree_leaves((args, kwargs))
         return self._inline(template, [flat[i] for i in positions])
 
@@ -292,14 +303,19 @@ class _Functionalizer:
             self._values[node] = value
             self._versions[node] = self._versions.get(node, 0) + 1
             return
-        self._assign(view.parent, value if view.op is None else self._scatter(node, view, value))
+        if view.op is operator.getitem:  # one of the pieces that a tensor was split into
+            split = self._views[view.parent]
+            scatter, arguments = scatter_piece(self._current(split.parent), value, view.parent, view.args[0])
+            self._assign(split.parent, self._call(scatter, arguments, {}, node))
+        else:
+            self._assign(view.parent, value if view.op is None else self._scatter(node, view, value))
         self._values[node] = value
         view.version = self._version(node)
 
     def _scatter(self, node: Node, view: _View, value: Value) -> Value:
         """The parent's value once its part `node` has become `value`."""
         parent = self._current(view.parent)
-        inverse = _INVERSE.get(view.op)
+        inverse = VIEW_INVERSES.get(view.op)
         if inverse is None:
             raise LoweringError(
                 f"in-place write through {view.op}, whose effect on the tensor it views cannot be expressed;"
@@ -368,50 +384,6 @@ def _functional_twin(node: Node) -> OpOverload:
         )
     twin: OpOverload = getattr(packet, overload)
     return twin
-
-
-_Inverse: TypeAlias = Callable[[Value, Any, Value, tuple[Any, ...], dict[str, Any]], tuple[OpOverload, tuple[Any, ...]]]
-
-
-def _reshaped(_parent: Value, val: Any, value: Value, _args: Any, _kwargs: Any) -> tuple[OpOverload, tuple[Any, ...]]:
-    return aten.reshape.default, (value, list(val.shape))
-
-
-def _permuted(_parent: Value, val: Any, value: Value, args: Any, _kwargs: Any) -> tuple[OpOverload, tuple[Any, ...]]:
-    order = [d % val.dim() for d in args[0]]
-    return aten.permute.default, (value, [order.index(d) for d in range(len(order))])
-
-
-_INVERSE: dict[Any, _Inverse] = {
-    **dict.fromkeys(
-        (
-            aten.view.default,
-            aten.reshape.default,
-            aten._unsafe_view.default,
-            aten.flatten.using_ints,
-            aten.unflatten.int,
-            aten.squeeze.default,
-            aten.squeeze.dim,
-            aten.squeeze.dims,
-            aten.unsqueeze.default,
-        ),
-        _reshaped,
-    ),
-    aten.permute.default: _permuted,
-    aten.transpose.int: lambda _p, _v, value, args, _k: (aten.transpose.int, (value, *args)),
-    aten.t.default: lambda _p, _v, value, _a, _k: (aten.t.default, (value,)),
-    aten.slice.Tensor: lambda parent, _v, value, args, _k: (aten.slice_scatter.default, (parent, value, *args)),
-    aten.narrow.default: lambda parent, _v, value, args, _k: (
-        aten.slice_scatter.default,
-        (parent, value, args[0], args[1], args[1] + args[2]),
-    ),
-    aten.select.int: lambda parent, _v, value, args, _k: (aten.select_scatter.default, (parent, value, *args)),
-    aten.diagonal.default: lambda parent, _v, value, args, _k: (aten.diagonal_scatter.default, (parent, value, *args)),
-    aten.as_strided.default: lambda parent, _v, value, args, _k: (
-        aten.as_strided_scatter.default,
-        (parent, value, *args),
-    ),
-}
 
 
 def _vals(arguments: Any) -> Any:

@@ -172,7 +172,6 @@ class Method:
         with self._alone:
             return self._get_outputs(clone_outputs)
 
-
     def _set_inputs(self, inputs: Sequence[object]) -> None:
         if len(inputs) != len(self._setters):
             raise InvalidArgument(self._wrong_count(len(inputs)))
