@@ -9,7 +9,9 @@ The public names, each imported when it is first used: importing the package loa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.aot.config import ExecutorchBackendConfig
@@ -24,19 +26,6 @@ if TYPE_CHECKING:
     from delegraph.runtime.runtime import Runtime
     from delegraph.runtime.tracing import EventTracer
 
-_MODULES: Final = {
-    "aot.config": ("ExecutorchBackendConfig",),
-    "aot.edge_program": ("EdgeCompileConfig",),
-    "aot.lower": ("Lowered", "LoweringConfig", "lower", "to_edge", "to_edge_transform_and_lower"),
-    "aot.report": ("LoweringReport",),
-    "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
-    "runtime.method": ("Method",),
-    "runtime.method_meta": ("MethodMeta",),
-    "runtime.module": ("Module", "load"),
-    "runtime.program": ("Program",),
-    "runtime.runtime": ("Runtime",),
-    "runtime.tracing": ("EventTracer",),
-}
 
 __all__ = [
     "DelegraphError",
@@ -60,17 +49,19 @@ __all__ = [
     "to_edge_transform_and_lower",
 ]
 
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "aot.config": ("ExecutorchBackendConfig",),
+        "aot.edge_program": ("EdgeCompileConfig",),
+        "aot.lower": ("Lowered", "LoweringConfig", "lower", "to_edge", "to_edge_transform_and_lower"),
+        "aot.report": ("LoweringReport",),
+        "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
+        "runtime.method": ("Method",),
+        "runtime.method_meta": ("MethodMeta",),
+        "runtime.module": ("Module", "load"),
+        "runtime.program": ("Program",),
+        "runtime.runtime": ("Runtime",),
+        "runtime.tracing": ("EventTracer",),
+    },
+)

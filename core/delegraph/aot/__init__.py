@@ -6,7 +6,9 @@ call that does it all is `delegraph.lower` (here `lower` is the module that has 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
@@ -26,18 +28,6 @@ if TYPE_CHECKING:
     from delegraph.aot.report import LoweringReport
     from delegraph.aot.to_executorch import ExecutorchProgramManager
 
-_MODULES: Final = {
-    "backend": ("BackendDetails", "CompileSpec", "PreprocessResult"),
-    "config": ("ExecutorchBackendConfig",),
-    "edge_ops": ("EdgeOpOverload", "exir_ops"),
-    "edge_program": ("EdgeCompileConfig",),
-    "lower": ("EdgeProgramManager", "Lowered", "LoweringConfig", "to_edge", "to_edge_transform_and_lower"),
-    "named_data_store": ("NamedDataStore", "NamedDataStoreOutput"),
-    "partition": ("DelegationSpec", "PartitionResult", "Partitioner", "tag_constant_data", "tag_mutated_buffer"),
-    "passes": ("ExportPass", "PassResult"),
-    "report": ("LoweringReport",),
-    "to_executorch": ("ExecutorchProgramManager",),
-}
 
 __all__ = [
     "BackendDetails",
@@ -65,17 +55,18 @@ __all__ = [
     "to_edge_transform_and_lower",
 ]
 
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "backend": ("BackendDetails", "CompileSpec", "PreprocessResult"),
+        "config": ("ExecutorchBackendConfig",),
+        "edge_ops": ("EdgeOpOverload", "exir_ops"),
+        "edge_program": ("EdgeCompileConfig",),
+        "lower": ("EdgeProgramManager", "Lowered", "LoweringConfig", "to_edge", "to_edge_transform_and_lower"),
+        "named_data_store": ("NamedDataStore", "NamedDataStoreOutput"),
+        "partition": ("DelegationSpec", "PartitionResult", "Partitioner", "tag_constant_data", "tag_mutated_buffer"),
+        "passes": ("ExportPass", "PassResult"),
+        "report": ("LoweringReport",),
+        "to_executorch": ("ExecutorchProgramManager",),
+    },
+)

@@ -16,6 +16,7 @@ from delegraph.aot.partition import Partitioner, clear_tags, graph_modules, part
 from delegraph.aot.source_location import user_location
 from delegraph.errors import DelegraphError
 from delegraph.plugins.registry import PluginRegistry, default_registry
+from delegraph.tables import Table, print_table
 
 __all__ = ["DelegateEntry", "LeftoverEntry", "LoweringReport", "MethodReport", "Suggestion", "make_report"]
 
@@ -84,32 +85,22 @@ class LoweringReport:
         }
 
     def __str__(self) -> str:
-        blocks = [_title(name, method) + "\n" + _plain(tables) for name, method, tables in self._tables()]
+        blocks = ["\n".join([title, "\n\n".join(map(str, tables))]) for title, tables in self._sections()]
         return "\n\n".join([*blocks, *self._remarks()])
 
     def print(self) -> None:
         """Print to the terminal: with rich where it is installed, else as plain text."""
-        try:
-            from rich.console import Console
-            from rich.table import Column, Table
-        except ImportError:
-            print(self)
-            return
-        console = Console()
-        for name, method, tables in self._tables():
-            console.print(_title(name, method), markup=False, highlight=False)
-            for header, rows in tables:
-                table = Table(*(Column(title, overflow="fold") for title in header))
-                for row in rows:
-                    table.add_row(*map(_escaped, row))
-                console.print(table)
+        for title, tables in self._sections():
+            print(title)
+            for table in tables:
+                print_table(table)
         for remark in self._remarks():
-            console.print(remark, markup=False, highlight=False)
+            print(remark)
 
-    def _tables(self) -> Iterable[tuple[str, MethodReport, list[_Table]]]:
+    def _sections(self) -> Iterable[tuple[str, list[Table]]]:
         for name, method in self.methods.items():
             tables = [_delegate_table(method.delegates), _leftover_table(method.leftovers)]
-            yield name, method, [table for table in tables if table[1]]
+            yield _title(name, method), [table for table in tables if table.rows]
 
     def _remarks(self) -> list[str]:
         if self.partitioners:
@@ -190,10 +181,11 @@ def operator_name(node: Node) -> str:
 
 
 def _module_path(node: Node) -> str:
-    """The innermost user module that the node came from, `encoder.layers.0`."""
+    """The innermost user module that the node came from, `encoder.layers.0`; "" for what torch's own hooks added."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [str(path) for path, *_ in stack.values()]
-    return paths[-1].removeprefix("L['self'].") if paths else ""
+    path = paths[-1].removeprefix("L['self'].") if paths else ""
+    return path if all(part.isidentifier() or part.isdecimal() for part in path.split(".")) else ""
 
 
 def _suggestions(programs: Mapping[str, ExportedProgram], registry: PluginRegistry) -> Iterable[Suggestion]:
@@ -219,9 +211,6 @@ def _would_take(partitioner: Partitioner, name: str, method: str, program: Expor
 
 # ---- showing it ------------------------------------------------------------------------------------
 
-_Row = tuple[str, ...]
-_Table = tuple[_Row, list[_Row]]
-
 
 def _method_json(method: MethodReport) -> dict[str, Any]:
     return {
@@ -239,8 +228,8 @@ def _title(name: str, method: MethodReport) -> str:
     )
 
 
-def _delegate_table(delegates: Sequence[DelegateEntry]) -> _Table:
-    rows: list[_Row] = [
+def _delegate_table(delegates: Sequence[DelegateEntry]) -> Table:
+    rows = [
         (
             _placed(e.tag, e.graph),
             e.backend,
@@ -251,11 +240,12 @@ def _delegate_table(delegates: Sequence[DelegateEntry]) -> _Table:
         )
         for e in delegates
     ]
-    return ("delegate", "backend", "by", "nodes", "blob bytes", "operators"), rows
+    columns = ("delegate", "backend", "by", "nodes", "blob bytes", "operators")
+    return Table("", columns, rows, frozenset({"nodes", "blob bytes"}))
 
 
-def _leftover_table(leftovers: Sequence[LeftoverEntry]) -> _Table:
-    rows: list[_Row] = [
+def _leftover_table(leftovers: Sequence[LeftoverEntry]) -> Table:
+    rows = [
         (
             _placed(e.name, e.graph),
             e.operator,
@@ -265,7 +255,7 @@ def _leftover_table(leftovers: Sequence[LeftoverEntry]) -> _Table:
         )
         for e in leftovers
     ]
-    return ("left node", "operator", "why", "module", "user code"), rows
+    return Table("", ("left node", "operator", "why", "module", "user code"), rows)
 
 
 def _placed(name: str, graph: str) -> str:
@@ -283,19 +273,3 @@ def _shown(suggestion: Suggestion) -> str:
         return f"  {suggestion.partitioner}: could not be asked: {suggestion.problem}"
     counts = ", ".join(f"{count} of {method}" for method, count in suggestion.nodes.items())
     return f"  backends=[{suggestion.partitioner!r}] would take {counts or 'nothing'}"
-
-
-def _plain(tables: Sequence[_Table]) -> str:
-    return "\n\n".join("\n".join(_aligned([header, *rows])) for header, rows in tables)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _escaped(cell: str) -> str:
-    from rich.markup import escape
-
-    return escape(cell)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from delegraph.devtools.summary import DelegateSummary, MethodSummary, ProgramSummary, ValueSummary
-    from delegraph.devtools.tables import Table
     from delegraph.runtime.data_loader import DataLoader
     from delegraph.runtime.kernels import KernelRegistry
+    from delegraph.tables import Table
 
 __all__ = ["add_parser", "run"]
 
@@ -68,7 +68,7 @@ def _head(source: DataLoader) -> bytes:
 
 
 def _print(path: str, summary: ProgramSummary, kernels: KernelRegistry) -> None:
-    from delegraph.devtools.tables import print_table, printable
+    from delegraph.tables import print_table, printable
 
     print(f"{path}: {', '.join(printable(method.name) for method in summary.methods)}\n")
     for table in _tables(summary):
@@ -86,7 +86,7 @@ def _tables(summary: ProgramSummary) -> Iterator[Table]:
 
 
 def _size_table(summary: ProgramSummary) -> Table:
-    from delegraph.devtools.tables import Table, count
+    from delegraph.tables import Table, count
 
     assert summary.sizes is not None
     rows = [
@@ -108,7 +108,7 @@ def _size_table(summary: ProgramSummary) -> Table:
 
 
 def _method_tables(method: MethodSummary) -> Iterator[Table]:
-    from delegraph.devtools.tables import Table, count
+    from delegraph.tables import Table, count
 
     values = [*_values("input", method.inputs), *_values("output", method.outputs)]
     counted = ", ".join(f"{number} {kind}" for kind, number in method.instructions.items())
@@ -144,7 +144,7 @@ def _method_tables(method: MethodSummary) -> Iterator[Table]:
 
 
 def _values(role: str, values: Iterable[ValueSummary]) -> Iterator[tuple[str, ...]]:
-    from delegraph.devtools.tables import count
+    from delegraph.tables import count
 
     for index, value in enumerate(values):
         if value.shape is None:

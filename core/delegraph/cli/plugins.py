@@ -16,6 +16,7 @@ from typing import Any
 from delegraph.errors import DelegraphError
 from delegraph.plugins.discovery import Selection, did_you_mean, scan
 from delegraph.plugins.inventory import Entry, State, inventory
+from delegraph.tables import Table, print_table
 
 __all__ = ["add_parser", "run"]
 
@@ -50,8 +51,10 @@ def run(args: argparse.Namespace) -> int:
         json.dump(answer.rows, sys.stdout, indent=2)
         print()
         return answer.code
-    if answer.columns and answer.rows and not _print_table(answer):
-        return 2
+    if answer.columns:
+        print_table(
+            Table("", answer.columns, [tuple(str(row[name]) for name in answer.columns) for row in answer.rows])
+        )
     for detail in answer.details if answer.rows else [answer.nothing]:
         print(detail)
     return answer.code
@@ -63,7 +66,7 @@ class _Answer:
 
     rows: Sequence[dict[str, Any]]
     code: int
-    columns: Sequence[str] = ()
+    columns: tuple[str, ...] = ()
     details: Sequence[str] = ()
     nothing: str = "no plug-ins are installed"
 
@@ -162,24 +165,6 @@ def _row(entry: Entry) -> dict[str, Any]:
         "state": entry.state.value,
         "reason": entry.reason,
     }
-
-
-def _print_table(answer: _Answer) -> bool:
-    try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-    except ImportError:
-        print("tables need rich: `pip install 'delegraph[cli]'`; --json goes without", file=sys.stderr)
-        return False
-    table = Table()
-    for column in answer.columns:
-        table.add_column(column, overflow="fold", no_wrap=column not in ("value", "distribution"))
-    for row in answer.rows:
-        table.add_row(*(escape(str(row[column])) for column in answer.columns))
-    # What is piped is for a file or for grep, which want whole names rather than 80 columns.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
-    return True
 
 
 def _flat(value: object) -> str:

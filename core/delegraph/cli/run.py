@@ -150,7 +150,7 @@ _SHOWN = 8
 
 
 def _print(measured: _Measured) -> None:
-    from delegraph.devtools.tables import Table, milliseconds, print_table
+    from delegraph.tables import Table, milliseconds, print_table
 
     for role, values in (("input", measured.inputs), ("output", measured.outputs)):
         for index, value in enumerate(values):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delegraph.lazy import lazy_names
+
 if TYPE_CHECKING:
     from delegraph.plugins.discovery import Offer
     from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
@@ -25,20 +27,19 @@ __all__ = [
     "use_registry",
 ]
 
-_HOME = {
-    "PLUGIN_API": "versions",
-    "Offer": "discovery",
-    "PluginRegistry": "registry",
-    "PluginWarning": "tools",
-    "default_registry": "registry",
-    "hookimpl": "tools",
-    "use_registry": "registry",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "discovery": ("Offer",),
+        "registry": (
+            "PluginRegistry",
+            "default_registry",
+            "use_registry",
+        ),
+        "tools": (
+            "PluginWarning",
+            "hookimpl",
+        ),
+        "versions": ("PLUGIN_API",),
+    },
+)

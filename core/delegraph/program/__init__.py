@@ -5,7 +5,9 @@ The public names, each imported when it is first used. The other records are in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.program.deserialize import deserialize_program
@@ -41,29 +43,29 @@ __all__ = [
     "write_program",
 ]
 
-_MODULES: Final = {
-    "ExternalData": "flat_tensor",
-    "FlatTensor": "flat_tensor",
-    "Program": "schema",
-    "ScalarType": "schema",
-    "SegmentSource": "segment_source",
-    "SerializationConfig": "serialize",
-    "deserialize_flat_tensor": "flat_tensor",
-    "deserialize_program": "deserialize",
-    "nbytes": "tensor_size",
-    "serialize_flat_tensor": "flat_tensor",
-    "serialize_program": "serialize",
-    "to_text": "text",
-    "verify_program": "verify",
-    "write_flat_tensor": "flat_tensor",
-    "write_program": "serialize",
-}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "deserialize": ("deserialize_program",),
+        "flat_tensor": (
+            "ExternalData",
+            "FlatTensor",
+            "deserialize_flat_tensor",
+            "serialize_flat_tensor",
+            "write_flat_tensor",
+        ),
+        "schema": (
+            "Program",
+            "ScalarType",
+        ),
+        "segment_source": ("SegmentSource",),
+        "serialize": (
+            "SerializationConfig",
+            "serialize_program",
+            "write_program",
+        ),
+        "tensor_size": ("nbytes",),
+        "text": ("to_text",),
+        "verify": ("verify_program",),
+    },
+)

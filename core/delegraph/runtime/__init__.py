@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.runtime.backends import (
@@ -25,27 +27,6 @@ if TYPE_CHECKING:
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
     from delegraph.runtime.tracing import DebugLevel, EventTracer
 
-_MODULES: Final = {
-    "backends": (
-        "Availability",
-        "BackendExecutionContext",
-        "BackendInitContext",
-        "BackendInterface",
-        "BackendRegistry",
-        "Compatibility",
-        "Verdict",
-    ),
-    "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader"),
-    "kernels": ("Kernel", "KernelContext", "KernelLibrary", "KernelRegistry"),
-    "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
-    "method": ("Method",),
-    "method_meta": ("MethodMeta", "TensorInfo"),
-    "module": ("Module", "load"),
-    "platform": ("LogLevel", "Platform"),
-    "program": ("Program", "Verification"),
-    "runtime": ("OperatorRegistry", "Runtime"),
-    "tracing": ("DebugLevel", "EventTracer"),
-}
 
 __all__ = [
     "Availability",
@@ -81,17 +62,27 @@ __all__ = [
     "load",
 ]
 
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "backends": (
+            "Availability",
+            "BackendExecutionContext",
+            "BackendInitContext",
+            "BackendInterface",
+            "BackendRegistry",
+            "Compatibility",
+            "Verdict",
+        ),
+        "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader"),
+        "kernels": ("Kernel", "KernelContext", "KernelLibrary", "KernelRegistry"),
+        "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
+        "method": ("Method",),
+        "method_meta": ("MethodMeta", "TensorInfo"),
+        "module": ("Module", "load"),
+        "platform": ("LogLevel", "Platform"),
+        "program": ("Program", "Verification"),
+        "runtime": ("OperatorRegistry", "Runtime"),
+        "tracing": ("DebugLevel", "EventTracer"),
+    },
+)

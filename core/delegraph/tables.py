@@ -11,7 +11,7 @@ __all__ = ["Table", "count", "milliseconds", "print_table", "printable"]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`right` names the columns that stand flush right: numbers."""
+    """`right` names the columns that stand flush right: numbers. An empty title is left out."""
 
     title: str
     columns: tuple[str, ...]
@@ -21,7 +21,8 @@ class Table:
     def __str__(self) -> str:
         rows = [self.columns, *(tuple(map(printable, row)) for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join([printable(self.title), *(self._line(row, widths) for row in rows)])
+        title = [printable(self.title)] if self.title else []
+        return "\n".join([*title, *(self._line(row, widths) for row in rows)])
 
     def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
         cells = zip(self.columns, row, widths, strict=True)
@@ -48,7 +49,8 @@ def print_table(table: Table) -> None:
     for row in table.rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(Text(printable(table.title), style="bold"))
+    if table.title:
+        console.print(Text(printable(table.title), style="bold"))
     console.print(shown)
 
 

@@ -1,0 +1,25 @@
+"""A package's public names, each imported when it is first used (PEP 562): importing the package stays cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`package`'s `__getattr__` and `__dir__`; `modules` says which of its modules has which names."""
+    module_of = {name: module for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        module = module_of.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"{package}.{module}"), name)
+
+    return get, lambda: sorted(module_of)
