@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch.fx import Node
 
@@ -30,8 +30,9 @@ class ExecutorchBackendConfig:
     `share_mutable_buffers` gives a buffer one place in all methods, in a memory of its own.
     `external_constants` moves the model's weights (True), or those for which it returns a name, to `<name>.ptd`.
     `do_const_prop` computes what depends on weights alone now. `remove_view_copy` lets static views share memory.
-    `emit_stacktrace` keeps the user's source lines in the file. `check_kernels=False` lowers for a device that has
-    other kernels than are installed here. Alignments are in bytes; None is the format's own (16).
+    `emit_stacktrace` keeps the user's source lines in the file. `kernels` are the libraries that the device will
+    have, or names of installed ones (None: what is installed), and `check_kernels=False` leaves unchecked whether they
+    can run the program. Alignments are in bytes; None is the format's own (16).
     """
 
     passes: Sequence[GraphPass] | Mapping[str, Sequence[GraphPass]] = ()
@@ -48,6 +49,7 @@ class ExecutorchBackendConfig:
     emit_stacktrace: bool = False
     remove_view_copy: bool = True
     do_const_prop: bool = True
+    kernels: Sequence[Any] | None = None
     check_kernels: bool = True
 
     def passes_of(self, method: str) -> Sequence[GraphPass]:

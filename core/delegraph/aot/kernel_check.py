@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch.fx import Node
 
@@ -12,21 +13,26 @@ from delegraph.errors import MissingKernel
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.prim_op_names import PRIM_OPS
 
-__all__ = ["check_kernels", "installed_operators"]
+__all__ = ["check_kernels", "operators_of"]
 
 
-def installed_operators(registry: PluginRegistry) -> dict[str, frozenset[str]]:
+def operators_of(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dict[str, frozenset[str]]:
     """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime".
 
-    A library that does not load offers nothing; `delegraph plugins list` shows it.
+    `kernels` are libraries or names of installed ones; None: all that are installed, but for those that wait to be
+    asked for. A library that does not load offers nothing then; `delegraph plugins list` shows it.
     """
-    libraries, _broken = registry.load_all("delegraph.kernels")
-    return {"runtime": PRIM_OPS} | {name: library.operator_names() for name, library in libraries.items()}
+    if kernels is None:
+        libraries, _broken = registry.load_all("delegraph.kernels")
+        asked = [library for library in libraries.values() if not library.on_request]
+    else:
+        asked = [registry.load("delegraph.kernels", one) if isinstance(one, str) else one for one in kernels]
+    return {"runtime": PRIM_OPS} | {library.name: library.operator_names() for library in asked}
 
 
-def check_kernels(methods: Iterable[EmittedMethod], registry: PluginRegistry) -> None:
-    """Raise one `MissingKernel` for everything that no installed library could run."""
-    libraries = installed_operators(registry)
+def check_kernels(methods: Iterable[EmittedMethod], registry: PluginRegistry, kernels: Sequence[Any] | None) -> None:
+    """Raise one `MissingKernel` for everything that no library could run; `kernels` as for `operators_of`."""
+    libraries = operators_of(kernels, registry)
     known = frozenset[str]().union(*libraries.values())
     missing: dict[str, list[tuple[str, Node]]] = {}
     for method in methods:
@@ -41,10 +47,11 @@ def check_kernels(methods: Iterable[EmittedMethod], registry: PluginRegistry) ->
 def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str]) -> str:
     lines = [f"\n- {operator}{_uses(users)}" for operator, users in sorted(missing.items())]
     return (
-        f"{len(lines)} operator{'s' * (len(lines) > 1)} without a kernel in the installed kernel libraries"
+        f"{len(lines)} operator{'s' * (len(lines) > 1)} without a kernel in the kernel libraries"
         f" ({', '.join(libraries)}):{''.join(lines)}\n"
         "  what to do: delegate these nodes to a backend that takes them; install a kernel library that has them; or,"
-        " to lower for a device that has them, set ExecutorchBackendConfig(check_kernels=False)"
+        " to lower for a device that has them, name its libraries in ExecutorchBackendConfig(kernels=[…]), or set"
+        " check_kernels=False"
     )
 
 

@@ -63,7 +63,7 @@ def to_executorch(
     data = ProgramData()
     emitted = [emit_method(method, data, _method_options(config)) for method in methods]
     if config.check_kernels:
-        check_kernels(emitted, registry)
+        check_kernels(emitted, registry, config.kernels)
     plans, memory = _planned(emitted, load_planner(config.memory_planner, registry), config.emit_stacktrace)
     plans += [_constant_method(name, value, data) for name, value in (constant_methods or {}).items()]
     return ExecutorchProgramManager(

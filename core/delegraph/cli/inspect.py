@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from delegraph.cli import kernel_order
+
 if TYPE_CHECKING:
-    from delegraph.devtools.summary import DelegateSummary, MethodSummary, ProgramSummary, ValueSummary
+    from delegraph.devtools.summary import DelegateSummary, KernelUse, MethodSummary, ProgramSummary, ValueSummary
     from delegraph.runtime.data_loader import DataLoader
     from delegraph.runtime.kernels import KernelRegistry
     from delegraph.tables import Table
@@ -20,6 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `inspect` to the command line."""
     parser = subparsers.add_parser("inspect", help="show what is in a program, and what of it could run here")
     parser.add_argument("program", metavar="m.pte", help="the program; ExecuTorch's are read as well")
+    kernel_order.add_argument(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--text", action="store_true", help="print every value and instruction")
@@ -39,16 +42,16 @@ def run(args: argparse.Namespace) -> int:
         print(to_text(program), end="")
         return 0
 
-    from delegraph.devtools.summary import file_sizes, installed_library, summarize
+    from delegraph.devtools.summary import file_sizes, summarize
     from delegraph.plugins.registry import default_registry
     from delegraph.runtime.kernels import KernelRegistry
 
     registry = default_registry()
-    kernels = KernelRegistry.of(None, registry)
+    kernels = KernelRegistry.of(kernel_order.kernel_order(args.kernels), registry)
     summary = summarize(
         program,
         sizes=file_sizes(_head(source), source.size()),
-        library_of=installed_library(kernels),
+        kernels=kernels,
         backends=registry.names("backends"),
     )
     if args.json:
@@ -141,6 +144,23 @@ def _method_tables(method: MethodSummary) -> Iterator[Table]:
         for op in method.operators
     ]
     yield Table(f"{method.name}: operators", ("operator", "calls", "kernels"), operators, frozenset({"calls"}))
+    uses = [(_places(use), use.operator, use.key, use.library or "none", use.reason) for use in method.kernels]
+    yield Table(f"{method.name}: kernels", ("instructions", "operator", "kernel key", "library", "why"), uses)
+
+
+def _places(use: KernelUse) -> str:
+    """`0, 2-5`; with the chain in front where it is not the first one."""
+    runs: list[list[tuple[int, int]]] = []
+    for chain, index in use.instructions:
+        if runs and runs[-1][-1] == (chain, index - 1):
+            runs[-1].append((chain, index))
+        else:
+            runs.append([(chain, index)])
+    return ", ".join(
+        (f"chain {run[0][0]}: " if run[0][0] else "")
+        + (f"{run[0][1]}-{run[-1][1]}" if len(run) > 1 else str(run[0][1]))
+        for run in runs
+    )
 
 
 def _values(role: str, values: Iterable[ValueSummary]) -> Iterator[tuple[str, ...]]:

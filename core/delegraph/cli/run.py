@@ -10,6 +10,8 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from delegraph.cli import kernel_order
+
 if TYPE_CHECKING:
     from delegraph.devtools.profile import ProfileRow
     from delegraph.runtime.method import Method
@@ -38,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
     )
     parser.add_argument("--repeat", type=_positive, default=10, metavar="N", help="timed executions (default: 10)")
-    parser.add_argument("--kernels", metavar="NAMES", help="kernel libraries in order of preference, comma-separated")
+    kernel_order.add_argument(parser)
     parser.add_argument("--data", metavar="m.ptd", help="the program's external constants")
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, …")
     parser.add_argument("--trace", action="store_true", help="also tell which instructions the time goes to")
@@ -91,7 +93,7 @@ def _open(args: argparse.Namespace) -> Program:
     from delegraph.runtime.environment import Environment
     from delegraph.runtime.program import Program
 
-    environment = Environment(kernels=args.kernels.split(",") if args.kernels else None)
+    environment = Environment(kernels=kernel_order.kernel_order(args.kernels))
     return Program.load(args.program, data_path=args.data, environment=environment)
 
 

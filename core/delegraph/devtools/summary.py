@@ -1,14 +1,14 @@
 """Program -> ProgramSummary: what is in a `.pte`, as records for tables and JSON.
 
-With `library_of` and `backends` it also says what is installed here to run the program on; without, it loads nothing.
+With `kernels` and `backends` it also says what is installed here to run the program on; without, it loads nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from delegraph.plugins.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
@@ -25,7 +25,6 @@ from delegraph.program.schema import (
     JumpFalseCall,
     KernelCall,
     MoveCall,
-    Operator,
     Program,
     Tensor,
     TensorDataLocation,
@@ -34,23 +33,19 @@ from delegraph.program.schema import (
 )
 from delegraph.program.tensor_size import nbytes
 from delegraph.runtime.instructions import kernel_key
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.runtime.kernels import KernelKey, KernelRegistry, kernel_key_text
 
 __all__ = [
     "DelegateSummary",
     "FileSizes",
-    "LibraryOf",
+    "KernelUse",
     "MethodSummary",
     "OperatorSummary",
     "ProgramSummary",
     "ValueSummary",
     "file_sizes",
-    "installed_library",
     "summarize",
 ]
-
-LibraryOf: TypeAlias = Callable[[ExecutionPlan, KernelCall], "str | None"]
-"""The installed kernel library that a call would run on, None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +73,21 @@ class OperatorSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelUse:
+    """The kernel that calls of one operator get, which have tensors of the same dtypes and dim orders.
+
+    `instructions` are (chain, instruction) pairs; `key` is ExecuTorch's text of dtypes and dim orders. `library` is
+    None, and `reason` says so, where no library has such a kernel.
+    """
+
+    operator: str
+    key: str
+    instructions: tuple[tuple[int, int], ...]
+    library: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DelegateSummary:
     """A delegate. `installed`: whether its backend is, None if nobody asked."""
 
@@ -91,13 +101,14 @@ class DelegateSummary:
 
 @dataclass(frozen=True, slots=True)
 class MethodSummary:
-    """One method. `memory` is in bytes by memory id; `instructions` counts them by kind (kernel,
-    delegate, move, jump_false, free)."""
+    """One method. `kernels` is empty if nobody asked for them; `memory` is in bytes by memory id; `instructions` counts
+    them by kind (kernel, delegate, move, jump_false, free)."""
 
     name: str
     inputs: tuple[ValueSummary, ...]
     outputs: tuple[ValueSummary, ...]
     operators: tuple[OperatorSummary, ...]
+    kernels: tuple[KernelUse, ...]
     delegates: tuple[DelegateSummary, ...]
     memory: Mapping[int, int]
     instructions: Mapping[str, int]
@@ -140,12 +151,12 @@ def summarize(
     program: Program,
     *,
     sizes: FileSizes | None = None,
-    library_of: LibraryOf | None = None,
+    kernels: KernelRegistry | None = None,
     backends: Collection[str] | None = None,
 ) -> ProgramSummary:
-    """Count and measure what `program` has. `backends` are the ids of installed ones."""
+    """Count and measure what `program` has. `kernels` are asked for each call; `backends` are installed ones' ids."""
     return ProgramSummary(
-        methods=tuple(_method(plan, program, library_of, backends) for plan in program.execution_plan),
+        methods=tuple(_method(plan, program, kernels, backends) for plan in program.execution_plan),
         constants=len(program.constants) - 1,
         constant_nbytes=_total(program.constants),
         mutable_nbytes=_total(program.mutable_data),
@@ -154,19 +165,6 @@ def summarize(
         external_constants=tuple(sorted(set(_external(program)))),
         sizes=sizes,
     )
-
-
-def installed_library(kernels: KernelRegistry) -> LibraryOf:
-    """Looks calls up as loading a method does; the runtime's own operators are of the library "runtime"."""
-
-    def library_of(plan: ExecutionPlan, call: KernelCall) -> str | None:
-        op = str(plan.operators[call.op_index])
-        if op in PRIM_OPS:
-            return "runtime"
-        kernel = kernels.find(op, kernel_key(call.args, plan.values))
-        return None if kernel is None else kernel.library
-
-    return library_of
 
 
 def file_sizes(head: Buffer, file_size: int) -> FileSizes:
@@ -182,15 +180,17 @@ def file_sizes(head: Buffer, file_size: int) -> FileSizes:
 
 
 def _method(
-    plan: ExecutionPlan, program: Program, library_of: LibraryOf | None, backends: Collection[str] | None
+    plan: ExecutionPlan, program: Program, kernels: KernelRegistry | None, backends: Collection[str] | None
 ) -> MethodSummary:
+    uses = () if kernels is None else tuple(_kernel_uses(plan, kernels))
     instructions = [instruction for chain in plan.chains for instruction in chain.instructions]
     delegate_calls = Counter(call.delegate_index for call in instructions if isinstance(call, DelegateCall))
     return MethodSummary(
         name=plan.name,
         inputs=tuple(_value(plan.values[index]) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index]) for index in plan.outputs),
-        operators=tuple(_operators(plan, instructions, library_of)),
+        operators=tuple(_operators(plan, instructions, None if kernels is None else uses)),
+        kernels=uses,
         delegates=tuple(
             _delegate(delegate, delegate_calls[index], program, backends)
             for index, delegate in enumerate(plan.delegates)
@@ -224,21 +224,39 @@ def _dtype(tensor: Tensor) -> str:
         return tensor.scalar_type.name.lower()
 
 
+def _kernel_uses(plan: ExecutionPlan, kernels: KernelRegistry) -> Iterable[KernelUse]:
+    """What loading the method would choose, in the order of first calls."""
+    calls: dict[tuple[str, KernelKey], list[tuple[int, int]]] = {}
+    for chain, record in enumerate(plan.chains):
+        for index, call in enumerate(record.instructions):
+            if isinstance(call, KernelCall):
+                slot = str(plan.operators[call.op_index]), kernel_key(call.args, plan.values)
+                calls.setdefault(slot, []).append((chain, index))
+    for (op, key), places in calls.items():
+        yield KernelUse(op, kernel_key_text(key), tuple(places), *_library(op, key, kernels))
+
+
+def _library(op: str, key: KernelKey, kernels: KernelRegistry) -> tuple[str | None, str]:
+    """Which library a call would run on, and why."""
+    if op in PRIM_OPS:
+        return "runtime", "the runtime's own operator"
+    choice = kernels.choose(op, key)
+    return (None, "no library has it") if choice is None else (choice.kernel.library, choice.reason)
+
+
 def _operators(
-    plan: ExecutionPlan, instructions: Iterable[Instruction], library_of: LibraryOf | None
+    plan: ExecutionPlan, instructions: Iterable[Instruction], uses: Sequence[KernelUse] | None
 ) -> Iterable[OperatorSummary]:
     """The most called first."""
-    calls: dict[Operator, list[KernelCall]] = {}
-    for instruction in instructions:
-        if isinstance(instruction, KernelCall):
-            calls.setdefault(plan.operators[instruction.op_index], []).append(instruction)
-    for operator, own in sorted(calls.items(), key=lambda item: (-len(item[1]), str(item[0]))):
-        if library_of is None:
-            yield OperatorSummary(str(operator), len(own))
+    calls = Counter(str(plan.operators[call.op_index]) for call in instructions if isinstance(call, KernelCall))
+    for operator, count in sorted(calls.items(), key=lambda item: (-item[1], item[0])):
+        if uses is None:
+            yield OperatorSummary(operator, count)
             continue
-        found = [library_of(plan, call) for call in own]
-        libraries = tuple(sorted({library for library in found if library is not None}))
-        yield OperatorSummary(str(operator), len(own), libraries, found.count(None))
+        own = [use for use in uses if use.operator == operator]
+        libraries = tuple(sorted({use.library for use in own if use.library is not None}))
+        missing = sum(len(use.instructions) for use in own if use.library is None)
+        yield OperatorSummary(operator, count, libraries, missing)
 
 
 def _delegate(

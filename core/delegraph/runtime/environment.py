@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delegraph.runtime.backends import BackendInterface, BackendRegistry
-from delegraph.runtime.kernels import KernelLibrary, KernelRegistry
+from delegraph.runtime.kernels import KernelOrder, KernelRegistry
 from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Environment:
     """Explicit choices; whatever is None is what is installed.
 
-    `kernels` are libraries or their names, in order of preference; `backends` are used for their ids in place of
-    installed ones; `plugins` is where installed ones are found (None: the process's registry).
+    `kernels` are libraries or their names, in order of preference, or such orders by operator; `backends` are used for
+    their ids in place of installed ones; `plugins` is where installed ones are found (None: the process's registry).
     """
 
-    kernels: Sequence[str | KernelLibrary] | None = None
+    kernels: KernelOrder | None = None
     backends: Mapping[str, BackendInterface] | None = None
     plugins: PluginRegistry | None = None
     platform: Platform = DEFAULT_PLATFORM

@@ -6,40 +6,45 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import InvalidArgument
 from delegraph.program import schema
 from delegraph.runtime.backends import BackendInterface
 from delegraph.runtime.delegates import BackendOptions
 from delegraph.runtime.environment import Environment
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program, Source
 from delegraph.runtime.pytree import LEAF, TreeSpec, parse_treespec
 from delegraph.runtime.tracing import EventTracer
 
+if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
+
 
 def load(
     path_or_bytes: Source | schema.Program,
     *,
     method: str = "forward",
-    kernels: Sequence[str | KernelLibrary] | None = None,
+    kernels: KernelOrder | None = None,
     backends: Mapping[str, BackendInterface] | None = None,
     data_path: Source | None = None,
     backend_options: BackendOptions | None = None,
     event_tracer: EventTracer | None = None,
+    plugins: PluginRegistry | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
-    `kernels` are libraries or their names in order of preference (default: all that are installed), `backends` go
-    before installed ones of the same id, `data_path` is the `.ptd` with external constants, `backend_options` are
-    load-time options by backend id. Raises what `Program.load` and `Program.load_method` raise.
+    `kernels` are libraries or their names in order of preference, or such orders by operator (see `KernelOrder`;
+    default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd` with
+    external constants, `backend_options` are load-time options by backend id, `plugins` takes the place of what is
+    installed. Raises what `Program.load` and `Program.load_method` raise.
     """
-    environment = Environment(kernels, backends)
+    environment = Environment(kernels, backends, plugins)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)
 

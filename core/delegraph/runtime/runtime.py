@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from delegraph.program import schema
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.runtime.backends import BackendInterface, BackendRegistry
 from delegraph.runtime.environment import Environment
-from delegraph.runtime.kernels import KernelLibrary, KernelRegistry
+from delegraph.runtime.kernels import KernelOrder, KernelRegistry
 from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
 from delegraph.runtime.program import Program, Source, Verification
 
@@ -39,7 +39,7 @@ class Runtime:
     def __init__(
         self,
         *,
-        kernels: Sequence[str | KernelLibrary] | None = None,
+        kernels: KernelOrder | None = None,
         backends: Mapping[str, BackendInterface] | None = None,
         plugins: PluginRegistry | None = None,
         platform: Platform = DEFAULT_PLATFORM,

@@ -197,13 +197,22 @@ def test_operators_without_kernel_are_refused_with_node_line_and_remedy() -> Non
     with pytest.raises(MissingKernel) as caught:
         to_executorch(programs, registry=registry_with("aten::mul.out"))
     text = str(caught.value)
-    assert text.startswith("2 operators without a kernel in the installed kernel libraries (runtime, small):")
+    assert text.startswith("2 operators without a kernel in the kernel libraries (runtime, small):")
     assert "- aten::relu.out\n    forward: relu" in text
     assert "test_to_executorch.py" in text
     assert "return (x * self.weight).relu() * 3" in text
     assert "check_kernels=False" in text
     to_executorch(programs, ExecutorchBackendConfig(check_kernels=False), registry=registry_with())
     to_executorch(programs, registry=registry_with("aten::mul.out", "aten::mul.Scalar_out", "aten::relu.out"))
+
+
+def test_the_libraries_of_the_device_are_those_that_are_named() -> None:
+    programs = {"forward": to_edge(torch.export.export(nn.ReLU(), (torch.randn(3),))).exported_program()}
+    has, has_not = KernelLibrary("has"), KernelLibrary("has_not")
+    has.kernel("aten::relu.out")(lambda *args: None)
+    to_executorch(programs, ExecutorchBackendConfig(kernels=[has]), registry=registry_with())
+    with pytest.raises(MissingKernel, match=r"kernel libraries \(has_not, runtime\)"):
+        to_executorch(programs, ExecutorchBackendConfig(kernels=[has_not]), registry=registry_with("aten::relu.out"))
 
 
 def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:

@@ -101,8 +101,8 @@ def program() -> Program:
     return Program(plans, constants=(b"", weight), delegate_data=(b"negate",), named_data=shared)
 
 
-def library() -> KernelLibrary:
-    kernels = KernelLibrary("numpy")
+def library(name: str = "numpy") -> KernelLibrary:
+    kernels = KernelLibrary(name)
 
     @kernels.kernel("aten::add.out")
     def add_out(context: Any, a: Any, b: Any, alpha: Any, out: Any) -> None:

@@ -33,6 +33,15 @@ def test_json(pte: str, told: Told) -> None:
     assert forward["inputs"][0] == forward["outputs"][0] == tensor
     assert [(value["kind"], value["value"]) for value in forward["inputs"][1:]] == [("Null", ""), ("Int", "2")]
     assert forward["operators"] == [{"name": "aten::add.out", "calls": 1, "libraries": ["numpy"], "missing": 0}]
+    assert forward["kernels"] == [
+        {
+            "operator": "aten::add.out",
+            "key": "v1/6;0|6;0|6;0",
+            "instructions": [[0, 0]],
+            "library": "numpy",
+            "reason": "the only one",
+        }
+    ]
     assert forward["instructions"] == {"kernel": 1, "delegate": 1}
     assert forward["memory"] == {"1": 256}
     assert forward["delegates"] == [
@@ -114,6 +123,7 @@ def test_table(pte: str, told: Told) -> None:
     assert ["input 2", "Int", "2", "", ""] in cells
     assert ["0", "Negator", "yes", "1", "6", "acme 1.2, blob version 3", "speed"] in cells
     assert ["aten::add.out", "1", "numpy"] in cells
+    assert ["0", "aten::add.out", "v1/6;0|6;0|6;0", "numpy", "the only one"] in cells
     assert ["named data shared.table", "24"] in cells
     assert ["planned memory 1 of identities", "640"] in cells
     assert ["forward: 7 values, instructions: 1 kernel, 1 delegate"] in cells
@@ -153,3 +163,16 @@ def test_external_constants_are_named(told: Told, tmp_path: Path) -> None:
 
 def test_text(pte: str, told: Told) -> None:
     assert told("inspect", pte, "--text") == to_text(program())
+
+
+def test_kernels_in_the_order_that_was_asked_for(pte: str, told: Told) -> None:
+    registry = PluginRegistry()
+    registry.register("kernels", "numpy", library())
+    registry.register("kernels", "other", library("other"))
+    with use_registry(registry):
+        default = method_of(told("inspect", pte, "--json"), "forward")["kernels"]
+        asked = method_of(told("inspect", pte, "--json", "--kernels", "other,numpy"), "forward")["kernels"]
+        single = told("inspect", pte, "--kernels", "numpy", "--kernels", "aten::add.out=other")
+    assert [(use["library"], use["reason"]) for use in default] == [("numpy", "first in the order, before other")]
+    assert [(use["library"], use["reason"]) for use in asked] == [("other", "first in the order, before numpy")]
+    assert "the only one" in single
