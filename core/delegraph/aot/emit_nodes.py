@@ -307,7 +307,7 @@ class _CallForm:
 def _call_form(op: OpOverload) -> _CallForm:
     variant = out_variant(op)
     position = {argument.name: i for i, argument in enumerate(op._schema.arguments)}
-    schema = variant.op._schema
+    schema = variant.schema
     arguments = tuple(
         (kind, position.get(kind.name, -1), argument.alias_info is not None and argument.alias_info.is_write)
         for kind, argument in zip(argument_types(schema), schema.arguments, strict=True)

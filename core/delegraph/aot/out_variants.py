@@ -1,6 +1,7 @@
 """Functional operator -> its out variant: the overload that writes the same results into tensors it is given.
 
-An in-place operator is its own out variant: its mutated argument is the memory it writes.
+An in-place operator is its own out variant: its mutated argument is the memory it writes. A custom operator needs none
+from its author: its out variant is named as torch names them, and exists as a kernel only.
 """
 
 from __future__ import annotations
@@ -26,21 +27,20 @@ _TENSOR_OPTIONS: Final = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 @dataclass(frozen=True, slots=True)
 class OutVariant:
-    """`op` writes into its out arguments `outs` (in order of the returns); no outs: it works in place."""
+    """What `schema` names writes into its arguments `outs` (in order of the returns); no outs: it works in place."""
 
-    op: OpOverload
+    schema: torch.FunctionSchema
     outs: tuple[str, ...]
 
     @property
     def operator(self) -> Operator:
         """The name that the program calls it by."""
-        return operator_of(self.op)
+        return Operator(self.schema.name, self.schema.overload_name)
 
 
 def operator_of(op: OpOverload) -> Operator:
     """`aten.add.out` -> aten::add.out; the default overload has no name in a program."""
-    overload = op._schema.overload_name
-    return Operator(op._schema.name, overload)
+    return Operator(op._schema.name, op._schema.overload_name)
 
 
 def out_variant(op: OpOverload) -> OutVariant:
@@ -55,15 +55,34 @@ def out_variant(op: OpOverload) -> OutVariant:
 def find_out_variant(op: OpOverload) -> OutVariant | None:
     """The out variant of `op`, or None if there is none."""
     if op._schema.is_mutable:
-        return OutVariant(op, ())
+        return OutVariant(op._schema, ())
     wanted = _signature(op._schema)
     without_options = tuple(entry for entry in wanted if entry[0] not in _TENSOR_OPTIONS)
     candidates = [candidate for candidate in _overloads(op.overloadpacket) if _outs(candidate._schema)]
     for signature in (wanted, without_options):
         for candidate in candidates:
             if _signature(candidate._schema) == signature and _fills_returns(candidate._schema, op._schema):
-                return OutVariant(candidate, tuple(argument.name for argument in _outs(candidate._schema)))
-    return None
+                return _variant(candidate._schema)
+    return _made_for(op)
+
+
+def _variant(schema: torch.FunctionSchema) -> OutVariant:
+    return OutVariant(schema, tuple(argument.name for argument in _outs(schema)))
+
+
+def _made_for(op: OpOverload) -> OutVariant | None:
+    """The out variant of somebody's own operator whose results are new tensors, unless its name is taken."""
+    schema = op._schema
+    aliases = any(argument.alias_info is not None for argument in [*schema.arguments, *schema.returns])
+    tensors = bool(schema.returns) and all(str(result.type) in _TENSOR_TYPES for result in schema.returns)
+    if op.namespace == "aten" or aliases or not tensors or _out_overload(op) in op.overloadpacket.overloads():
+        return None
+    return _variant(torch._C.parse_schema(_wanted_schema(op)))
+
+
+def _out_overload(op: OpOverload) -> str:
+    """The out variant's overload by torch's rule."""
+    return f"{op._schema.overload_name}_out" if op._schema.overload_name else "out"
 
 
 def check_out_variants(nodes: Iterable[Node]) -> None:
@@ -108,20 +127,26 @@ def _missing_text(op: OpOverload) -> str:
     has = f"the out overloads are {', '.join(others)}, none with its arguments" if others else "no overload takes out"
     return (
         f"{op._schema} has no out variant: {has}. Delegate it to a backend, decompose it, or register an out variant"
-        f' (torch.library: "{_wanted_schema(op)}") in the kernel library\'s AOT module and import that before lowering'
+        f' (torch.library: "{_wanted_schema(op)}") and import that before lowering'
     )
 
 
+_TENSOR_TYPES: Final = {"Tensor": "Tensor({}!)", "List[Tensor]": "Tensor({}!)[]"}
+"""Types of results, and how an out argument of the type is written."""
+
+
 def _wanted_schema(op: OpOverload) -> str:
-    """The schema that `torch.library` would have to be given."""
+    """The out variant's schema."""
     schema = op._schema
     letters = [chr(ord("a") + i) for i in range(len(schema.returns))]
-    outs = [f"Tensor({letter}!) out{i if len(letters) > 1 else ''}" for i, letter in enumerate(letters)]
+    types = [_TENSOR_TYPES.get(str(result.type), "Tensor({}!)") for result in schema.returns]
+    written = [kind.format(letter) for kind, letter in zip(types, letters, strict=True)]
+    outs = [f"{kind} out{i if len(letters) > 1 else ''}" for i, kind in enumerate(written)]
     arguments = str(schema).partition("(")[2].rpartition(") ->")[0]
     star = [] if any(argument.kwarg_only for argument in schema.arguments) else ["*"]
-    returns = ", ".join(f"Tensor({letter}!)" for letter in letters)
     body = ", ".join([*filter(None, [arguments]), *star, *outs])
-    return f"{schema.name.split('::')[1]}.out({body}) -> {returns if len(letters) == 1 else f'({returns})'}"
+    returns = written[0] if len(written) == 1 else f"({', '.join(written)})"
+    return f"{schema.name}.{_out_overload(op)}({body}) -> {returns}"
 
 
 def _overloads(packet: OpOverloadPacket[Any, Any]) -> list[OpOverload]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+import delegraph
+from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.out_variants import out_variant
-from delegraph.errors import MissingOutVariant
+from delegraph.errors import MissingKernel, MissingOutVariant
+from delegraph.runtime.kernels import KernelLibrary
 
 aten = torch.ops.aten
 
@@ -55,12 +60,13 @@ def test_without_an_out_overload_the_schema_to_register_is_told() -> None:
     with pytest.raises(MissingOutVariant) as caught:
         out_variant(aten.squeeze.dim)
     assert "no overload takes out" in str(caught.value)
-    assert "squeeze.out(Tensor(a) self, int dim, *, Tensor(a!) out) -> Tensor(a!)" in str(caught.value)
+    assert "squeeze.dim_out(Tensor(a) self, int dim, *, Tensor(a!) out) -> Tensor(a!)" in str(caught.value)
 
 
 def test_all_missing_ones_of_a_program_are_told_at_once(lower_model) -> None:
     with torch.library._scoped_library("delegraph_test_out", "DEF") as library:
         library.define("one(Tensor x, int k=3) -> Tensor")
+        library.define("one.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
         library.define("two(Tensor x) -> (Tensor, Tensor)")
         library.define("two.out(Tensor x, Tensor y, *, Tensor(a!) out) -> Tensor(a!)")
         library.impl("one", lambda x, k=3: torch.empty_like(x), "Meta")
@@ -80,3 +86,61 @@ def test_all_missing_ones_of_a_program_are_told_at_once(lower_model) -> None:
     assert "two.out(Tensor x, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))" in text
     assert text.count("test_out_variants.py") == 4  # each use with its line, and the first one again as the location
     assert caught.value.node == "two_default" or caught.value.node is not None
+
+
+@pytest.mark.parametrize(
+    ("schema", "wanted"),
+    [
+        ("f(Tensor x, float k=2) -> Tensor", "f.out(Tensor x, float k=2., *, Tensor(a!) out) -> Tensor(a!)"),
+        ("g.over(Tensor x, *, int k) -> Tensor", "g.over_out(Tensor x, *, int k, Tensor(a!) out) -> Tensor(a!)"),
+        (
+            "h(Tensor[] x) -> (Tensor, Tensor)",
+            "h.out(Tensor[] x, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        ),
+        ("i(Tensor x) -> Tensor[]", "i.out(Tensor x, *, Tensor(a!)[] out) -> Tensor(a!)[]"),
+    ],
+)
+def test_one_is_made_for_a_custom_operator(schema: str, wanted: str) -> None:
+    with torch.library._scoped_library("delegraph_test_made", "DEF") as library:
+        library.define(schema)
+        packet, _, overload = schema.partition("(")[0].partition(".")
+        op = getattr(getattr(torch.ops.delegraph_test_made, packet), overload or "default")
+        variant = out_variant(op)
+        assert str(variant.schema).replace("delegraph_test_made::", "") == wanted
+        assert variant.operator.overload == ("over_out" if overload else "out")
+
+
+def test_none_is_made_for_a_custom_operator_that_gives_a_view() -> None:
+    with torch.library._scoped_library("delegraph_test_view", "DEF") as library:
+        library.define("part(Tensor(a) x) -> Tensor(a)")
+        with pytest.raises(MissingOutVariant, match="no overload takes out"):
+            out_variant(torch.ops.delegraph_test_view.part.default)
+
+
+def test_a_custom_operator_runs_on_a_kernel_that_is_all_there_is_of_its_out_variant() -> None:
+    @torch.library.custom_op("delegraph_test_custom::scaled", mutates_args=())
+    def scaled(x: torch.Tensor, factor: float, offsets: list[int]) -> torch.Tensor:
+        return x * factor + sum(offsets)
+
+    @scaled.register_fake
+    def _(x: torch.Tensor, factor: float, offsets: list[int]) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return scaled(x + 1, 0.5, [1, 2])
+
+    library = KernelLibrary("mine")
+
+    @library.kernel("delegraph_test_custom::scaled.out")
+    def scaled_out(context: Any, x: Any, factor: float, offsets: list[int], out: Any) -> None:
+        out = context.resize(out, x.shape)
+        out[...] = x * factor + sum(offsets)
+
+    config = ExecutorchBackendConfig(kernels=[library, "portable"])
+    lowered = delegraph.lower(Model(), (torch.randn(4),), config=config)
+    x = torch.randn(4)
+    got = delegraph.load(bytes(lowered), kernels=[library, "portable"])(x)
+    torch.testing.assert_close(got, Model()(x))
+    with pytest.raises(MissingKernel, match=r"delegraph_test_custom::scaled\.out"):
+        delegraph.lower(Model(), (torch.randn(4),))

@@ -235,6 +235,7 @@ def test_weights_without_data_are_refused(lower_model) -> None:
 def test_missing_out_variants_in_bodies_of_control_flow_are_told(lower_model) -> None:
     with torch.library._scoped_library("delegraph_test_body", "DEF") as library:
         library.define("op(Tensor x) -> Tensor")
+        library.define("op.out(Tensor x, int unlike, *, Tensor(a!) out) -> Tensor(a!)")
         library.impl("op", torch.empty_like, "Meta")
 
         class Model(nn.Module):
