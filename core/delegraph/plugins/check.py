@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from time import perf_counter
@@ -49,7 +50,9 @@ def check(
     offers = list(offers)
     lone = [[offer] for offer in offers if group_named(offer.group).torch_free]
     shared = [offer for offer in offers if not group_named(offer.group).torch_free]
-    return [result for batch in (*lone, shared) for result in _check_batch(batch, limit, stamps or {})]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each of them waits for a process
+        checked = list(pool.map(lambda batch: _check_batch(batch, limit, stamps or {}), [shared, *lone]))
+    return [result for results in [*checked[1:], checked[0]] for result in results]
 
 
 def _check_batch(batch: Sequence[Offer], limit: float, stamps: Mapping[str, Sequence[BlobStamp]]) -> list[CheckResult]:
