@@ -1,14 +1,14 @@
 """MethodGraph -> the constants that stand for its constant computations: what depends on weights alone is done now.
 
 A group of connected constant computations is folded when its results take no more bytes in the file than the weights
-that it makes unnecessary, plus a small allowance; so folding never inflates a file. The operators run as they are, on
-the real weights.
+that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. The same computation in several
+places (a weight that is turned in each step of a loop) is one. The operators run as they are, on the real weights.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,7 +23,10 @@ from delegraph.aot.method_graph import Constant, MethodGraph, live_nodes
 __all__ = ["fold_constants"]
 
 ALLOWANCE: Final = 1024
-"""Bytes that the results of a group may take beyond the weights it replaces: about what its instructions take."""
+"""Bytes that the results of a group may take beyond the weights it replaces."""
+
+INSTRUCTION_NBYTES: Final = 128
+"""What an instruction and its values take in a file, about: each one that folding saves makes room for a result."""
 
 _UNDEFINED_CONTENT: Final = frozenset({"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided"})
 
@@ -33,10 +36,14 @@ def fold_constants(method: MethodGraph) -> MethodGraph:
     foldable = _foldable_nodes(method)
     live = live_nodes(method.program.graph, [*method.outputs, *(w.source for w in method.write_backs)], {})
     groups = _groups(method, {node: None for node in foldable if node in live})
+    first = _firsts(foldable)
+    values: dict[Node, Any] = {}
     folded: dict[Node, Constant] = {}
     for group in groups:
-        if group.results and group.bytes_after() <= group.bytes_before(method, live) + ALLOWANCE:
-            folded.update(_evaluate(group, method.constants))
+        room = max(ALLOWANCE, INSTRUCTION_NBYTES * len(group.nodes))
+        if group.results and group.bytes_after(first) <= group.bytes_before(method, live) + room:
+            _evaluate(group, method.constants, first, values)
+            folded.update({node: Constant(values[node]) for node in group.results})
     return replace(method, constants={**method.constants, **folded})
 
 
@@ -48,9 +55,9 @@ class _Group:
     weights: dict[Node, None] = field(default_factory=dict)
     results: dict[Node, None] = field(default_factory=dict)
 
-    def bytes_after(self) -> int:
-        """Bytes of the results."""
-        return sum(_nbytes(node.meta["val"]) for node in self.results)
+    def bytes_after(self, first: Mapping[Node, Node]) -> int:
+        """Bytes of the results, each computation counted once."""
+        return sum(_nbytes(node.meta["val"]) for node in {first[node] for node in self.results})
 
     def bytes_before(self, method: MethodGraph, live: set[Node]) -> int:
         """Bytes of the weights that nothing else needs."""
@@ -94,6 +101,26 @@ def _is_static(value: Any) -> bool:
     return all(isinstance(v, torch.Tensor) and all(isinstance(size, int) for size in v.shape) for v in values)
 
 
+def _firsts(nodes: Iterable[Node]) -> dict[Node, Node]:
+    """Node -> the first of `nodes`, which stand in graph order, that computes the same."""
+    first: dict[Node, Node] = {}
+    seen: dict[object, Node] = {}
+    for node in nodes:
+        first[node] = seen.setdefault((node.target, _key(node.args, first), _key(node.kwargs, first)), node)
+    return first
+
+
+def _key(value: Any, first: Mapping[Node, Node]) -> object:
+    """An argument as something to be compared: 1, 1.0 and True are different."""
+    if isinstance(value, Node):
+        return first.get(value, value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_key(item, first) for item in value)
+    if isinstance(value, Mapping):
+        return tuple((name, _key(item, first)) for name, item in value.items())
+    return type(value), value
+
+
 def _groups(method: MethodGraph, nodes: Mapping[Node, None]) -> list[_Group]:
     leader: dict[Node, Node] = {}
 
@@ -118,15 +145,20 @@ def _groups(method: MethodGraph, nodes: Mapping[Node, None]) -> list[_Group]:
     return list(groups.values())
 
 
-def _evaluate(group: _Group, constants: Mapping[Node, Constant]) -> dict[Node, Constant]:
-    values: dict[Node, Any] = {node: constants[node].tensor.detach() for node in group.weights}
+def _evaluate(
+    group: _Group, constants: Mapping[Node, Constant], first: Mapping[Node, Node], values: dict[Node, Any]
+) -> None:
+    """Add the values of the group's nodes to `values`."""
+    values.update({node: constants[node].tensor.detach() for node in group.weights})
     with torch.no_grad():
         for node in group.nodes:
+            if first[node] in values:
+                values[node] = values[first[node]]
+                continue
             args, kwargs = map_aggregate(
                 (node.args, dict(node.kwargs)), lambda a: values[a] if isinstance(a, Node) else a
             )
             values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
-    return {node: Constant(values[node]) for node in group.results}
 
 
 def _nbytes(value: Any) -> int:

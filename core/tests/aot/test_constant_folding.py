@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from delegraph.program.schema import Program
+from delegraph.runtime.runtime import Runtime
 
 
 def operators(program: Program) -> set[str]:
@@ -89,3 +90,31 @@ def test_several_results_of_one_call(lower_model) -> None:
             return x + a, b.sum() + x
 
     assert operators(lower_model(Split(), (torch.randn(2),)).executorch_program) == {"aten::add.out"}
+
+
+def test_the_same_computation_in_many_places_is_one(lower_model) -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.Linear(64, 64)
+
+        def forward(self, x):
+            for _ in range(20):
+                x = self.cell(x).tanh()
+            return x
+
+    program = lower_model(Steps(), (torch.randn(2, 64),)).executorch_program
+    assert operators(program) == {"aten::addmm.out", "aten::tanh.out"}
+    assert constant_bytes(program) == 4 * (64 * 64 + 64)
+
+
+def test_equal_computations_that_share_no_weight(lower_model) -> None:
+    class Zeros(nn.Module):
+        def forward(self, x):
+            return x + torch.zeros(2) + torch.ones(2), x * (torch.zeros(2) + 1), x * (torch.zeros(2) + 1.0)
+
+    module = Zeros()
+    manager = lower_model(module, (torch.randn(2),))
+    x = torch.randn(2)
+    got = Runtime.get().load_program(manager.buffer).load_method("forward").execute([x])
+    torch.testing.assert_close(tuple(got), module(x))
