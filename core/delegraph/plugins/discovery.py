@@ -69,9 +69,12 @@ def scan(path: Sequence[str] | None = None) -> tuple[Offer, ...]:
 
 def scan_undeduplicated(path: Sequence[str] | None = None) -> Iterator[Offer]:
     """Every offer in the order of `path`, those of stale and duplicate metadata included."""
-    import importlib_metadata  # 8 ms, and not needed where all plug-ins are given as objects
+    try:
+        import importlib_metadata as metadata  # 8 ms, and not needed where all plug-ins are given as objects
+    except ImportError:  # a selective build brings only what programs need, and the standard library's scan will do
+        from importlib import metadata  # type: ignore[no-redef]
 
-    distributions = importlib_metadata.distributions() if path is None else importlib_metadata.distributions(path=path)
+    distributions = metadata.distributions() if path is None else metadata.distributions(path=path)
     for distribution in distributions:
         text = distribution.read_text("entry_points.txt")
         if text and "delegraph." in text:  # parse the few that concern us: this is on the way to the first inference

@@ -56,6 +56,11 @@ def numpy_dtype(scalar_type: ScalarType) -> np.dtype[Any]:
     return dtype
 
 
+def is_extended(scalar_type: ScalarType) -> bool:
+    """Whether the dtype is not NumPy's own but comes from ml_dtypes."""
+    return scalar_type in _EXTENDED
+
+
 def scalar_type(dtype: np.dtype[Any] | str) -> ScalarType:
     """The `ScalarType` of a NumPy dtype, or of its name. Raises `InvalidType` where there is none."""
     name = dtype if isinstance(dtype, str) else dtype.name

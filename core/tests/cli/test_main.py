@@ -68,7 +68,8 @@ def test_python_m_delegraph(pte: str) -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
-    assert "invalid choice: 'walk' (choose from 'lower', 'run', 'inspect', 'plugins')" in refused("walk", code=2)
+    choices = "'lower', 'run', 'inspect', 'select', 'plugins'"
+    assert f"invalid choice: 'walk' (choose from {choices})" in refused("walk", code=2)
 
 
 def test_no_command_is_wrong_usage(refused: Refused) -> None:

@@ -1,0 +1,97 @@
+"""Program -> ProgramNeeds: the operators, kernel keys, backends and dtypes without which it cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from delegraph.plugins.stamp import BlobStamp, read_stamp
+from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.schema import (
+    ExecutionPlan,
+    KernelCall,
+    OptionalTensorList,
+    Program,
+    ScalarType,
+    Tensor,
+    TensorDataLocation,
+    TensorList,
+    Value,
+)
+from delegraph.runtime.instructions import kernel_key
+from delegraph.runtime.kernels import KernelKey, TensorMeta
+
+__all__ = ["OperatorCall", "ProgramNeeds", "needs_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """An operator on arguments of certain dtypes and dim orders.
+
+    `key` is what a kernel is looked up by. `values` is the same as ExecuTorch's build tools count it: the return slot
+    too, and for a list of tensors its first (`codegen/tools/selective_build.cpp`).
+    """
+
+    operator: str
+    key: KernelKey
+    values: tuple[TensorMeta, ...]
+
+    @property
+    def is_prim(self) -> bool:
+        """Whether the runtime runs it by itself, without a kernel of a library."""
+        return self.operator in PRIM_OPS
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramNeeds:
+    """What one program needs, over all its methods.
+
+    `operators` are those that it lists, called or not. `backends` are ids with the stamps of their blobs.
+    """
+
+    path: str
+    operators: frozenset[str]
+    calls: frozenset[OperatorCall]
+    backends: dict[str, frozenset[BlobStamp]]
+    dtypes: frozenset[ScalarType]
+    has_external_data: bool
+
+
+def needs_of(path: str, program: Program) -> ProgramNeeds:
+    """What `program`, read from `path`, needs."""
+    plans = program.execution_plan
+    tensors = [value for plan in plans for value in plan.values if isinstance(value, Tensor)]
+    infos = [tensor.extra_tensor_info for tensor in tensors]
+    return ProgramNeeds(
+        path,
+        operators=frozenset(str(operator) for plan in plans for operator in plan.operators),
+        calls=frozenset(call for plan in plans for call in _calls(plan)),
+        backends=_backends(program),
+        dtypes=frozenset(tensor.scalar_type for tensor in tensors),
+        has_external_data=any(info is not None and info.location is TensorDataLocation.EXTERNAL for info in infos),
+    )
+
+
+def _calls(plan: ExecutionPlan) -> Iterator[OperatorCall]:
+    for chain in plan.chains:
+        for call in chain.instructions:
+            if isinstance(call, KernelCall):
+                metas = (_meta(plan.values[index], plan) for index in call.args)
+                counted = tuple(meta for meta in metas if meta is not None)
+                yield OperatorCall(str(plan.operators[call.op_index]), kernel_key(call.args, plan.values), counted)
+
+
+def _meta(value: Value, plan: ExecutionPlan) -> TensorMeta | None:
+    if isinstance(value, TensorList | OptionalTensorList):
+        items = (plan.values[index] for index in value.items if index >= 0)
+        value = next((item for item in items if isinstance(item, Tensor)), value)
+    return (value.scalar_type, value.dim_order) if isinstance(value, Tensor) else None
+
+
+def _backends(program: Program) -> dict[str, frozenset[BlobStamp]]:
+    stamps: dict[str, set[BlobStamp]] = {}
+    for plan in program.execution_plan:
+        for delegate in plan.delegates:
+            stamp = read_stamp(delegate.compile_specs)
+            stamps.setdefault(delegate.id, set()).update([stamp] if stamp is not None else [])
+    return {backend: frozenset(found) for backend, found in sorted(stamps.items())}
