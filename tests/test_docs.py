@@ -1,7 +1,11 @@
-"""Every Python snippet in the documentation runs: a page is one script, its blocks in order, in its own process."""
+"""Every Python snippet in the documentation runs: a page is one script, its blocks in order, in its own process.
+
+Before that, blocks that name a file are written to it, one after the other, and those of the shell are run.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def script(page: Path) -> str:
@@ -29,10 +35,22 @@ def script(page: Path) -> str:
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
     source = tmp_path / page.with_suffix(".py").name
     source.write_text(script(page))
-    ran = subprocess.run(
-        [sys.executable, str(source)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    for name, text in FILE.findall(page.read_text()):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        with (tmp_path / name).open("a") as file:
+            file.write(text)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command in [*(["sh", "-e", "-c", text] for text in SHELL.findall(page.read_text())), [sys.executable, source]]:
+        ran = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@
     │   ├── UnboundedDimension           a dynamic dimension has no upper bound
     │   ├── UnsupportedOperator          a converter was handed a node that it declined
     │   └── PreprocessError              a backend's preprocess failed
+    ├── CodegenError                     a kernels.yaml does not fit torch's schemas or its kernels
     ├── PluginError                      who offers what
     │   ├── PluginNotFound               nobody offers the name
     │   ├── PluginConflict               two distributions offer one name
@@ -32,6 +33,7 @@ from typing import ClassVar
 __all__ = [
     "AccessFailed",
     "BackendMissing",
+    "CodegenError",
     "DelegateInvalidCompatibility",
     "DelegateInvalidHandle",
     "DelegraphError",
@@ -108,6 +110,10 @@ class UnsupportedOperator(LoweringError):
 
 class PreprocessError(LoweringError):
     """A backend's `preprocess` raised; the cause is chained."""
+
+
+class CodegenError(DelegraphError):
+    """A kernels.yaml cannot be registered as it stands: each fault with its line."""
 
 
 # ---- plug-ins --------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """MethodGraph -> the constants that stand for its constant computations: what depends on weights alone is done now.
 
 A group of connected constant computations is folded when its results take no more bytes in the file than the weights
-that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. The same computation in several
-places (a weight that is turned in each step of a loop) is one. The operators run as they are, on the real weights.
+that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. The same computation
+in several places (a weight that is turned in each step of a loop) is one. The operators run as they are, on the real
+weights.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot import dim_order_ops
 from delegraph.aot.functionalize import fake_mode_of
+from delegraph.aot.mutating_calls import auto_functionalized
 from delegraph.aot.program_edit import rebuild
 
 __all__ = ["VIEW_TO_COPY", "to_edge_dialect"]
@@ -291,7 +292,7 @@ def _statically_equal(a: Any, b: Any) -> bool:
 
 
 def _is_plain_call(node: Node) -> bool:
-    return isinstance(node.target, OpOverload) or node.target is operator.getitem
+    return isinstance(node.target, OpOverload) or node.target in (operator.getitem, auto_functionalized)
 
 
 def _layouts(value: Any) -> list[object]:

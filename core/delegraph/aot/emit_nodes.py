@@ -17,6 +17,7 @@ from delegraph.aot.emit_builder import MethodBuilder
 from delegraph.aot.emit_values import ArgumentType, PlannedTensor, argument_types
 from delegraph.aot.lowered_module import LoweredBackendModule, call_delegate
 from delegraph.aot.method_graph import Constant, live_nodes, referenced
+from delegraph.aot.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
 from delegraph.aot.out_variants import OutVariant, gives_scalar, operator_of, out_variant
 from delegraph.aot.source_location import user_location
 from delegraph.aot.specs import Bounds, TensorSpec, spec_of_tensor
@@ -30,7 +31,7 @@ __all__ = ["EmitOptions", "GraphEmitter", "NodeValue"]
 aten = torch.ops.aten
 
 NodeValue: TypeAlias = "int | tuple[int, ...]"
-"""What a node becomes: a value's index, or one for each element of a tuple or list."""
+"""What a node becomes: a value's index, or one for each element of a tuple or list (whose elements may be lists)."""
 
 _RUNTIME_NAMES: Final = {aten.item.default: Operator("aten::_local_scalar_dense")}
 """Operators that give a scalar and go by another name at run time."""
@@ -152,6 +153,38 @@ class GraphEmitter:
                 written.append(args[-1])
         return args, written
 
+    def _on_copies(self, node: Node) -> NodeValue:
+        """A kernel that changes its arguments, on copies of them: its results (or None), then the copies."""
+        op, values, table = called_operator(node), node.meta["val"], self.builder.table
+        assert op is not None
+        call, changed = _call_form(op), changed_arguments(op)
+        outs = {name: self.result(node, i, values[i]) for i, name in enumerate(call.variant.outs)}
+        copies = {name: self._copied(node, i, node.kwargs[name]) for i, name in enumerate(changed, first_copy(op))}
+        ready = {**outs, **{name: table.tensor_list(c) if isinstance(c, tuple) else c for name, c in copies.items()}}
+        args = [
+            ready[kind.name] if kind.name in ready else table.argument(node.kwargs[kind.name], kind, self.value)
+            for kind, _, _ in call.arguments
+        ]
+        results = tuple(outs.values())
+        slots = self._return_slots(call, args, results or (ready[changed[0]],))
+        self.builder.kernel(call.variant.operator, [*args, *slots])
+        given: tuple[Any, ...] = (*(results or (self.builder.constant(None),)), *copies.values())
+        return given
+
+    def _copied(self, node: Node, position: int, given: Any) -> NodeValue:
+        """Copies, in memory of their own, of what is given for an argument: a tensor, a list of tensors or None."""
+        if given is None:
+            return self.builder.constant(None)
+        value = node.meta["val"][position]
+        if not isinstance(given, Node):
+            return tuple(self._clone(node, position, leaf, one) for leaf, one in zip(value, given, strict=True))
+        return self._clone(node, position, value, given)
+
+    def _clone(self, node: Node, position: int, value: torch.Tensor, source: Node) -> int:
+        copy = self.result(node, position, value)
+        self.builder.clone(self.index(source), copy)
+        return copy
+
     def _return_slots(self, call: _CallForm, args: Sequence[int], results: Sequence[int]) -> Sequence[int]:
         """After the schema's arguments come the returns: one tensor, or a list of several."""
         if call.out_is_list:
@@ -225,6 +258,8 @@ class GraphEmitter:
 
         if target is call_delegate:
             return self._delegate(node)
+        if target is auto_functionalized:
+            return self._on_copies(node)
         emit = CONTROL_FLOW.get(str(target))
         if emit is None:
             known = ", ".join(["call_delegate", *CONTROL_FLOW])

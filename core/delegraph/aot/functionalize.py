@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from itertools import combinations
 from typing import Any, TypeAlias
 
 import torch
@@ -23,6 +23,16 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.core_forms import CORE_FORMS, bind_schema
 from delegraph.aot.decompose import Decompositions, Keep
+from delegraph.aot.mutated_bases import auto_functionalized_v2, call_on_bases
+from delegraph.aot.mutating_calls import (
+    auto_functionalized,
+    changed_arguments,
+    changes_arguments,
+    first_copy,
+    functional_twin,
+    may_share_memory,
+    on_copies,
+)
 from delegraph.aot.program_edit import rebuild
 from delegraph.aot.source_location import user_location
 from delegraph.aot.view_inverses import VIEW_INVERSES, scatter_piece
@@ -153,10 +163,12 @@ class _Functionalizer:
                 self._remember_view(node, source)
             if not isinstance(args[0], Node):
                 return args[0][args[1]]
+        if node.target is auto_functionalized_v2 and on_copies(args[0]):
+            return call_on_bases(node, self._emit, self._element, kwargs)
         if not isinstance(node.target, OpOverload):
             assert callable(node.target)
             return self._emit(node.target, args, kwargs, node.meta.get("val"))
-        if _mutated_positions(node.target):
+        if changes_arguments(node.target):
             return self._mutation(node, args, kwargs)
         value = self._call(node.target, args, kwargs, node)
         if self._mutates and (source := _aliased_argument(node)) is not None:
@@ -277,15 +289,60 @@ class _Functionalizer:
 
     def _mutation(self, node: Node, args: Any, kwargs: Any) -> Value:
         """An in-place call: its functional twin, whose result every alias of the target sees from now on."""
-        target = node.args[0] if node.args else node.kwargs["self"]
-        assert isinstance(target, Node) and isinstance(node.target, OpOverload)
+        assert isinstance(node.target, OpOverload)
         if node.target in _SET_VALUE:
             value = self._set_value(node, args)
+        elif (twin := functional_twin(node.target)) is not None:
+            value = self._call(twin, args, kwargs, node)
         else:
-            value = self._call(_functional_twin(node), args, kwargs, node)
+            return self._call_on_copies(node, node.target, args, kwargs)
+        target = node.args[0] if node.args else node.kwargs[changed_arguments(node.target)[0]]
+        assert isinstance(target, Node)
         self._assign(target, value)
         self._views[node] = _View(target, None, (), {}, self._version(target))
         return value
+
+    def _call_on_copies(self, node: Node, op: OpOverload, args: Any, kwargs: Any) -> Value:
+        """A call that changes arguments of any name: its results, and each changed copy in place of the argument."""
+        if not on_copies(op):
+            raise LoweringError(
+                f"{op} changes its arguments and has no functional form of the same name and overload;"
+                " give the operator one, or call it on a copy",
+                node=node.name,
+                location=user_location(node),
+            )
+        names = [argument.name for argument in op._schema.arguments]
+        given = dict(zip(names, bind_schema(op, node.args, node.kwargs), strict=True))
+        self._check_apart(node, changed_arguments(op), given)
+        current = dict(zip(names, bind_schema(op, args, kwargs), strict=True))
+        call = self._emit(auto_functionalized, (op,), current)
+        for position, name in enumerate(changed_arguments(op), first_copy(op)):
+            if isinstance(given[name], Node):
+                self._assign(given[name], self._element(call, position))
+            elif given[name] is not None:
+                copies = self._element(call, position)
+                for index, target in enumerate(given[name]):
+                    self._assign(target, self._element(copies, index))
+        many = len(op._schema.returns) > 1
+        return call if many or not op._schema.returns else self._element(call, 0)
+
+    def _check_apart(self, node: Node, changed: Collection[str], given: Mapping[str, Any]) -> None:
+        """Raise if the call changes memory that another of its arguments shows: on copies it would not see that."""
+        tensors = [
+            (name, leaf)
+            for name, value in given.items()
+            for leaf in pytree.tree_leaves(value)
+            if isinstance(leaf, Node) and isinstance(leaf.meta.get("val"), torch.Tensor)
+        ]
+        for (name, one), (other_name, other) in combinations(tensors, 2):
+            together = self._base(one) is self._base(other) and (name in changed or other_name in changed)
+            if together and may_share_memory(one.meta["val"], other.meta["val"]):
+                raise LoweringError(
+                    f"{node.target} changes its arguments, and {name} and {other_name} show the same memory;"
+                    " give it a copy of one (clone)",
+                    node=node.name,
+                    location=user_location(node),
+                )
 
     def _set_value(self, node: Node, args: Any) -> Value:
         """`copy_(self, src)`: what `self` holds afterwards is `src`, in `self`'s shape and dtype."""
@@ -334,17 +391,8 @@ _SET_VALUE = frozenset({aten.copy_.default})
 _SAME_TENSOR = frozenset({aten.alias.default, aten.detach.default, aten.detach_.default, aten.contiguous.default})
 
 
-@cache
-def _mutated_positions(op: OpOverload) -> tuple[int, ...]:
-    return tuple(
-        i
-        for i, a in enumerate(op._schema.arguments)
-        if a.alias_info is not None and a.alias_info.is_write and not a.is_out
-    )
-
-
 def _has_mutation(graph: Graph) -> bool:
-    return any(isinstance(node.target, OpOverload) and _mutated_positions(node.target) for node in graph.nodes) or any(
+    return any(isinstance(node.target, OpOverload) and changes_arguments(node.target) for node in graph.nodes) or any(
         node.target is torch.ops.higher_order.wrap_with_set_grad_enabled for node in graph.nodes
     )
 
@@ -365,25 +413,12 @@ def _aliased_argument(node: Node) -> Node | None:
     return source if same else None
 
 
-_MAYBE_VIEW = frozenset({aten.reshape.default, aten.flatten.using_ints, aten.contiguous.default, aten.to.dtype})
-
-
-def _functional_twin(node: Node) -> OpOverload:
-    """`add.Tensor` for `add_.Tensor`."""
-    op = node.target
-    assert isinstance(op, OpOverload)
-    namespace, _, name = op._schema.name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    overload = op._schema.overload_name or "default"
-    if packet is None or not name.endswith("_") or overload not in packet.overloads() or _mutated_positions(op) != (0,):
-        raise LoweringError(
-            f"{op} changes its arguments and has no functional form of the same name and overload;"
-            " give the operator one, or call it on a copy",
-            node=node.name,
-            location=user_location(node),
-        )
-    twin: OpOverload = getattr(packet, overload)
-    return twin
+_MAYBE_VIEW = frozenset(
+    {
+        *(aten.reshape.default, aten.flatten.using_ints, aten.contiguous.default),
+        *(aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other),
+    }
+)
 
 
 def _vals(arguments: Any) -> Any:

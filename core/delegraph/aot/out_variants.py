@@ -1,7 +1,8 @@
 """Functional operator -> its out variant: the overload that writes the same results into tensors it is given.
 
-An in-place operator is its own out variant: its mutated argument is the memory it writes. A custom operator needs none
-from its author: its out variant is named as torch names them, and exists as a kernel only.
+An in-place operator is its own out variant: its mutated argument is the memory it writes; one that gives new tensors
+besides has one more argument for each. A custom operator needs none from its author: its out variant is named as torch
+names them, and exists as a kernel only.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
+from string import ascii_lowercase
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Node
 
+from delegraph.aot.mutating_calls import called_operator
 from delegraph.aot.source_location import user_location
 from delegraph.errors import MissingOutVariant
 from delegraph.program.schema import Operator
@@ -54,7 +58,7 @@ def out_variant(op: OpOverload) -> OutVariant:
 @cache
 def find_out_variant(op: OpOverload) -> OutVariant | None:
     """The out variant of `op`, or None if there is none."""
-    if op._schema.is_mutable:
+    if op._schema.is_mutable and all(result.alias_info is not None for result in op._schema.returns):
         return OutVariant(op._schema, ())
     wanted = _signature(op._schema)
     without_options = tuple(entry for entry in wanted if entry[0] not in _TENSOR_OPTIONS)
@@ -73,11 +77,11 @@ def _variant(schema: torch.FunctionSchema) -> OutVariant:
 def _made_for(op: OpOverload) -> OutVariant | None:
     """The out variant of somebody's own operator whose results are new tensors, unless its name is taken."""
     schema = op._schema
-    aliases = any(argument.alias_info is not None for argument in [*schema.arguments, *schema.returns])
+    aliases = any(result.alias_info is not None for result in schema.returns)
     tensors = bool(schema.returns) and all(str(result.type) in _TENSOR_TYPES for result in schema.returns)
     if op.namespace == "aten" or aliases or not tensors or _out_overload(op) in op.overloadpacket.overloads():
         return None
-    return _variant(torch._C.parse_schema(_wanted_schema(op)))
+    return OutVariant(torch._C.parse_schema(_wanted_schema(op)), _out_names(schema))
 
 
 def _out_overload(op: OpOverload) -> str:
@@ -87,7 +91,7 @@ def _out_overload(op: OpOverload) -> str:
 
 def check_out_variants(nodes: Iterable[Node]) -> None:
     """Raise one `MissingOutVariant` that lists every operator among `nodes` that has no out variant."""
-    missing = [n for n in nodes if isinstance(n.target, OpOverload) and _lacks_out_variant(n.target)]
+    missing = [n for n in nodes if (op := called_operator(n)) is not None and _lacks_out_variant(op)]
     if not missing:
         return
     lines = [f"\n- {_missing_text(op)}{_uses(users)}" for op, users in _by_operator(missing).items()]
@@ -112,8 +116,9 @@ def _lacks_out_variant(op: OpOverload) -> bool:
 def _by_operator(nodes: Sequence[Node]) -> dict[OpOverload, list[Node]]:
     users: dict[OpOverload, list[Node]] = {}
     for node in nodes:
-        assert isinstance(node.target, OpOverload)
-        users.setdefault(node.target, []).append(node)
+        op = called_operator(node)
+        assert op is not None
+        users.setdefault(op, []).append(node)
     return users
 
 
@@ -138,15 +143,30 @@ _TENSOR_TYPES: Final = {"Tensor": "Tensor({}!)", "List[Tensor]": "Tensor({}!)[]"
 def _wanted_schema(op: OpOverload) -> str:
     """The out variant's schema."""
     schema = op._schema
-    letters = [chr(ord("a") + i) for i in range(len(schema.returns))]
+    letters = list(
+        islice((letter for letter in ascii_lowercase if letter not in _written_sets(schema)), len(schema.returns))
+    )
     types = [_TENSOR_TYPES.get(str(result.type), "Tensor({}!)") for result in schema.returns]
     written = [kind.format(letter) for kind, letter in zip(types, letters, strict=True)]
-    outs = [f"{kind} out{i if len(letters) > 1 else ''}" for i, kind in enumerate(written)]
+    outs = [f"{kind} {name}" for kind, name in zip(written, _out_names(schema), strict=True)]
     arguments = str(schema).partition("(")[2].rpartition(") ->")[0]
     star = [] if any(argument.kwarg_only for argument in schema.arguments) else ["*"]
     body = ", ".join([*filter(None, [arguments]), *star, *outs])
     returns = written[0] if len(written) == 1 else f"({', '.join(written)})"
     return f"{schema.name}.{_out_overload(op)}({body}) -> {returns}"
+
+
+def _out_names(schema: torch.FunctionSchema) -> tuple[str, ...]:
+    """What torch calls the out arguments."""
+    many = len(schema.returns) > 1
+    return tuple(f"out{position}" if many else "out" for position in range(len(schema.returns)))
+
+
+def _written_sets(schema: torch.FunctionSchema) -> set[str]:
+    """The letters of the schema's `Tensor(a!)`."""
+    annotated = (argument.alias_info for argument in schema.arguments)
+    written = [alias for alias in annotated if alias is not None and alias.is_write]
+    return {name.removeprefix("alias::") for alias in written for name in alias.before_set}
 
 
 def _overloads(packet: OpOverloadPacket[Any, Any]) -> list[OpOverload]:

@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.delegate import Delegate, Delegated, call_names
 from delegraph.aot.lowered_module import is_delegate_call
+from delegraph.aot.mutating_calls import called_operator
 from delegraph.aot.partition import Partitioner, clear_tags, graph_modules, partition_program
 from delegraph.aot.source_location import user_location
 from delegraph.errors import DelegraphError
@@ -172,7 +173,7 @@ def _leftover_entry(node: Node, path: str, declined: Mapping[str, Mapping[str, s
 
 def operator_name(node: Node) -> str:
     """`aten::add.Tensor`, or a Python function's own name."""
-    target = node.target
+    target = called_operator(node) or node.target
     schema = getattr(target, "_schema", None)
     if schema is None:
         name = getattr(target, "name", None)

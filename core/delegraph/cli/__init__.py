@@ -1,7 +1,7 @@
-"""`delegraph lower | run | inspect | select | plugins`: modules with `add_parser(subparsers)` and `run(args) -> int`.
+"""`delegraph lower | run | inspect | select | codegen | plugins`: modules with `add_parser` and `run(args) -> int`.
 
-Only the module of the command that was named is imported, so that only `lower` imports torch. Exit codes: 0 ok,
-1 failed, 2 wrong usage. A command raises `argparse.ArgumentError` for wrong usage that the parser could not see.
+Only the module of the command that was named is imported, so that only `lower` and `codegen` import torch. Exit codes:
+0 ok, 1 failed, 2 wrong usage. A command raises `argparse.ArgumentError` for wrong usage that the parser could not see.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from delegraph.errors import DelegraphError
 
 __all__ = ["main"]
 
-_COMMANDS: Final = ("lower", "run", "inspect", "select", "plugins")
+_COMMANDS: Final = ("lower", "run", "inspect", "select", "codegen", "plugins")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

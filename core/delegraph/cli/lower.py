@@ -1,4 +1,4 @@
-"""`delegraph lower MODEL.py:factory --backends … -o m.pte`: the whole way ahead of time. Alone in needing torch."""
+"""`delegraph lower MODEL.py:factory --backends … -o m.pte`: the whole way ahead of time."""
 
 from __future__ import annotations
 

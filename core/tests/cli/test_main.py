@@ -32,7 +32,7 @@ def without_torch(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("lower", "--help")])
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("lower", "--help"), ("codegen", "--help")])
 def test_help_imports_next_to_nothing(words: tuple[str, ...]) -> None:
     script = "import sys, delegraph.cli\ntry: delegraph.cli.main(sys.argv[1:])\nfinally: print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
@@ -68,7 +68,7 @@ def test_python_m_delegraph(pte: str) -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
-    choices = "'lower', 'run', 'inspect', 'select', 'plugins'"
+    choices = "'lower', 'run', 'inspect', 'select', 'codegen', 'plugins'"
     assert f"invalid choice: 'walk' (choose from {choices})" in refused("walk", code=2)
 
 

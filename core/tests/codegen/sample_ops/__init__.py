@@ -1,0 +1,1 @@
+"""A user's package: operators, and kernels in a module that imports no torch."""
