@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
-__all__ = ["Decompositions", "Keep", "NodeFilter", "is_composite"]
+__all__ = ["Decompositions", "Keep", "NodeFilter", "fresh", "is_composite"]
 
 NodeFilter: TypeAlias = Callable[[Node], bool]
 
@@ -92,7 +92,7 @@ class Decompositions:
         table = self._table if rule is None else {**self._table, op: rule}
         with enable_python_dispatcher(), _without_mkldnn(), self.mode:
             # Inlined templates share fake values, and the tracer tells inputs apart by identity: give it fresh ones.
-            values = [_fresh(flat[i]) for i in inputs]
+            values = [fresh(flat[i]) for i in inputs]
             return make_fx(call, decomposition_table=table, tracing_mode="real")(*values)
 
 
@@ -107,7 +107,8 @@ def _without_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(enabled)
 
 
-def _fresh(value: Any) -> Any:
+def fresh(value: Any) -> Any:
+    """A tensor like `value` for a tracer, which tells its inputs apart by identity; other values as they are."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)

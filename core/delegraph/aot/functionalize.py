@@ -8,7 +8,7 @@ moved on is made again before it is next read.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.core_forms import CORE_FORMS, bind_schema
 from delegraph.aot.decompose import Decompositions, Keep
+from delegraph.aot.mode_regions import is_mode_region, without_mode
 from delegraph.aot.mutated_bases import auto_functionalized_v2, call_on_bases
 from delegraph.aot.mutating_calls import (
     auto_functionalized,
@@ -154,8 +155,8 @@ class _Functionalizer:
         return copied
 
     def _call_function(self, node: Node) -> Value:
-        if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
-            return self._inline_body(node)
+        if is_mode_region(node):
+            return self._inline_body(*without_mode(node, self.module, self.decompositions.mode))
         args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
         if node.target is operator.getitem:
             source = node.args[0]
@@ -188,17 +189,15 @@ class _Functionalizer:
         flat = pytree.tree_leaves((args, kwargs))
         return self._inline(template, [flat[i] for i in positions])
 
-    def _inline_body(self, node: Node) -> Value:
-        """A region that only sets the gradient mode: its body takes its place."""
-        _, body, *operands = node.args
-        run = operator.attrgetter(str(body.target))(self.module)  # type: ignore[union-attr]
-        outer, self.module = self.module, run
-        placeholders = [inner for inner in run.graph.nodes if inner.op == "placeholder"]
+    def _inline_body(self, body: GraphModule, operands: Sequence[Any]) -> Value:
+        """A region's body takes its place."""
+        outer, self.module = self.module, body
+        placeholders = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
         for inner, operand in zip(placeholders, operands, strict=True):
             self._values[inner] = self._resolve(operand)
             if isinstance(operand, Node):
                 self._views[inner] = _View(operand, None, (), {}, self._version(operand))
-        for inner in run.graph.nodes:
+        for inner in body.graph.nodes:
             if inner.op == "output":
                 break
             if inner.op != "placeholder":
@@ -392,8 +391,9 @@ _SAME_TENSOR = frozenset({aten.alias.default, aten.detach.default, aten.detach_.
 
 
 def _has_mutation(graph: Graph) -> bool:
-    return any(isinstance(node.target, OpOverload) and changes_arguments(node.target) for node in graph.nodes) or any(
-        node.target is torch.ops.higher_order.wrap_with_set_grad_enabled for node in graph.nodes
+    return any(
+        is_mode_region(node) or (isinstance(node.target, OpOverload) and changes_arguments(node.target))
+        for node in graph.nodes
     )
 
 

@@ -143,6 +143,27 @@ def test_a_write_under_no_grad_is_seen_outside() -> None:
     assert_same_behaviour(NoGrad(), functionalize(export(NoGrad(), args), {}), args)
 
 
+def test_autocast_becomes_casts() -> None:
+    class Mixed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = self.linear(x)
+                z = y.softmax(-1) + x
+                with torch.autocast("cpu", enabled=False):
+                    w = self.linear(x)
+            return y.float() + 1, z, w, x @ x.t()
+
+    model, args = Mixed().eval(), (torch.randn(3, 4),)
+    program = functionalize(export(model, args), {})
+    assert "wrap_with_autocast" not in str(program.graph)
+    assert_same_behaviour(model, program, args)
+    assert_same_behaviour(model, to_edge_dialect(program), args)
+
+
 class Cells(torch.nn.Module):
     """Operators whose decomposition changes its own intermediates."""
 
