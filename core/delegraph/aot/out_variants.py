@@ -85,8 +85,13 @@ def _made_for(op: OpOverload) -> OutVariant | None:
 
 
 def _out_overload(op: OpOverload) -> str:
-    """The out variant's overload by torch's rule."""
-    return f"{op._schema.overload_name}_out" if op._schema.overload_name else "out"
+    """The out variant's overload by torch's rule, unless ExecuTorch has another name for it."""
+    overload = op._schema.overload_name
+    return _EXECUTORCH_OVERLOADS.get((op.namespace, overload)) or (f"{overload}_out" if overload else "out")
+
+
+_EXECUTORCH_OVERLOADS: Final = {("quantized_decomposed", "tensor"): "Tensor_out"}
+"""ExecuTorch `kernels/quantized/quantized.yaml`, where it does not follow torch's rule."""
 
 
 def check_out_variants(nodes: Iterable[Node]) -> None:

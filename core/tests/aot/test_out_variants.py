@@ -144,3 +144,21 @@ def test_a_custom_operator_runs_on_a_kernel_that_is_all_there_is_of_its_out_vari
     torch.testing.assert_close(got, Model()(x))
     with pytest.raises(MissingKernel, match=r"delegraph_test_custom::scaled\.out"):
         delegraph.lower(Model(), (torch.randn(4),))
+
+
+def test_quantized_operators_have_executorchs_names(lower_model) -> None:
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401 - defines them
+
+    quantized = torch.ops.quantized_decomposed
+    assert str(out_variant(quantized.quantize_per_tensor.default).operator).endswith("::quantize_per_tensor.out")
+    assert str(out_variant(quantized.choose_qparams.tensor).operator).endswith("::choose_qparams.Tensor_out")
+
+    class Dynamic(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scale, zero = quantized.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)
+            q = quantized.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
+            return quantized.dequantize_per_tensor.tensor(q, scale, zero, -128, 127, torch.int8)
+
+    x = torch.randn(5, 7)
+    run = delegraph.load(bytes(delegraph.lower(Dynamic(), (x,))))
+    torch.testing.assert_close(run(x), Dynamic()(x))

@@ -17,12 +17,13 @@ from .error_function import erf
 from .evaluate import as_array, function_call, ufunc_call
 from .library import Array, Context, Scalar, kernel
 from .pointwise import sigmoid
-from .promotion import check_floating, check_one_of, check_result, compute_type, float_type
+from .promotion import check_floating, check_kind, check_one_of, check_result, compute_type, float_type
 from .shapes import wrap_dim
 
 
 @kernel("aten::relu.out")
 def relu(context: Context, self: Array, out: Array) -> BoundCall:
+    check_kind(self.dtype, "if")
     check_result(self.dtype, out)
     return ufunc_call(np.maximum, (self, 0), context.resize(out, self.shape), self.dtype)
 
@@ -117,6 +118,7 @@ def _glu(first: Array, second: Array, out: Array) -> None:
 
 @kernel("aten::logit.out")
 def logit(context: Context, self: Array, eps: float | None, out: Array) -> BoundCall:
+    check_kind(self.dtype, "bif")
     dtype = float_type(self.dtype)
     check_result(dtype, out)
     out = context.resize(out, self.shape)

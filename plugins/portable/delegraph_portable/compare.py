@@ -12,19 +12,21 @@ from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import as_array, ufunc_call
 from .library import Array, Context, Scalar, kernel
-from .promotion import BOOL, check_result, is_integral, result_type
+from .promotion import BOOL, check_kind, check_result, is_integral, result_type
 from .shapes import broadcast
 
 Operand = Array | Scalar
 
-_COMPARISONS: Final[dict[str, np.ufunc]] = {
-    "eq": np.equal,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-    "le": np.less_equal,
-    "lt": np.less,
-    "ne": np.not_equal,
+_COMPARISONS: Final[dict[str, tuple[str, np.ufunc]]] = {
+    "eq": ("bifc8", np.equal),
+    "ge": ("bif", np.greater_equal),
+    "gt": ("bif", np.greater),
+    "le": ("bif", np.less_equal),
+    "lt": ("bif", np.less),
+    "ne": ("bifc8", np.not_equal),
 }
+"""Operator -> the kinds that the operands' common dtype may be of (see `check_kind`), and NumPy's function."""
+
 _LOGICAL: Final[dict[str, np.ufunc]] = {
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
@@ -35,34 +37,53 @@ _BITWISE: Final[dict[str, np.ufunc]] = {
     "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
 }
-_SHIFTS: Final[dict[str, np.ufunc]] = {"bitwise_left_shift": np.left_shift, "bitwise_right_shift": np.right_shift}
+_SHIFTS: Final[dict[str, np.ufunc]] = {
+    "aten::__lshift__.Scalar_out": np.left_shift,
+    "aten::__lshift__.Tensor_out": np.left_shift,
+    "aten::__rshift__.Scalar_out": np.right_shift,
+    "aten::__rshift__.Tensor_out": np.right_shift,
+    "aten::bitwise_left_shift.Scalar_Tensor_out": np.left_shift,
+    "aten::bitwise_left_shift.Tensor_Scalar_out": np.left_shift,
+    "aten::bitwise_left_shift.Tensor_out": np.left_shift,
+    "aten::bitwise_right_shift.Scalar_Tensor_out": np.right_shift,
+    "aten::bitwise_right_shift.Tensor_Scalar_out": np.right_shift,
+    "aten::bitwise_right_shift.Tensor_out": np.right_shift,
+}
 
 
 def _shape(operand: Operand) -> tuple[int, ...]:
     return operand.shape if isinstance(operand, np.ndarray) else ()
 
 
-def _test(ufunc: np.ufunc, context: Context, self: Array, other: Operand, out: Array) -> BoundCall:
+def _test(kinds: str, ufunc: np.ufunc, context: Context, self: Array, other: Operand, out: Array) -> BoundCall:
+    dtype = result_type(self, other)
+    check_kind(dtype, kinds)
     out = context.resize(out, broadcast(self.shape, _shape(other)))
-    return ufunc_call(ufunc, (self, other), out, result_type(self, other), result=BOOL)
+    return ufunc_call(ufunc, (self, other), out, dtype, result=BOOL)
 
 
-def _bitwise(ufunc: np.ufunc, context: Context, self: Array, other: Operand, out: Array) -> BoundCall:
+def _bitwise(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, out: Array) -> BoundCall:
     dtype = result_type(self, other)
     if not is_integral(dtype):
         raise InvalidType(f"bitwise operations take integers and bool, but the operands' common dtype is {dtype}")
     check_result(dtype, out)
-    return ufunc_call(ufunc, (self, other), context.resize(out, broadcast(self.shape, _shape(other))), dtype)
+    return ufunc_call(ufunc, (self, other), context.resize(out, broadcast(_shape(self), _shape(other))), dtype)
 
 
-for _name, _ufunc in _COMPARISONS.items():
-    kernel(f"aten::{_name}.Tensor_out", f"aten::{_name}.Scalar_out")(partial(_test, _ufunc))
+def _shift(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, out: Array) -> BoundCall:
+    check_kind(result_type(self, other), "i")
+    return _bitwise(ufunc, context, self, other, out)
+
+
+for _name, (_kinds, _ufunc) in _COMPARISONS.items():
+    kernel(f"aten::{_name}.Tensor_out", f"aten::{_name}.Scalar_out")(partial(_test, _kinds, _ufunc))
 for _name, _ufunc in _LOGICAL.items():
-    kernel(f"aten::{_name}.out")(partial(_test, _ufunc))
+    kernel(f"aten::{_name}.out")(partial(_test, "bifc", _ufunc))
 for _name, _ufunc in _BITWISE.items():
-    kernel(f"aten::{_name}.Tensor_out", f"aten::{_name}.Scalar_out")(partial(_bitwise, _ufunc))
-for _name, _ufunc in _SHIFTS.items():
-    kernel(f"aten::{_name}.Tensor_out", f"aten::{_name}.Tensor_Scalar_out")(partial(_bitwise, _ufunc))
+    for _overload in ("Tensor_out", "Scalar_out", "Scalar_Tensor_out"):
+        kernel(f"aten::{_name}.{_overload}")(partial(_bitwise, _ufunc))
+for _op, _ufunc in _SHIFTS.items():
+    kernel(_op)(partial(_shift, _ufunc))
 
 
 # ---- choices by a mask ------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Convolution in one to three spatial dims, as matrix products.
 
 The patches under the kernel are gathered into a matrix (im2col), a block of about two megabytes at a time, and
-multiplied with the weight; a kernel of one point needs no gathering. Groups are a batch of products: even for depthwise
-convolutions, with one row each, that is twice as fast as multiplying and adding the shifted input once per kernel tap.
-The transposed convolution multiplies first and adds up the columns in place (col2im).
+multiplied with the weight; a kernel of one point needs no gathering. Groups are a batch of products; where they have
+few outputs, as in depthwise convolutions, gathering takes the time, and is done otherwise: `shifted_convolution`. The
+transposed convolution multiplies first and adds up the columns in place (col2im).
 """
 
 from __future__ import annotations
@@ -17,104 +17,14 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument
 from delegraph.runtime.kernels import BoundCall
 
+from .convolution_geometry import Geometry, geometry
 from .evaluate import stage, staged_call
 from .library import Array, Context, kernel, when_constant
 from .promotion import check_same_dtype, compute_type
-from .shapes import Shape, check_shape, per_dim, trailing
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """The sizes of one convolution; tuples have one entry per spatial dim."""
-
-    batch: int
-    in_channels: int
-    out_channels: int
-    groups: int
-    input: Shape
-    output: Shape
-    kernel: Shape
-    stride: Shape
-    padding: Shape
-    dilation: Shape
-
-    @property
-    def taps(self) -> int:
-        return math.prod(self.kernel)
-
-    @property
-    def padded(self) -> Shape:
-        return tuple(n + 2 * p for n, p in zip(self.input, self.padding, strict=True))
-
-    def tap_slices(self, tap: Sequence[int], count: Shape) -> tuple[slice, ...]:
-        """Where, in the padded input, kernel point `tap` lies for `count` outputs in each dim."""
-        starts = (t * d for t, d in zip(tap, self.dilation, strict=True))
-        return tuple(
-            slice(start, start + (n - 1) * step + 1, step)
-            for start, n, step in zip(starts, count, self.stride, strict=True)
-        )
-
-
-def _output_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-
-
-def _transposed_size(size: int, kernel: int, stride: int, padding: int, dilation: int, extra: int) -> int:
-    return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1
-
-
-def geometry(
-    input: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Geometry:
-    rank = weight.ndim - 2
-    if rank not in (1, 2, 3) or input.ndim != weight.ndim:
-        raise InvalidArgument(f"arguments 'input' {input.shape} and 'weight' {weight.shape} must both have 3 to 5 dims")
-    steps, pads, spread, extra = (
-        per_dim(values, rank, name)
-        for values, name in (
-            (stride, "stride"),
-            (padding, "padding"),
-            (dilation, "dilation"),
-            (output_padding, "output_padding"),
-        )
-    )
-    if min(*steps, *spread, groups) < 1 or min(*pads, *extra) < 0:
-        raise InvalidArgument("arguments 'stride', 'dilation' and 'groups' must be positive, and paddings not negative")
-    in_channels = weight.shape[0] if transposed else weight.shape[1] * groups
-    out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    if input.shape[1] != in_channels or in_channels % groups or out_channels % groups:
-        raise InvalidArgument(
-            f"argument 'input' {input.shape} does not fit argument 'weight' {weight.shape} with groups={groups}"
-        )
-    sizes = zip(input.shape[2:], weight.shape[2:], steps, pads, spread, strict=True)
-    if transposed:
-        output = tuple(_transposed_size(*s, e) for s, e in zip(sizes, extra, strict=True))
-    else:
-        output = tuple(_output_size(*s) for s in sizes)
-    if min(output) < (0 if input.size == 0 else 1):
-        raise InvalidArgument(f"argument 'input' {input.shape} is smaller than the kernel {weight.shape[2:]}")
-    return Geometry(
-        input.shape[0],
-        in_channels,
-        out_channels,
-        groups,
-        input.shape[2:],
-        output,
-        weight.shape[2:],
-        steps,
-        pads,
-        spread,
-    )
+from .shapes import Shape, check_shape, trailing
+from .shifted_convolution import is_bound_by_gathering, shifted_call
 
 
 @kernel("aten::convolution.out")
@@ -146,9 +56,33 @@ def convolution(
     return staged_call(_with_bias(context, products, bias, y.buffer), [x], [y])
 
 
+@kernel("aten::_convolution.out")
+def convolution_with_flags(
+    context: Context,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    benchmark: bool,
+    deterministic: bool,
+    cudnn_enabled: bool,
+    allow_tf32: bool,
+    out: Array,
+) -> BoundCall:
+    """`convolution`; the flags choose among a GPU's algorithms."""
+    return convolution(context, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out)
+
+
 def products_call(context: Context, g: Geometry, transposed: bool, x: Array, weight: Array, y: Array) -> BoundCall:
     """The convolution of `x` into `y`, in their common dtype."""
-    return (_transposed_call if transposed else _patches_call)(context, g, x, weight, y)
+    if transposed:
+        return _transposed_call(context, g, x, weight, y)
+    return (shifted_call if is_bound_by_gathering(g) else _patches_call)(context, g, x, weight, y)
 
 
 def _nothing() -> None:

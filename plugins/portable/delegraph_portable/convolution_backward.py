@@ -11,7 +11,8 @@ import numpy as np
 
 from delegraph.runtime.kernels import BoundCall
 
-from .convolution import Geometry, geometry, pad_call, products_call, windows
+from .convolution import pad_call, products_call, windows
+from .convolution_geometry import Geometry, geometry
 from .evaluate import stage, stage_contiguous, staged_call
 from .library import Array, Context, kernel
 from .promotion import check_same_dtype, compute_type

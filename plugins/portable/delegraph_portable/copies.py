@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.schema import ScalarType
 from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import copy_call
@@ -131,11 +133,29 @@ def view(self: Array, size: Sequence[int]) -> Array:
     return self.reshape(full_shape(size, self.size))
 
 
+def view_dtype(self: Array, dtype: int) -> Array:
+    """The same bits as elements of another type, of which a row of the last dim holds more or fewer."""
+    wanted = numpy_dtype(ScalarType(dtype))
+    if wanted.itemsize != self.itemsize and (self.ndim == 0 or self.shape[-1] * self.itemsize % wanted.itemsize):
+        raise InvalidArgument(f"argument 'dtype' is {wanted}, which does not divide rows of 'self' {self.shape}")
+    if wanted.itemsize == self.itemsize:
+        return self.view(wanted)
+    return np.ascontiguousarray(self).view(wanted)
+
+
 def view_as_real(self: Array) -> Array:
     """(*) complex -> (*, 2) real."""
     if not is_complex(self.dtype):
         raise InvalidArgument(f"argument 'self' must be complex, but is {self.dtype}")
     return np.stack((self.real, self.imag), -1, dtype=real_type(self.dtype))
+
+
+def view_as_complex(self: Array) -> Array:
+    """(*, 2) real -> (*) complex."""
+    wanted = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}.get(self.dtype)
+    if wanted is None or not self.ndim or self.shape[-1] != 2:
+        raise InvalidArgument(f"argument 'self' must be pairs of float32 or float64, but is {self.dtype} {self.shape}")
+    return np.ascontiguousarray(self).view(wanted)[..., 0]
 
 
 def _existing_dim(self: Array, dim: int) -> int:
@@ -150,6 +170,7 @@ _VIEWS: Final[dict[str, View]] = {
     "aten::detach_copy.out": alias,
     "aten::diagonal_copy.out": diagonal,
     "aten::expand_copy.out": expand,
+    "aten::lift.out": alias,
     "aten::lift_fresh_copy.out": alias,
     "aten::narrow_copy.out": narrow,
     "aten::permute_copy.out": permute,
@@ -161,7 +182,9 @@ _VIEWS: Final[dict[str, View]] = {
     "aten::transpose_copy.int_out": transpose,
     "aten::unfold_copy.out": unfold,
     "aten::unsqueeze_copy.out": unsqueeze,
+    "aten::view_as_complex_copy.out": view_as_complex,
     "aten::view_as_real_copy.out": view_as_real,
+    "aten::view_copy.dtype_out": view_dtype,
     "aten::view_copy.out": view,
     "et_copy::_d2h_copy.out": alias,
     "et_copy::_h2d_copy.out": alias,

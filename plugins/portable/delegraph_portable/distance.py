@@ -1,19 +1,109 @@
-"""Distances between rows in the p-norm."""
+"""Norms of vectors and distances between them: ‖x‖_p = (Σ |x|^p)^(1/p), with its limits for p of 0 and ±infinity."""
 
 from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Final
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.runtime.kernels import BoundCall
 
-from .evaluate import function_call
-from .library import Array, Context, kernel
-from .promotion import check_floating, check_result, check_same_dtype, compute_type
-from .shapes import broadcast, check_rank
+from .evaluate import function_call, stage, staged_call
+from .library import Array, Context, Scalar, kernel
+from .promotion import (
+    check_floating,
+    check_result,
+    check_same_dtype,
+    compute_type,
+    is_integral,
+    promote,
+    real_type,
+    requested_type,
+    result_type,
+)
+from .reductions import Dims, reduce_with, sum_of_squares
+from .shapes import Shape, broadcast, check_rank, reduced, reduction_axes
+
+_BLOCK: Final = 1 << 20  # differences that are held at once
+
+
+def norm(p: float, x: Array, axes: Shape, out: Array, spare: Array) -> None:
+    """Of `x` over `axes` into the real `out`, in which they have size 1; `spare` is as `x` and may be overwritten."""
+    if p == 2:
+        sum_of_squares(x, axes, out, spare)
+        np.sqrt(out, out)
+        return
+    magnitudes = np.asarray(np.abs(x))
+    if p == 0:
+        out[...] = np.count_nonzero(magnitudes, axes, keepdims=True)
+    elif math.isinf(p):
+        reduce_with(np.maximum if p > 0 else np.minimum, magnitudes, axes, out)
+    else:
+        if p != 1:
+            np.power(magnitudes, magnitudes.dtype.type(p), magnitudes)
+        reduce_with(np.add, magnitudes, axes, out)
+        if p != 1:
+            np.power(out, out.dtype.type(1 / p), out)
+
+
+def _order(p: Scalar, name: str) -> float:
+    if isinstance(p, complex):
+        raise InvalidArgument(f"argument {name!r} must be real, but is {p}")
+    return float(p)
+
+
+def _norm_call(context: Context, p: float, x: Array, axes: Shape, keepdim: bool, out: Array, spare: Array) -> BoundCall:
+    """The norm of `x`, which is in its compute type."""
+    if (p < 0 or p == math.inf) and any(x.shape[axis] == 0 for axis in axes):
+        raise InvalidArgument(f"argument 'self' of shape {x.shape} has no norm of order {p} over the dims {list(axes)}")
+    out = context.resize(out, reduced(x.shape, axes, keepdim))
+    result = stage(context, out.reshape(reduced(x.shape, axes, True)), real_type(x.dtype))
+    return staged_call(partial(norm, p, x, axes, result.buffer, spare), [], [result])
+
+
+@kernel("aten::linalg_vector_norm.out")
+def vector_norm(
+    context: Context, self: Array, ord: Scalar, dim: Dims, keepdim: bool, dtype: int | None, out: Array
+) -> BoundCall:
+    """Real, also of complex numbers; over all elements if `dim` is None or empty."""
+    if is_integral(self.dtype):
+        raise InvalidType(f"argument 'self' must be floating-point or complex, but is {self.dtype}")
+    wanted = requested_type(dtype, self.dtype)
+    if promote(self.dtype, wanted) != wanted:
+        raise InvalidType(f"argument 'dtype' is {wanted}, which is narrower than the {self.dtype} of argument 'self'")
+    check_result(real_type(wanted), out)
+    source = stage(context, self, compute_type(wanted))
+    x = source.buffer
+    spare = x if x is not self else context.workspace(x.shape, x.dtype)
+    axes = reduction_axes(dim, self.ndim)
+    return staged_call(_norm_call(context, _order(ord, "ord"), x, axes, keepdim, out, spare), [source], [])
+
+
+@kernel("aten::dist.out")
+def dist(context: Context, self: Array, other: Array, p: Scalar, out: Array) -> BoundCall:
+    """The norm of self - other over all elements."""
+    dtype = result_type(self, other)
+    if is_integral(dtype):
+        raise InvalidType(
+            f"arguments 'self' {self.dtype} and 'other' {other.dtype}: one must be floating-point or complex"
+        )
+    check_result(real_type(dtype), out)
+    compute = compute_type(dtype)
+    difference = context.workspace(broadcast(self.shape, other.shape), compute)
+    axes = tuple(range(difference.ndim))
+    total = _norm_call(context, _order(p, "p"), difference, axes, False, out, difference)
+
+    def call() -> None:
+        np.subtract(self, other, difference, dtype=compute, casting="unsafe")
+        total()
+
+    return call
+
+
+# ---- between rows -----------------------------------------------------------------------------------
 
 
 @kernel("aten::_cdist_forward.out")
@@ -54,19 +144,24 @@ def _check(x: Array, name: str, p: float) -> None:
 
 
 def _distances(p: float, x1: Array, x2: Array, out: Array) -> None:
-    """Row by row of `x1`: all differences at once could fill the memory."""
-    for i in range(x1.shape[-2]):
-        out[..., i, :] = _norm(np.abs(x1[..., i : i + 1, :] - x2), p)
+    """Some rows of `x1` at a time: all differences at once could fill the memory.
 
-
-def _norm(differences: Array, p: float) -> Array:
-    """The p-norm of absolute differences along the last axis; p = 0 counts those that are not zero."""
-    if p == 0:
-        return np.count_nonzero(differences, -1)  # type: ignore[no-any-return]
-    if p == math.inf:
-        return np.max(differences, -1, initial=0)  # type: ignore[no-any-return]
-    if p == 1:
-        return differences.sum(-1)  # type: ignore[no-any-return]
-    if p == 2:
-        return np.sqrt(np.square(differences).sum(-1))  # type: ignore[no-any-return]
-    return (differences**p).sum(-1) ** (1 / p)  # type: ignore[no-any-return]
+    What they are summed over comes last, or before the rows where it is shorter: NumPy's inner loops are over the last.
+    """
+    if out.size == 0 or x1.shape[-1] == 0:
+        out[...] = 0
+        return
+    axis = -3 if x1.shape[-1] < x2.shape[-2] else -1
+    left, right, result = np.expand_dims(x1, -2), np.expand_dims(x2, -3), np.expand_dims(out, axis)
+    if axis == -3:
+        left, right = np.moveaxis(left, -1, -3), np.ascontiguousarray(np.moveaxis(right, -1, -3))
+    width = out.size // x1.shape[-2] * x1.shape[-1]
+    step = max(_BLOCK // width, 1)
+    for i in range(0, x1.shape[-2], step):
+        rows = (
+            (..., slice(i, i + step), slice(None))
+            if axis == -3
+            else (..., slice(i, i + step), slice(None), slice(None))
+        )
+        differences = left[rows] - right
+        norm(p, differences, (differences.ndim + axis,), result[rows], differences)

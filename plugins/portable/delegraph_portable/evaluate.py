@@ -12,7 +12,7 @@ import numpy as np
 from delegraph.runtime.kernels import BoundCall
 
 from .library import Array, Context, Scalar
-from .promotion import DType, compute_type
+from .promotion import BOOL, FLOAT32, DType, compute_type, is_complex, is_float8
 
 _OUT_BY_NAME: Final = frozenset({np.maximum, np.minimum})
 
@@ -35,6 +35,8 @@ def ufunc_call(
     if out.dtype == result and all(a.dtype == compute for a in arrays):
         # A keyword costs half as much again as a small call, but NumPy 2.4 wants it for these two.
         return partial(ufunc, *arrays, out=out) if ufunc in _OUT_BY_NAME else partial(ufunc, *arrays, out)
+    if is_float8(out.dtype):
+        return lambda: _copy_float8(out, ufunc(*(array.astype(compute, copy=False) for array in arrays)))
     signature = (compute,) * len(arrays) + (result,)
     return partial(ufunc, *arrays, out=out, signature=signature, casting="unsafe")
 
@@ -99,4 +101,19 @@ def copy_call(out: Array, source: Array) -> BoundCall:
     """Copy `source` into `out`, cast and broadcast."""
     if out.dtype == source.dtype:
         return partial(np.copyto, out, source)
+    if is_float8(out.dtype) or is_float8(source.dtype):
+        return partial(_copy_float8, out, source)
+    if is_complex(source.dtype) and not is_complex(out.dtype) and out.dtype != BOOL:
+        source = source.real  # NumPy warns where it drops the other part itself
     return partial(np.copyto, out, source, "unsafe")
+
+
+_LARGEST: Final = {"float8_e4m3fn": 448.0}
+"""What torch takes larger numbers to, infinities included, in a dtype without infinity: ml_dtypes makes them NaN."""
+
+
+def _copy_float8(out: Array, source: Array) -> None:
+    """By way of float32, as in torch."""
+    wide = (source.real if is_complex(source.dtype) else source).astype(FLOAT32)
+    largest = _LARGEST.get(out.dtype.name)
+    np.copyto(out, wide if largest is None else wide.clip(-largest, largest), "unsafe")

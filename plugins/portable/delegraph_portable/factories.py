@@ -68,20 +68,38 @@ def empty(context: Context, size: Sequence[int], memory_format: int | None, out:
     return _leave
 
 
+@kernel("aten::empty_strided.out", "aten::empty_permuted.out")
+def empty_laid_out(context: Context, size: Sequence[int], layout: Sequence[int], out: Array) -> BoundCall:
+    """How the elements lie in memory is what `out` was planned for."""
+    return empty(context, size, None, out)
+
+
+@kernel("aten::new_empty_strided.out")
+def new_empty_strided(
+    context: Context, self: Array, size: Sequence[int], stride: Sequence[int], out: Array
+) -> BoundCall:
+    return empty(context, size, None, out)
+
+
 def _leave() -> None:
     """What a new tensor holds is undefined."""
 
 
 @kernel("aten::arange.start_out")
 def arange(context: Context, start: Scalar, end: Scalar, step: Scalar, out: Array) -> BoundCall:
-    """start, start + step, … below `end`; ⌈(end - start) / step⌉ elements."""
+    """start, start + step, … below `end`; ⌈(end - start) / step⌉ elements.
+
+    As in torch int64 takes all three as integers, other integers start and step, but not for the length.
+    """
     assert not isinstance(start, complex) and not isinstance(end, complex) and not isinstance(step, complex)
+    if out.dtype == INT64 and all(map(math.isfinite, (start, end, step))):
+        start, end, step = int(start), int(end), int(step)
     if step == 0 or not all(map(math.isfinite, (start, end, step))) or (end - start) * step < 0:
         raise InvalidArgument(f"arguments 'start' {start}, 'end' {end} and 'step' {step} make no range")
     exact = all(isinstance(v, int) for v in (start, end, step))
     length = -((start - end) // step) if exact else math.ceil((end - start) / step)
     out = context.resize(out, (int(length),))
-    if is_integral(out.dtype):  # torch takes the bounds as integers here, but the length from the numbers
+    if is_integral(out.dtype):
         start, step = int(start), int(step)
     dtype = INT64 if is_integral(out.dtype) else np.dtype(np.float64)
     values: Array = np.arange(int(length), dtype=dtype)
@@ -91,3 +109,26 @@ def arange(context: Context, start: Scalar, end: Scalar, step: Scalar, out: Arra
 @kernel("aten::arange.out")
 def arange_to(context: Context, end: Scalar, out: Array) -> BoundCall:
     return arange(context, 0, end, 1, out)
+
+
+# ---- indices of triangles ---------------------------------------------------------------------------
+
+
+@kernel("aten::tril_indices.out")
+def tril_indices(context: Context, row: int, col: int, offset: int, out: Array) -> BoundCall:
+    """(2, n): rows and columns of the elements on and below a diagonal."""
+    return _triangle(context, row, col, offset, False, out)
+
+
+@kernel("aten::triu_indices.out")
+def triu_indices(context: Context, row: int, col: int, offset: int, out: Array) -> BoundCall:
+    """(2, n): rows and columns of the elements on and above a diagonal."""
+    return _triangle(context, row, col, offset, True, out)
+
+
+def _triangle(context: Context, row: int, col: int, offset: int, upper: bool, out: Array) -> BoundCall:
+    if min(row, col) < 0:
+        raise InvalidArgument(f"arguments 'row' {row} and 'col' {col} must not be negative")
+    rows, columns = np.ogrid[:row, :col]
+    places = np.stack(np.nonzero(columns - rows >= offset if upper else columns - rows <= offset))
+    return copy_call(context.resize(out, places.shape), places)

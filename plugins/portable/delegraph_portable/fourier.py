@@ -1,4 +1,4 @@
-"""Fourier transforms between real and complex tensors."""
+"""Fourier transforms of real and complex tensors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Final, Literal
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.runtime.kernels import BoundCall
 
+from .evaluate import copy_call
 from .library import Array, Context, kernel
-from .promotion import check_floating, check_one_of, is_complex
+from .promotion import check_floating, check_one_of, check_result, is_complex
 from .shapes import wrap_dims
 
 Norm = Literal["backward", "ortho", "forward"]
@@ -51,6 +52,23 @@ def fft_complex_to_real(
     sizes = [shape[axis] for axis in axes]
     norm = _INVERSE_NORMS[normalization]
     return lambda: np.copyto(out, np.fft.irfftn(self, sizes, axes, norm), casting="unsafe")
+
+
+@kernel("aten::_fft_c2c.out")
+def fft_complex(
+    context: Context, self: Array, dim: Sequence[int], normalization: int, forward: bool, out: Array
+) -> BoundCall:
+    """Transform over `dim`, or its inverse; over no dim, a copy."""
+    if not is_complex(self.dtype):
+        raise InvalidType(f"argument 'self' must be complex, but is {self.dtype}")
+    if not dim:
+        check_result(self.dtype, out)
+        return copy_call(context.resize(out, self.shape), self)
+    axes = _check(self, dim, normalization, out)
+    out = context.resize(out, self.shape)
+    transform, norms = (np.fft.fftn, _FORWARD_NORMS) if forward else (np.fft.ifftn, _INVERSE_NORMS)
+    norm = norms[normalization]
+    return lambda: np.copyto(out, transform(self, axes=axes, norm=norm), casting="unsafe")
 
 
 def _check(self: Array, dim: Sequence[int], normalization: int, spectrum: Array) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import function_call, stage_contiguous, staged_call
 from .library import Array, Context, kernel, when_constant
 from .promotion import DType, check_floating, check_result, compute_type
-from .shapes import check_shape
+from .shapes import Shape, check_shape
 
 # ---- batch normalization ----------------------------------------------------------------------------
 
@@ -38,6 +38,30 @@ def batch_norm_inference(
     context.resize(out1, (0,))
     context.resize(out2, (0,))
     return _scale_and_shift_call(context, input, (weight, bias, running_mean, running_var), eps, out0)
+
+
+@kernel("aten::_batch_norm_no_update.out")
+def batch_norm_no_update(
+    context: Context,
+    input: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    momentum: float,
+    eps: float,
+    out0: Array,
+    out1: Array,
+    out2: Array,
+    out3: Array,
+) -> BoundCall:
+    """As for inference; `out3`, which backward passes keep things in, is empty too."""
+    if running_mean is None or running_var is None:
+        raise InvalidArgument("arguments 'running_mean' and 'running_var' must be given: the batch's own are not taken")
+    context.resize(out3, (0,))
+    return batch_norm_inference(
+        context, input, weight, bias, running_mean, running_var, momentum, eps, out0, out1, out2
+    )
 
 
 def _prepare_batch_norm(context: Context, input: Array, statistics: Sequence[Array | None], out: Array) -> Array:
@@ -159,6 +183,18 @@ def _train(
 # ---- layer and group normalization ------------------------------------------------------------------
 
 
+def check_layer_norm(input: Array, normalized_shape: Sequence[int], weight: Array | None, bias: Array | None) -> Shape:
+    """`normalized_shape`, which must be the last dims of `input` and the shape of weight and bias."""
+    inner = tuple(normalized_shape)
+    leading = input.ndim - len(inner)
+    if not inner or leading < 0 or input.shape[leading:] != inner:
+        raise InvalidArgument(f"argument 'input' has shape {input.shape}, whose last dims are not {list(inner)}")
+    for name, array in (("weight", weight), ("bias", bias)):
+        if array is not None:
+            check_shape(array, inner, name)
+    return inner
+
+
 @kernel("aten::native_layer_norm.out")
 def layer_norm(
     context: Context,
@@ -172,17 +208,25 @@ def layer_norm(
     out2: Array,
 ) -> BoundCall:
     """Over the trailing dims `normalized_shape`; `out1` and `out2` are the mean and 1/√(var + eps) of each row."""
-    inner = tuple(normalized_shape)
+    inner = check_layer_norm(input, normalized_shape, weight, bias)
     leading = input.ndim - len(inner)
-    if not inner or leading < 0 or input.shape[leading:] != inner:
-        raise InvalidArgument(f"argument 'input' has shape {input.shape}, whose last dims are not {list(inner)}")
-    for name, array in (("weight", weight), ("bias", bias)):
-        if array is not None:
-            check_shape(array, inner, name)
     rows = (math.prod(input.shape[:leading]), math.prod(inner))
     statistics = (*input.shape[:leading], *(1,) * len(inner))
     affine = _affine(context, (weight, bias), rows[1:], compute_type(input.dtype))
     return _normalize_rows(context, input, rows, rows, eps, affine, (out0, out1, out2), statistics)
+
+
+def check_group_norm(
+    input: Array, weight: Array | None, bias: Array | None, N: int, C: int, HxW: int, group: int
+) -> None:
+    """Raise `InvalidArgument` unless `input` is (N, C, *) with HxW elements in *, in `group` groups of channels."""
+    if group < 1 or C % group or input.shape[:2] != (N, C) or input.size != N * C * HxW:
+        raise InvalidArgument(
+            f"argument 'input' of shape {input.shape} has no N={N}, C={C}, HxW={HxW} or no {group} groups"
+        )
+    for name, array in (("weight", weight), ("bias", bias)):
+        if array is not None:
+            check_shape(array, (C,), name)
 
 
 @kernel("aten::native_group_norm.out")
@@ -201,13 +245,7 @@ def group_norm(
     out2: Array,
 ) -> BoundCall:
     """input (N, C, *) over the channels of each group; `out1` and `out2` are (N, group)."""
-    if group < 1 or C % group or input.shape[:2] != (N, C) or input.size != N * C * HxW:
-        raise InvalidArgument(
-            f"argument 'input' of shape {input.shape} has no N={N}, C={C}, HxW={HxW} or no {group} groups"
-        )
-    for name, array in (("weight", weight), ("bias", bias)):
-        if array is not None:
-            check_shape(array, (C,), name)
+    check_group_norm(input, weight, bias, N, C, HxW, group)
     affine = _affine(context, (weight, bias), (C, 1), compute_type(input.dtype))
     rows = (N, group, C // group * HxW)
     return _normalize_rows(context, input, rows, (N, C, HxW), eps, affine, (out0, out1, out2), (N, group))

@@ -55,10 +55,24 @@ def is_integral(dtype: DType) -> bool:
 
 
 @cache
+def is_float8(dtype: DType) -> bool:
+    return dtype.itemsize == 1 and category(dtype) == _FLOAT
+
+
+def is_wide_unsigned(dtype: DType) -> bool:
+    """Whether `dtype` is uint16, uint32 or uint64, which torch promotes with floats only."""
+    return dtype.kind == "u" and dtype.itemsize > 1
+
+
+@cache
 def promote(a: DType, b: DType) -> DType:
-    """`torch.promote_types`."""
+    """`torch.promote_types`. Raises `InvalidType` where torch has no common type."""
     if a == b:
         return a
+    for one, other in ((a, b), (b, a)):
+        if is_float8(one) or (is_wide_unsigned(one) and not is_floating(other)):
+            common = "common integer type" if is_integral(a) and is_integral(b) else "common type"
+            raise InvalidType(f"{a} and {b} have no {common}; convert one of them before")
     low, high = sorted((a, b), key=category)
     if category(low) != category(high):
         return np.promote_types(low, high) if is_complex(high) and is_floating(low) and low.itemsize > 2 else high
@@ -66,10 +80,7 @@ def promote(a: DType, b: DType) -> DType:
         if a.itemsize == b.itemsize:  # float16 with bfloat16
             return FLOAT32
         return a if a.itemsize > b.itemsize else b
-    promoted = np.promote_types(a, b)
-    if category(promoted) != category(a):  # uint64 with a signed type
-        raise InvalidType(f"{a} and {b} have no common integer type")
-    return promoted
+    return np.promote_types(a, b)
 
 
 def result_type(*operands: Array | Scalar) -> DType:
@@ -87,9 +98,16 @@ def result_type(*operands: Array | Scalar) -> DType:
         if result is None:
             result = lower
         elif lower is not None and category(lower) > category(result):
-            result = promote(result, lower)
+            result = _complex_type(result, lower) if is_complex(lower) else promote(result, lower)
     assert result is not None
     return result
+
+
+def _complex_type(result: DType, lower: DType) -> DType:
+    """Of floats with complex numbers of a lower rank: complex numbers as wide as the floats."""
+    if is_integral(result) or result.itemsize < 4:
+        return promote(result, lower) if is_float8(result) else lower
+    return np.dtype(f"c{2 * result.itemsize}")
 
 
 def float_type(dtype: DType) -> DType:
@@ -124,10 +142,22 @@ def check_result(dtype: DType, out: Array, name: str = "out") -> None:
         raise InvalidType(f"the result has dtype {dtype}, which cannot be cast to the {out.dtype} of argument {name!r}")
 
 
+_KINDS: Final = ("b", "i", "f", "c")
+_KIND_NAMES: Final = {"b": "bool", "i": "integer", "f": "floating-point", "c": "complex", "8": "float8"}
+
+
+@cache
+def check_kind(dtype: DType, kinds: str, name: str = "self") -> None:
+    """Raise `InvalidType` unless `dtype` is of one of `kinds`: b(ool), i(nteger), f(loat), c(omplex), float8 (8)."""
+    kind = "8" if is_float8(dtype) else _KINDS[category(dtype)]
+    if kind not in kinds:
+        allowed = " or ".join(_KIND_NAMES[k] for k in kinds)
+        raise InvalidType(f"argument {name!r} must be {allowed}, but is {dtype}")
+
+
 def check_floating(array: Array, name: str) -> None:
-    """Raise `InvalidType` unless the argument is a floating-point tensor."""
-    if not is_floating(array.dtype):
-        raise InvalidType(f"argument {name!r} must be floating-point, but is {array.dtype}")
+    """Raise `InvalidType` unless the argument is a floating-point tensor, and none of float8."""
+    check_kind(array.dtype, "f", name)
 
 
 def check_index(array: Array, name: str) -> None:

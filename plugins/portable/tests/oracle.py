@@ -31,8 +31,18 @@ TORCH_DTYPES = {
     torch.complex128: ScalarType.COMPLEX128,
     torch.bool: ScalarType.BOOL,
     torch.bfloat16: ScalarType.BFLOAT16,
+    torch.uint16: ScalarType.UINT16,
+    torch.uint32: ScalarType.UINT32,
+    torch.uint64: ScalarType.UINT64,
+    torch.float8_e5m2: ScalarType.FLOAT8E5M2,
+    torch.float8_e4m3fn: ScalarType.FLOAT8E4M3FN,
+    torch.float8_e5m2fnuz: ScalarType.FLOAT8E5M2FNUZ,
+    torch.float8_e4m3fnuz: ScalarType.FLOAT8E4M3FNUZ,
 }
 HALVES = (torch.float16, torch.bfloat16)
+FLOAT8 = (torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e5m2fnuz, torch.float8_e4m3fnuz)
+_BITS = {torch.bfloat16: torch.int16} | dict.fromkeys(FLOAT8, torch.uint8)
+"""Dtypes that torch does not hand to NumPy -> those of the same size that it does."""
 _CODES_TO_TORCH = {code: dtype for dtype, code in TORCH_DTYPES.items()}
 
 
@@ -68,15 +78,16 @@ def to_numpy(tensor: torch.Tensor) -> Array:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype) if _dense(tensor) else tensor.clone()
     copy.copy_(tensor)
-    if tensor.dtype == torch.bfloat16:
-        return copy.view(torch.int16).numpy().view(dtype)
+    if tensor.dtype in _BITS:
+        return copy.view(_BITS[tensor.dtype]).numpy().view(dtype)
     return copy.numpy()
 
 
 def to_torch(array: Array) -> torch.Tensor:
     dtype = _CODES_TO_TORCH[scalar_type(array.dtype)]
-    if dtype == torch.bfloat16:
-        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16).reshape(array.shape)).view(dtype)
+    if dtype in _BITS:
+        bits = np.dtype(f"i{array.itemsize}" if array.itemsize > 1 else np.uint8)
+        return torch.from_numpy(np.ascontiguousarray(array).view(bits).reshape(array.shape)).view(dtype)
     return torch.from_numpy(np.array(array))
 
 
@@ -145,10 +156,12 @@ class Oracle:
     modes = ("run", "bind", "constant", "strided")
     """Called; bound before the inputs hold anything; bound to constants; on memory in another order, with gaps."""
 
+    context = Context
+
     def kernel(self, op: str, inputs: Sequence[Any], outs: Sequence[Any], mode: str) -> list[Any]:
         """Run `op` on NumPy `inputs` into `outs`; returns the outputs, resized."""
         kernel = find_kernel(op)
-        context = Context(constant=mode == "constant")
+        context = self.context(mode == "constant")
         with np.errstate(all="ignore"):
             if mode == "run" or kernel.bind is None:
                 kernel.function(context, *inputs, *outs)
@@ -172,7 +185,7 @@ class Oracle:
         """The bound call of `op` on these arrays; with `constant` they are all the program's constants."""
         kernel = find_kernel(op)
         assert kernel.bind is not None
-        call = kernel.bind(Context(constant), *inputs, *outs)
+        call = kernel.bind(self.context(constant), *inputs, *outs)
         assert call is not None
         return call
 
@@ -180,20 +193,30 @@ class Oracle:
         self, op: str, args: Sequence[Any], kwargs: dict[str, Any], expected: Sequence[Any], mode: str, **tolerance: Any
     ) -> None:
         """Assert that the kernel gives `expected`: one tensor, or list of tensors, for each output of the schema."""
-        values, _ = schema_arguments(overload_of(op), args, kwargs)
+        for actual, wanted in self.results(op, args, kwargs, expected, mode):
+            limits = tolerance or tolerances(wanted.dtype)
+            torch.testing.assert_close(
+                actual, wanted, equal_nan=True, **limits, msg=lambda m: f"{op} ({mode}) on {args}, {kwargs}:\n{m}"
+            )
+
+    def results(
+        self, op: str, args: Sequence[Any], kwargs: dict[str, Any], expected: Sequence[Any], mode: str
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Each tensor that the kernel gives, beside that of `expected`.
+
+        The kernel's outputs have the shapes and dtypes of `expected`; an operator that works in place has its target.
+        """
+        values, names = schema_arguments(overload_of(op), args, kwargs)
         place = strided if mode == "strided" else np.array
         inputs = map_tensors(values, lambda t: place(to_numpy(t)) if mode == "strided" else to_numpy(t))
         outs = map_tensors(
-            list(expected), lambda t: place(np.zeros(tuple(t.shape), numpy_dtype(TORCH_DTYPES[t.dtype])))
+            list(expected) if names else [],
+            lambda t: place(np.zeros(tuple(t.shape), numpy_dtype(TORCH_DTYPES[t.dtype]))),
         )
         for out in _arrays(outs):
             out.fill(1)
-        for actual, wanted in zip(self.kernel(op, inputs, outs, mode), expected, strict=True):
-            for a, w in zip(_flat(actual), _flat(wanted), strict=True):
-                limits = tolerance or tolerances(w.dtype)
-                torch.testing.assert_close(
-                    to_torch(a), w, equal_nan=True, **limits, msg=lambda m: f"{op} ({mode}) on {values}:\n{m}"
-                )
+        given = self.kernel(op, inputs, outs, mode) or inputs[: len(expected)]
+        return [(to_torch(a), w) for a, w in zip(_flat(given), _flat(expected), strict=True)]
 
     def check(self, op: str, *args: Any, out_dtype: Any = None, **kwargs: Any) -> None:
         """Assert that the kernel does as torch's out overload does, in every mode.
