@@ -4,11 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
-PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable
+PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable -e plugins/aten
 FUZZ ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search test test-executorch fuzz lint types floors check bench clean
+.PHONY: help setup setup-executorch demo search test test-executorch opinfo fuzz lint types floors check bench clean
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
@@ -16,12 +16,13 @@ help:
 	@echo "make test    all tests but the long fuzzing run"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
+	@echo "make opinfo  every sample of torch's operator database against the portable kernels; renews docs/operators.md"
 	@echo "make fuzz    $(FUZZ) mutated files against the reader"
 
 setup: $(VENV)/.installed
 
 # torch 2.13.0 is pinned because a plain `torch` brings several GB of CUDA packages.
-$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pyproject.toml plugins/portable/pyproject.toml requirements-dev.txt
+$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pyproject.toml plugins/portable/pyproject.toml plugins/aten/pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
@@ -45,10 +46,13 @@ search: setup
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz"
+	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo"
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch
+
+opinfo: setup
+	$(BIN)/python -m pytest -q -n 2 -m opinfo
 
 fuzz: setup
 	DELEGRAPH_FUZZ=$(FUZZ) $(BIN)/python -m pytest -q -m fuzz
@@ -58,7 +62,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners backends/cpu/delegraph_cpu plugins/portable/delegraph_portable
+	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners backends/cpu/delegraph_cpu plugins/portable/delegraph_portable plugins/aten/delegraph_aten
 
 floors: setup
 	$(BIN)/lint-imports
@@ -67,6 +71,7 @@ check: lint types floors
 
 bench: setup setup-executorch
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.kernel_libraries
 
 clean:
 	rm -rf $(VENV) $(EXECUTORCH) build dist

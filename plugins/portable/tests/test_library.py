@@ -15,7 +15,7 @@ from delegraph.runtime.kernels import KernelRegistry
 from delegraph_portable import library
 
 EXECUTORCH = Path(__file__).with_name("executorch_operators.txt").read_text().split()
-"""What ExecuTorch 1.4.1 registers: its portable kernels, three that only its optimized library has, and the quantized."""
+"""What ExecuTorch 1.4.1 registers: portable kernels, three that only its optimized library has, the quantized ones."""
 
 
 def test_every_operator_of_executorch_has_a_kernel() -> None:
