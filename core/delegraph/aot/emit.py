@@ -20,6 +20,7 @@ from delegraph.aot.container_metadata import container_metadata
 from delegraph.aot.emit_builder import MethodBuilder, ProgramData
 from delegraph.aot.emit_nodes import EmitOptions, GraphEmitter
 from delegraph.aot.emit_values import PlannedTensor
+from delegraph.aot.in_place import in_place_updates
 from delegraph.aot.method_graph import Constant, MethodGraph, State
 from delegraph.aot.source_location import user_location
 from delegraph.aot.specs import Bounds, spec_of_tensor
@@ -87,6 +88,7 @@ class _MethodEmitter(GraphEmitter):
         )
         self.method = method
         self.method_options = options
+        self.in_place = in_place_updates(method)
 
     def emit(self) -> tuple[int, ...]:
         """Emit everything; the indices of the outputs."""

@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from delegraph.aot import dim_order_ops  # noqa: F401 - registers them
 from delegraph.aot.emit_builder import MethodBuilder
 from delegraph.aot.emit_values import ArgumentType, PlannedTensor, argument_types
+from delegraph.aot.in_place import IN_PLACE
 from delegraph.aot.lowered_module import LoweredBackendModule, call_delegate
 from delegraph.aot.method_graph import Constant, live_nodes, referenced
 from delegraph.aot.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
@@ -75,6 +76,8 @@ class GraphEmitter:
         """Values whose memory changes under a view of it: states, and inputs that are written back."""
         self.kept: set[Node] = set()
         """Graph outputs: they have memory of their own."""
+        self.in_place: frozenset[Node] = frozenset()
+        """Values that take the memory of the argument that they are changed from."""
 
     def run(self, roots: Sequence[Any]) -> None:
         """Emit what `roots` need."""
@@ -131,7 +134,7 @@ class GraphEmitter:
             view = self._view(node)
             if view is not None:
                 return view
-        call = _call_form(op)
+        call = _call_form(IN_PLACE[op] if node in self.in_place else op)
         outs = self._outs(node) if call.variant.outs else ()
         args, written = self._arguments(node, call, outs)
         results = outs if call.variant.outs else tuple(written)
@@ -172,10 +175,15 @@ class GraphEmitter:
         return given
 
     def _copied(self, node: Node, position: int, given: Any) -> NodeValue:
-        """Copies, in memory of their own, of what is given for an argument: a tensor, a list of tensors or None."""
+        """Copies, in memory of their own, of what is given for an argument: a tensor, a list of tensors or None.
+
+        None is needed of a tensor that is changed in place.
+        """
         if given is None:
             return self.builder.constant(None)
         value = node.meta["val"][position]
+        if any(user in self.in_place and user.args[1] == position for user in node.users):
+            return self.index(given)
         if not isinstance(given, Node):
             return tuple(self._clone(node, position, leaf, one) for leaf, one in zip(value, given, strict=True))
         return self._clone(node, position, value, given)

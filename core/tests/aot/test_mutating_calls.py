@@ -168,15 +168,12 @@ def test_the_buffer_is_an_output_like_any_other_that_changes() -> None:
     assert not any(getattr(n.target, "_schema", None) and n.target._schema.is_mutable for n in program.graph.nodes)
 
 
-def test_the_kernel_works_on_a_copy_in_planned_memory(lower_model: Any) -> None:
+def test_the_kernel_works_in_the_buffer_where_nobody_reads_its_old_value_later(lower_model: Any) -> None:
     text = to_text(lower_model(Cache(WRITES["whole"]), (torch.zeros(3),)).executorch_program)
     calls = [line.partition(": ")[2] for line in text.splitlines() if "::" in line]
-    put_call = next(i for i, call in enumerate(calls) if call.startswith(f"{NAMESPACE}::put("))
     cache = next(line.split()[0] for line in text.splitlines() if "'cache'" in line)
-    written = calls[put_call].partition("(")[2].partition(",")[0]
-    assert calls[put_call - 1].startswith(f"aten::clone.out({cache}, ")
-    assert calls[put_call - 1].endswith(f"{written}, {written})")
-    assert calls[-1].startswith(f"aten::copy_({cache}, {written}, ")
+    assert any(call.startswith(f"{NAMESPACE}::put({cache}, ") for call in calls)
+    assert not any(call.startswith(("aten::clone.out(", "aten::copy_(")) and cache in call for call in calls)
 
 
 def test_dynamic_shapes() -> None:
