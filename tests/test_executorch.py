@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,6 @@ CASES = cases()
 
 # Outputs in which ExecuTorch 1.4.1 differs from torch; ours must equal torch's.
 WRONG_THERE = {"int64": {1: "remainder of negative integers by a number has the dividend's sign, as in C"}}
-
-
-@pytest.fixture(scope="session")
-def executorch_python() -> str:
-    python = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(ROOT / ".venv-executorch" / "bin" / "python"))
-    if not Path(python).exists():
-        pytest.skip("ExecuTorch is not here: run `make setup-executorch`")
-    return python
 
 
 def _in_executorch(python: str, action: str, directory: Path) -> dict[str, Any]:
