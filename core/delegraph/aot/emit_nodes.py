@@ -15,7 +15,6 @@ from torch.fx import GraphModule, Node
 from delegraph.aot import dim_order_ops  # noqa: F401 - registers them
 from delegraph.aot.emit_builder import MethodBuilder
 from delegraph.aot.emit_values import ArgumentType, PlannedTensor, argument_types
-from delegraph.aot.in_place import IN_PLACE
 from delegraph.aot.lowered_module import LoweredBackendModule, call_delegate
 from delegraph.aot.method_graph import Constant, live_nodes, referenced
 from delegraph.aot.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
@@ -134,7 +133,7 @@ class GraphEmitter:
             view = self._view(node)
             if view is not None:
                 return view
-        call = _call_form(IN_PLACE[op] if node in self.in_place else op)
+        call = _call_form(op)
         outs = self._outs(node) if call.variant.outs else ()
         args, written = self._arguments(node, call, outs)
         results = outs if call.variant.outs else tuple(written)
@@ -200,6 +199,8 @@ class GraphEmitter:
         return results if len(results) <= 1 else (self.builder.table.tensor_list(results),)
 
     def _outs(self, node: Node) -> tuple[int, ...]:
+        if node in self.in_place:
+            return (self.index(node.args[0]),)
         value = node.meta["val"]
         leaves = value if isinstance(value, (tuple, list)) else (value,)
         return tuple(self.result(node, position, leaf) for position, leaf in enumerate(leaves))

@@ -2,7 +2,7 @@
 
 A functional graph gives a changed buffer as a new value, which is written back at the end. Where nothing reads the old
 value after the update, the update can work in place: a cache of keys and values is then never copied. (ExecuTorch's
-`exir/passes/reinplace.py` does it for `index_put`.)
+`exir/passes/reinplace.py` does it for `index_put`, by an in-place operator whose kernel takes one index only.)
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import operator
 from typing import Final
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 from delegraph.aot.method_graph import MethodGraph
 from delegraph.aot.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
 
-__all__ = ["IN_PLACE", "in_place_updates"]
+__all__ = ["in_place_updates"]
 
-IN_PLACE: Final[dict[OpOverload, OpOverload]] = {torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default}
-"""Operators that update their first argument, and their in-place forms that runtimes have kernels for."""
+aten = torch.ops.aten
+
+_UPDATES: Final = frozenset({aten.index_put.default, aten.slice_scatter.default, aten.scatter.src})
+"""Operators that give their first argument with some elements replaced. Their kernels, ExecuTorch's too, copy it into
+`out` and then write, so `out` may be that argument itself."""
 
 
 def in_place_updates(method: MethodGraph) -> frozenset[Node]:
@@ -41,7 +43,7 @@ def in_place_updates(method: MethodGraph) -> frozenset[Node]:
 
 def _updated(node: Node) -> Node | None:
     """The value of which `node` is a changed one."""
-    if node.target in IN_PLACE:
+    if node.target in _UPDATES:
         source = node.args[0]
     else:
         call = _call(node)

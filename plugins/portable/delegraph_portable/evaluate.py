@@ -117,3 +117,12 @@ def _copy_float8(out: Array, source: Array) -> None:
     wide = (source.real if is_complex(source.dtype) else source).astype(FLOAT32)
     largest = _LARGEST.get(out.dtype.name)
     np.copyto(out, wide if largest is None else wide.clip(-largest, largest), "unsafe")
+
+
+def begin_call(out: Array, self: Array) -> BoundCall:
+    """Copy `self`, which is to be changed, into `out`; nothing where a program updates it in place."""
+    return _nothing if out is self else copy_call(out, self)
+
+
+def _nothing() -> None:
+    """The call that has nothing to do."""

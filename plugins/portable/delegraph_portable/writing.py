@@ -12,6 +12,7 @@ from delegraph.errors import InvalidArgument
 from delegraph.runtime.kernels import BoundCall
 
 from .copies import as_strided, diagonal, select, slice_along
+from .evaluate import begin_call
 from .indices import Indices, check_mask, check_range, expand_masks, flat_places, index_shape, numpy_index
 from .library import Array, Context, kernel
 from .promotion import check_index, check_result, check_same_dtype, compute_type
@@ -52,9 +53,10 @@ def index_put(
     check_same_dtype(values, "values", self, "self")
     check_same_dtype(out, "out", self, "self")
     out = context.resize(out, self.shape)
+    begin = begin_call(out, self)
 
     def call() -> None:
-        np.copyto(out, self)
+        begin()
         _index_put(out, indices, values, accumulate)
 
     return call
@@ -121,9 +123,10 @@ def _overwrite(view: View, context: Context, self: Array, src: Array, *args: Any
     out = context.resize(out, self.shape)
     part = view(out, *arguments)
     part.flags.writeable = True  # NumPy's diagonals are not
+    begin = begin_call(out, self)
 
     def call() -> None:
-        np.copyto(out, self, casting="unsafe")
+        begin()
         np.copyto(part, src, casting="unsafe")
 
     return call
