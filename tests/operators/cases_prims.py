@@ -46,6 +46,7 @@ def scalar_prims() -> Iterator[Case]:
         "ge": lambda x: n(x) >= 4,
         "ceil": lambda x: math.ceil(n(x) / 3),
         "trunc": lambda x: math.trunc(n(x) / 3),
+        "round": lambda x: round(n(x) / 2),
         "sym_float": lambda x: torch.sym_float(n(x)) * 1.5,
         "sym_max": lambda x: torch.sym_max(n(x), 4),
         "sym_min": lambda x: torch.sym_min(n(x), 4),
@@ -73,18 +74,7 @@ def renamed_prims() -> Iterator[Case]:
         "executorch_prim::mod.int", "of a size", difference, 4, 8, 2, expected=lambda x: _size(x) % 3, sub="mod.int"
     )
     yield dynamic("executorch_prim::floordiv.int", "of a size", quotient, 4, 8, 2, floordiv="floordiv.int")
-    half, truncated = (lambda x: math.trunc(_size(x) / 2)), (lambda x: math.trunc(_size(x) / 3))
-    yield dynamic(
-        "executorch_prim::round.Scalar",
-        "half to even",
-        half,
-        5,
-        8,
-        3,
-        7,
-        expected=lambda x: round(_size(x) / 2),
-        trunc="round.Scalar",
-    )
+    truncated: Callable[[torch.Tensor], Any] = lambda x: math.trunc(_size(x) / 3)  # noqa: E731
     yield dynamic("executorch_prim::sym_int.Scalar", "of a float", truncated, 4, 8, 2, trunc="sym_int.Scalar")
     numel = dynamic("aten::sym_numel", "of a tensor", _size, 4, 8, 2, expected=lambda x: x.numel())
     yield replace(numel, edit=_count_all)

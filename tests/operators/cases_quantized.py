@@ -13,13 +13,6 @@ ops = torch.ops.quantized_decomposed
 S = "quantized_decomposed::"
 
 
-def _named(operator: str, variant: str, target: Any, *args: Any, **kwargs: Any) -> Case:
-    """torch's overload is `tensor`, whose out variant ExecuTorch calls `Tensor_out`."""
-    plain = call(operator, variant, target, *args, **kwargs)
-    lower = operator.replace("Tensor_out", "tensor_out")
-    return Case(operator, variant, plain.function, plain.calls, plain.keep, renamed={lower: operator})
-
-
 def per_tensor() -> Iterator[Case]:
     ranges = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "int32": (-(2**31), 2**31 - 1)}
     for dtype, (low, high) in ranges.items():
@@ -30,8 +23,8 @@ def per_tensor() -> Iterator[Case]:
         by_tensor = (torch.tensor(0.05, dtype=torch.float64), torch.tensor(zero), low, high, kind)
         yield call(f"{S}quantize_per_tensor.out", dtype, ops.quantize_per_tensor.default, x, *fixed)
         yield call(f"{S}dequantize_per_tensor.out", dtype, ops.dequantize_per_tensor.default, q, *fixed)
-        yield _named(f"{S}quantize_per_tensor.Tensor_out", dtype, ops.quantize_per_tensor.tensor, x, *by_tensor)
-        yield _named(f"{S}dequantize_per_tensor.Tensor_out", dtype, ops.dequantize_per_tensor.tensor, q, *by_tensor)
+        yield call(f"{S}quantize_per_tensor.Tensor_out", dtype, ops.quantize_per_tensor.tensor, x, *by_tensor)
+        yield call(f"{S}dequantize_per_tensor.Tensor_out", dtype, ops.dequantize_per_tensor.tensor, q, *by_tensor)
     narrow = (0.01, 0, -8, 7, torch.int8)
     yield call(f"{S}quantize_per_tensor.out", "narrow range", ops.quantize_per_tensor.default, tensor(3, 5), *narrow)
     halves = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5]), 1.0, 0, -128, 127, torch.int8
@@ -50,8 +43,8 @@ def per_tensor() -> Iterator[Case]:
     name = f"{S}choose_qparams.Tensor_out"
     for dtype, (low, high) in {"int8": (-128, 127), "uint8": (0, 255)}.items():
         kind = getattr(torch, dtype)
-        yield _named(name, dtype, ops.choose_qparams.tensor, tensor(3, 5), low, high, 1e-5, kind)
-        yield _named(name, f"{dtype} positive", ops.choose_qparams.tensor, tensor(3, 5, low=1), low, high, 1e-5, kind)
+        yield call(name, dtype, ops.choose_qparams.tensor, tensor(3, 5), low, high, 1e-5, kind)
+        yield call(name, f"{dtype} positive", ops.choose_qparams.tensor, tensor(3, 5, low=1), low, high, 1e-5, kind)
 
 
 def per_channel_and_token() -> Iterator[Case]:

@@ -189,7 +189,6 @@ DIFFERENCES: Final[dict[str, Difference]] = {
 
 _LEFT_OUT = "it changes nothing, so that lowering leaves it out"
 _FORMULA = "torch has no such operator; the expected result is its formula in torch"
-_OTHER_NAME = "torch names the out variant in another way"
 
 NOT_LOWERED_TO: Final = {
     "aten::t_copy.out": "lowering writes permute_copy",
@@ -204,14 +203,10 @@ NOT_LOWERED_TO: Final = {
     "aten::index_put_": "lowering leaves programs functional",
     "aten::sym_numel": "torch.export writes a product of sizes",
     "executorch_prim::sym_int.Scalar": "torch.export writes trunc",
-    "executorch_prim::round.Scalar": "torch.export gives round a second argument, None",
     "executorch_prim::mod.Scalar": "its remainder has the dividend's sign, as in C; lowering composes Python's",
     "executorch_prim::mod.int": "lowering writes operators on any number",
     "executorch_prim::floordiv.int": "lowering writes operators on any number",
     f"{_QUANTIZED}choose_qparams_per_token_asymmetric.out": "torch decomposes it",
-    **dict.fromkeys((f"{_QUANTIZED}{name}.Tensor_out" for name in (
-        "quantize_per_tensor", "dequantize_per_tensor", "choose_qparams",
-    )), _OTHER_NAME),
     **dict.fromkeys((f"{_QUANTIZED}{name}.out" for name in (
         "add", "mixed_mm", "mixed_linear", "embedding_byte", "embedding_2bit", "embedding_4bit",
     )), _FORMULA),

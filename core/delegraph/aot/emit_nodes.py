@@ -248,6 +248,7 @@ class GraphEmitter:
         """Python arithmetic on symbolic scalars."""
         args = node.args[0] if node.target is torch.sym_sum else node.args
         assert isinstance(args, (tuple, list))
+        args = [argument for argument in args if argument is not None]  # `round(x, None)`
         operands = [self.index(argument) for argument in args]
         name = PRIM_OPERATORS.get(node.target)
         if name is not None:
