@@ -52,7 +52,8 @@ test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch
 
 opinfo: setup
-	$(BIN)/python -m pytest -q -n 2 -m opinfo
+	rm -rf build/opinfo
+	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m plugins.portable.tests.opinfo.table; exit $$status
 
 fuzz: setup
 	DELEGRAPH_FUZZ=$(FUZZ) $(BIN)/python -m pytest -q -m fuzz

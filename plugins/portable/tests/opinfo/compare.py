@@ -7,6 +7,7 @@ of torch's own round more often.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ def _is_whole(call: Call) -> bool:
 
 def check(oracle: Oracle, call: Call, modes: Sequence[str] = Oracle.modes) -> None:
     """Assert that the kernel of `call` does as torch does, in every one of `modes` that the operator has."""
-    relation = _relation(call.op)
+    relation, call = _relation(call.op), _undisturbed(call)
     expected = outputs(call, call.result if relation is not None else _expected(call))
     limits = {} if relation is not None else _limits(call, expected)
     if not any(a.is_out for a in out_overload(call.op)._schema.arguments):
@@ -80,6 +81,15 @@ def check(oracle: Oracle, call: Call, modes: Sequence[str] = Oracle.modes) -> No
         relation(call, [actual for actual, _ in pairs])
 
 
+def _undisturbed(call: Call) -> Call:
+    """The call with its result computed anew, if it is complex: under a dispatch mode, as the recorder is one, torch
+    2.13 drops the lazy conjugation of views inside some of its own operators (`linalg_pinv`)."""
+    if call.result is None or call.op in _ON_STORAGE or not any(t.is_complex() for t in call.tensors()):
+        return call
+    args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (call.args, call.kwargs))
+    return replace(call, result=call.function(*args, **kwargs))
+
+
 def _relation(op: str) -> Callable[[Call, list[torch.Tensor]], None] | None:
     """What holds of the results of an operator that are not determined by its arguments."""
     base = op.partition(".")[0]
@@ -93,13 +103,18 @@ def _expected(call: Call) -> Any:
     in_place = call.result is None
     if not in_place and (call.op in _BITS or not any(t.dtype in _NARROW for t in call.tensors())):
         return call.result
-    args, kwargs = pytree.tree_map_only(
-        torch.Tensor, lambda t: t.float() if t.dtype in _NARROW else t.clone(), (call.args, call.kwargs)
-    )
+    args, kwargs = pytree.tree_map(_as_float32, (call.args, call.kwargs))
     exact = call.function(*args, **kwargs)
     if in_place:
         return args[0].to(call.args[0].dtype)
     return pytree.tree_map(lambda e, r: e.to(r.dtype) if isinstance(e, torch.Tensor) else e, exact, call.result)
+
+
+def _as_float32(value: Any) -> Any:
+    """Narrow floats, and requests for them, made float32."""
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in _NARROW else value.clone()
+    return torch.float32 if isinstance(value, torch.dtype) and value in _NARROW else value
 
 
 def outputs(call: Call, result: Any) -> list[Any]:
@@ -170,6 +185,6 @@ def _is_as_exact(call: Call, position: int, actual: torch.Tensor, wanted: torch.
 
     args, kwargs = pytree.tree_map(widen, (call.args, call.kwargs))
     reference = pytree.tree_leaves(call.function(*args, **kwargs))[position]
-    if not (torch.isfinite(reference).all() and torch.isfinite(actual).all()):
+    if reference.dtype != _WIDER[wanted.dtype] or not (reference.isfinite().all() and actual.isfinite().all()):
         return False
     return float((actual - reference).abs().max()) <= 2 * float((wanted - reference).abs().max())

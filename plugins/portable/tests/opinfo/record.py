@@ -90,8 +90,17 @@ def record(run: Callable[[], object]) -> Recording:
             with enable_python_dispatcher(), recorder, _kept_whole(recorder):
                 run()
         except Exception as refusal:  # whatever torch raises on a sample is its answer
-            recorder.recording.refusal = f"{type(refusal).__name__}: {refusal}"
+            recorder.recording.refusal = f"{_plainly(run)}{type(refusal).__name__}: {refusal}"
     return recorder.recording
+
+
+def _plainly(run: Callable[[], object]) -> str:
+    """Whether torch runs the sample when it is not decomposed, in words."""
+    try:
+        run()
+    except Exception:
+        return ""
+    return "decomposed as lowering does it, "
 
 
 class _Recorder(TorchDispatchMode):
@@ -108,31 +117,30 @@ class _Recorder(TorchDispatchMode):
         composite = is_composite(function)
         if composite and kernel is None:
             return self._decomposed(function, args, kwargs)
-        before = _snapshot((args, kwargs))
+        args_before, kwargs_before = _snapshot((args, kwargs))
         result = function(*args, **kwargs)
         after = _snapshot(result)
         if kernel is not None and not _number_for_a_tensor(function, args):
-            self._add(kernel, function, *before, after)
+            self._add(kernel, function, args_before, kwargs_before, after)
         if composite:
-            self._decomposed(function, *_snapshot(before))
+            self._decomposed(function, _snapshot(args_before), _snapshot(kwargs_before))
         else:
-            self._left_by_lowering(function, *before, after)
+            self._left_by_lowering(function, args_before, kwargs_before, after)
         return result
 
     def whole(self, function: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """A composite operator with a kernel, met before the dispatcher decomposed it: recorded, then decomposed."""
         with _disable_current_modes():
-            before = _snapshot((args, kwargs))
+            args_before, kwargs_before = _snapshot((args, kwargs))
             result = _snapshot(function._op_dk(_IMPLICIT, *args, **kwargs))
         if not _number_for_a_tensor(function, args):
-            self._add(_kernels_by_function()[function], function, *before, result)
+            self._add(_kernels_by_function()[function], function, args_before, kwargs_before, result)
         return function._op_dk(_IMPLICIT, *args, **kwargs)
 
     def _in_place(self, function: OpOverload, twin: OpOverload, args: Any, kwargs: Any) -> Any:
         """The functional call, whose result is written into the target."""
-        if str(operator_of(function)) in library.operator_names():
-            before = _snapshot((args, kwargs))
-            self._add(str(operator_of(function)), function, *before, None)
+        if library.lookup(str(operator_of(function)), ()) is not None:
+            self._add(str(operator_of(function)), function, _snapshot(args), _snapshot(kwargs), None)
         with self:
             value = _set_value(*args[:2]) if function is aten.copy_.default else twin(*args, **kwargs)
         if twin.is_view or value.shape != args[0].shape:  # it changes what the tensor is, not what it holds
@@ -155,7 +163,8 @@ class _Recorder(TorchDispatchMode):
         if function._schema.is_mutable and function._schema.name.endswith("_"):
             self.recording.missing.add(f"{operator_of(function)} (in place, without a functional twin of its overload)")
             return
-        if function._schema.is_mutable and function in _kernels_by_function():  # batch norm, with its statistics
+        if function._schema.is_mutable:
+            self.recording.missing.add(f"{operator_of(function)} (changes its arguments and has no functional form)")
             return
         edge, args, kwargs = _edge_form(function, args, kwargs, result)
         if gives_scalar(edge):
@@ -164,7 +173,7 @@ class _Recorder(TorchDispatchMode):
             return
         variant = find_out_variant(edge)
         name = f"{operator_of(edge)} (which has no out variant)" if variant is None else str(variant.operator)
-        if name not in library.operator_names():
+        if library.lookup(name, ()) is None:
             self.recording.missing.add(name)
         elif not self.recording.calls or self.recording.calls[-1].op != name:  # else: just added
             self._add(name, edge, args, kwargs, result)

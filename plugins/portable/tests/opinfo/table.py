@@ -169,8 +169,8 @@ def _unreached(operators: Sequence[str]) -> Iterator[str]:
     yield ""
     files = {path.name: path.read_text() for path in sorted(TESTS.glob("test_*.py"))}
     for op in operators:
-        name = op.removeprefix("aten::")
-        named = [file for file, text in files.items() if re.search(rf"\b{re.escape(name)}\b", text)]
+        base = op.partition("::")[2].partition(".")[0]
+        named = [file for file, text in files.items() if re.search(rf"(?<![\w.]){re.escape(base)}\b", text)]
         yield f"- `{op}`: {', '.join(named) or 'none'}"
     yield ""
 
