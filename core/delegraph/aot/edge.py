@@ -188,6 +188,8 @@ def _positional_dims(node: Node) -> tuple[int, int]:
 
 
 VIEW_TO_COPY: dict[OpOverload, OpOverload] = {
+    aten._conj.default: aten._conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
     aten.view.default: aten.view_copy.default,
     aten._unsafe_view.default: aten.view_copy.default,
     aten.reshape.default: aten.view_copy.default,

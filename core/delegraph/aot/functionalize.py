@@ -306,7 +306,7 @@ class _Functionalizer:
         if not on_copies(op):
             raise LoweringError(
                 f"{op} changes its arguments and has no functional form of the same name and overload;"
-                " give the operator one, or call it on a copy",
+                f" {_REMEDIES.get(op, 'give the operator one, or call it on a copy')}",
                 node=node.name,
                 location=user_location(node),
             )
@@ -387,6 +387,9 @@ class _Functionalizer:
 
 _KEPT_META = frozenset({"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom"})
 _SET_VALUE = frozenset({aten.copy_.default})
+_REMEDIES = {
+    aten._native_batch_norm_legit.default: "it updates the statistics of a model in training mode: call model.eval()"
+}
 _SAME_TENSOR = frozenset({aten.alias.default, aten.detach.default, aten.detach_.default, aten.contiguous.default})
 
 

@@ -42,9 +42,20 @@ def changes_arguments(op: OpOverload) -> bool:
     return on_copies(op) or any(not argument.is_out for argument in writes)
 
 
+_aten = torch.ops.aten
+
+_OTHER_NAMES = {
+    _aten.transpose_.default: _aten.transpose.int,
+    _aten.swapaxes_.default: _aten.swapaxes.default,
+}
+"""Twins whose overloads have other names."""
+
+
 @cache
 def functional_twin(op: OpOverload) -> OpOverload | None:
     """`add.Tensor` for `add_.Tensor`, which changes its first argument and no other."""
+    if op in _OTHER_NAMES:
+        return _OTHER_NAMES[op]
     namespace, _, name = op._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
     overload = op._schema.overload_name or "default"

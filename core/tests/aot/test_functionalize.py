@@ -107,6 +107,7 @@ WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "view": lambda c, x: c.view(2, 12)[0].fill_(7),
     "transpose": lambda c, x: c.t()[0].sub_(1),
     "permute": lambda c, x: c.permute(1, 0)[2:4].mul_(2),
+    "transpose_": lambda c, x: c.clone().transpose_(0, 1).add_(1),
     "unsqueeze": lambda c, x: c.unsqueeze(0)[0, 1].add_(2),
     "diagonal": lambda c, x: c.diagonal().fill_(0),
     "flatten": lambda c, x: c.flatten()[3:5].add_(9),
@@ -266,3 +267,20 @@ def test_a_changed_parameter_is_refused() -> None:
 
     with pytest.raises(LoweringError, match="changes its parameter weight"):
         functionalize(export(Learns(), (torch.randn(2),)), {})
+
+
+def test_a_model_in_training_mode_is_told_to_be_put_into_eval_mode() -> None:
+    program = torch.export.export(torch.nn.BatchNorm1d(3).train(), (torch.randn(4, 3),))
+    with pytest.raises(LoweringError, match=r"training mode: call model\.eval\(\)"):
+        functionalize(program, {})
+
+
+def test_a_conjugate_is_computed() -> None:
+    class Conjugate(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.conj() * 2 + x
+
+    args = (torch.randn(3, dtype=torch.complex64),)
+    program = to_edge_dialect(functionalize(export(Conjugate(), args), {}))
+    assert "_conj.default" not in " ".join(operators(program))
+    assert_same_behaviour(Conjugate(), program, args)
