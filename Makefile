@@ -26,7 +26,8 @@ $(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pypr
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
-	$(BIN)/python -m pip install --quiet --no-build-isolation $(PACKAGES) -r requirements-dev.txt
+	@# setuptools has a page of warning for each editable install
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation $(PACKAGES) -r requirements-dev.txt
 	touch $@
 
 setup-executorch: $(EXECUTORCH)/.installed
