@@ -17,6 +17,21 @@ SLOW = 2.0
 """From this ratio on a row is marked."""
 
 
+CALLS = "a few NumPy calls, each of which takes 0.5 to 2 microseconds before it computes"
+CALLS_UP_TO_MS = 0.5
+"""What holds up every small row, and below which time."""
+
+REASONS = {
+    "aten::div.Tensor_mode": "np.floor_divide alone takes longer than that: it is exact, by fmod, element by element",
+    "aten::floor_divide": "np.floor_divide alone takes longer than that: it is exact, by fmod, element by element",
+    "aten::fmod.Tensor": "np.fmod alone takes longer than that: the C library's, element by element",
+    "aten::remainder.Tensor": "np.remainder alone takes longer than that: by fmod, element by element",
+    "aten::topk": "np.argpartition alone takes longer than that",
+    "aten::_upsample_bilinear2d_aa": "the weights of all rows are applied as a dense product",
+}
+"""Why larger rows of an operator are slow."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One operator at one size: milliseconds here and in ExecuTorch."""
@@ -29,6 +44,15 @@ class Row:
     def ratio(self) -> float:
         """How many times as long as in ExecuTorch."""
         return self.ours_ms / self.theirs_ms
+
+    @property
+    def reason(self) -> str:
+        """Why the row is slow; "" if it is not."""
+        if self.ratio <= SLOW:
+            return ""
+        if self.ours_ms < CALLS_UP_TO_MS:
+            return CALLS
+        return next((why for name, why in REASONS.items() if self.name.startswith(name)), "NO REASON IS KNOWN")
 
 
 def write_programs(directory: Path, only: str) -> None:
@@ -113,11 +137,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "operators.json")
     arguments = parser.parse_args()
     rows = compare(arguments.seconds, arguments.threads, arguments.only)
-    table = Table("operator, size", "ours", "ExecuTorch", "ours / ExecuTorch", title=f"{arguments.threads} thread(s)")
+    columns = ("operator, size", "ours", "ExecuTorch", "ours / ExecuTorch", f"why, if more than {SLOW:g}x")
+    table = Table(*columns, title=f"{arguments.threads} thread(s)")
     for row in rows:
-        mark = " SLOW" if row.ratio > SLOW else ""
-        table.add_row(row.name, f"{row.ours_ms:.4f} ms", f"{row.theirs_ms:.4f} ms", f"{row.ratio:.2f}x{mark}")
-    console = Console(width=120)
+        table.add_row(row.name, f"{row.ours_ms:.4f} ms", f"{row.theirs_ms:.4f} ms", f"{row.ratio:.2f}x", row.reason)
+    console = Console(width=160)
     console.print(table)
     slow = sum(row.ratio > SLOW for row in rows)
     console.print(f"{len(rows)} programs, {slow} slower than {SLOW:g}x")

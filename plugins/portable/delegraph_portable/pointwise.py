@@ -152,7 +152,8 @@ def erf_out(context: Context, self: Array, out: Array) -> BoundCall:
 
 @kernel("aten::logical_not.out")
 def logical_not(context: Context, self: Array, out: Array) -> BoundCall:
-    return ufunc_call(np.logical_not, (self,), context.resize(out, self.shape), self.dtype, result=BOOL)
+    """Whether an element is zero; np.logical_not takes ten times as long."""
+    return ufunc_call(np.equal, (self, 0), context.resize(out, self.shape), self.dtype, result=BOOL)
 
 
 # NumPy 2.4's negative, isnan, isinf and signbit go wrong where neither side is contiguous: others stand for them.
