@@ -22,6 +22,7 @@ from .promotion import (
     check_same_dtype,
     compute_type,
     float_type,
+    is_complex,
     is_floating,
     is_integral,
     result_type,
@@ -125,7 +126,7 @@ def _scaled(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, al
     if ufunc is np.subtract and BOOL in (result_type(self), result_type(other)):
         raise InvalidType("subtraction is not defined for bool tensors; use logical_xor")
     out = context.resize(out, broadcast(_shape(self), _shape(other)))
-    if alpha == 1:
+    if alpha == 1 and not is_complex(dtype):  # torch multiplies complex numbers all the same: infinities give NaN
         return ufunc_call(ufunc, (self, other), out, dtype)
     compute = compute_type(dtype)
     factor = as_array(alpha, compute)

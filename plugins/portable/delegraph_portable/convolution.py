@@ -22,7 +22,7 @@ from delegraph.runtime.kernels import BoundCall
 from .convolution_geometry import Geometry, geometry
 from .evaluate import stage, staged_call
 from .library import Array, Context, kernel, when_constant
-from .promotion import check_same_dtype, compute_type
+from .promotion import check_same_dtype, check_same_kind, compute_type
 from .shapes import Shape, check_shape, trailing
 from .shifted_convolution import is_bound_by_gathering, shifted_call
 
@@ -46,6 +46,7 @@ def convolution(
     check_same_dtype(out, "out", input, "input")
     g = geometry(input, weight, stride, padding, dilation, transposed, output_padding, groups)
     if bias is not None:
+        check_same_kind(bias, "bias", input, "input")
         check_shape(bias, (g.out_channels,), "bias")
     out = context.resize(out, (g.batch, g.out_channels, *g.output))
     if out.size == 0:

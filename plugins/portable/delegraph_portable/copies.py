@@ -15,7 +15,7 @@ from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import copy_call
 from .library import Array, Context, kernel
-from .promotion import check_result, is_complex, real_type
+from .promotion import check_result, is_complex, is_float8, real_type
 from .shapes import along, broadcasts, full_shape, wrap_dim, wrap_dims
 
 View = Callable[..., Array]
@@ -37,8 +37,13 @@ def as_strided(self: Array, size: Sequence[int], stride: Sequence[int], storage_
         raise InvalidArgument(f"the view reaches element {last}, but argument 'self' has {storage.size}")
     if 0 in size:
         return np.empty(tuple(size), self.dtype)
-    steps = tuple(step * self.itemsize for step in stride)
-    return np.lib.stride_tricks.as_strided(storage[offset:], tuple(size), steps)
+    return _strided(storage[offset:], tuple(size), tuple(step * self.itemsize for step in stride))
+
+
+def _strided(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """NumPy's `as_strided`, which does not know the names of float8: a view of their bits is made."""
+    bits = array.view(np.uint8) if is_float8(array.dtype) else array
+    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
 
 
 def diagonal(self: Array, offset: int, dim1: int, dim2: int) -> Array:
@@ -120,9 +125,10 @@ def unfold(self: Array, dimension: int, size: int, step: int) -> Array:
     dimension = wrap_dim(dimension, self.ndim, "dimension")
     if not 0 <= size <= self.shape[dimension] or step < 1:
         raise InvalidArgument(f"arguments 'size' {size} and 'step' {step} do not fit a dim of {self.shape[dimension]}")
-    windows = np.lib.stride_tricks.sliding_window_view(self, size, dimension)
-    windows = windows[along(dimension, slice(None, None, step))]
-    return windows
+    shape, strides = list(self.shape), list(self.strides)
+    shape[dimension] = (self.shape[dimension] - size) // step + 1
+    strides[dimension] *= step
+    return _strided(self, (*shape, size), (*strides, self.strides[dimension]))
 
 
 def unsqueeze(self: Array, dim: int) -> Array:

@@ -92,6 +92,7 @@ def histogram_between_points(
     context: Context, self: Array, bins: Sequence[Array], weight: Array | None, density: bool, out: Array
 ) -> BoundCall:
     """self (*, d), d edges (b + 1,) -> counts (b, …)."""
+    _check_points(self, len(bins))
     return _histogram_between(context, self, self.size // max(len(bins), 1), bins, weight, density, out)
 
 
@@ -120,6 +121,7 @@ def histogram_of_points(
     out: Array,
 ) -> BoundCall:
     """self (*, d) -> counts (b, …) in `bins` of equal width for each coordinate."""
+    _check_points(self, len(bins))
     edges = _even_edges(bins, range)
     return _histogram(context, self, self.size // max(len(bins), 1), edges, tuple(bins), weight, density, out)
 
@@ -136,6 +138,7 @@ def histogram_edges(
 ) -> BoundCall:
     """The edges that `histogram_of_points` counts between."""
     check_floating(self, "self")
+    _check_points(self, len(bins))
     edges = _even_edges(bins, range)
     results = [context.resize(o, (b + 1,)) for o, b in zip(out, bins, strict=True)]
 
@@ -149,6 +152,12 @@ def histogram_edges(
 def _check_bins(bins: Sequence[int]) -> None:
     if not bins or any(b < 1 for b in bins):
         raise InvalidArgument(f"argument 'bins' must be positive, but is {bins[0] if len(bins) == 1 else list(bins)}")
+
+
+def _check_points(self: Array, dims: int) -> None:
+    """Raise `InvalidArgument` unless `self` has shape (*, dims)."""
+    if self.ndim < 2 or self.shape[-1] != dims:
+        raise InvalidArgument(f"argument 'self' of shape {self.shape} has no {dims} coordinates for each point")
 
 
 def _points(self: Array, dims: int) -> Array:

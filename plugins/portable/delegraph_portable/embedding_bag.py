@@ -14,7 +14,15 @@ from .distance import norm
 from .evaluate import stage_contiguous, staged_call
 from .indices import check_range
 from .library import Array, Context, kernel
-from .promotion import check_floating, check_index, check_result, check_same_dtype, compute_type
+from .promotion import (
+    check_floating,
+    check_index,
+    check_kind,
+    check_result,
+    check_same_dtype,
+    compute_type,
+    real_type,
+)
 from .scattering import reduce_at
 from .segments import reduce_runs
 from .shapes import check_rank, check_shape
@@ -191,7 +199,10 @@ def embedding_bag_forward_only(
     out2: Array,
     out3: Array,
 ) -> BoundCall:
-    """The sizes have an element for each offset here, as torch plans them."""
+    """The sizes have an element for each offset here, as torch plans them.
+
+    (Eager torch shapes the outputs that inference does not use differently, and not alike in all modes.)
+    """
     bags = _bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
     return _embedding_bag_call(context, bags, offsets.size, (out0, out1, out2, out3))
 
@@ -241,7 +252,7 @@ def embedding_renorm(
 ) -> BoundCall:
     """The table self (n, d), of which the rows in `indices` are scaled down to `max_norm` where they are longer."""
     check_rank(self, (2,), "self")
-    check_floating(self, "self")
+    check_kind(self.dtype, "fc")
     check_index(indices, "indices")
     check_same_dtype(out, "out", self, "self")
     out = context.resize(out, self.shape)
@@ -251,7 +262,7 @@ def embedding_renorm(
         check_range(indices, self.shape[0], 0, "indices")
         places = np.unique(indices)
         rows = self[places].astype(compute_type(self.dtype))
-        norms = np.empty((len(rows), 1), rows.dtype)
+        norms = np.empty((len(rows), 1), real_type(rows.dtype))
         norm(norm_type, rows, (1,), norms, rows.copy())
         scales = max_norm / (norms + 1e-7)
         out[places] = np.where(norms > max_norm, rows * scales, rows).astype(out.dtype)

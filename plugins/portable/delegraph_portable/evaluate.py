@@ -19,7 +19,10 @@ _OUT_BY_NAME: Final = frozenset({np.maximum, np.minimum})
 
 def as_array(operand: Array | Scalar, dtype: DType) -> Array:
     """Tensors as they are; a Python number as a 0-d array of `dtype`, wrapped around as in C where it does not fit."""
-    return operand if isinstance(operand, np.ndarray) else np.array(operand).astype(dtype)
+    if isinstance(operand, np.ndarray):
+        return operand
+    number = np.array(operand)
+    return to_float8(number, dtype) if is_float8(dtype) else number.astype(dtype)
 
 
 def ufunc_call(
@@ -59,6 +62,9 @@ class Stage:
         if self.buffer is not self.tensor:
             np.copyto(self.tensor, self.buffer, casting="unsafe")
 
+    def store_float8(self) -> None:
+        _copy_float8(self.tensor, self.buffer)
+
 
 def stage(context: Context, tensor: Array, dtype: DType) -> Stage:
     """`tensor` in `dtype`, of any strides."""
@@ -74,7 +80,7 @@ def stage_contiguous(context: Context, tensor: Array, dtype: DType) -> Stage:
 def staged_call(function: BoundCall, inputs: Sequence[Stage], outputs: Sequence[Stage]) -> BoundCall:
     """`function`, which works on the stages' buffers, between loading the inputs and storing the outputs."""
     loads = [s.load for s in inputs if s.buffer is not s.tensor]
-    stores = [s.store for s in outputs if s.buffer is not s.tensor]
+    stores = [s.store_float8 if is_float8(s.tensor.dtype) else s.store for s in outputs if s.buffer is not s.tensor]
     if not loads and not stores:
         return function
 
@@ -112,11 +118,15 @@ _LARGEST: Final = {"float8_e4m3fn": 448.0}
 """What torch takes larger numbers to, infinities included, in a dtype without infinity: ml_dtypes makes them NaN."""
 
 
-def _copy_float8(out: Array, source: Array) -> None:
-    """By way of float32, as in torch."""
+def to_float8(source: Array, dtype: DType) -> Array:
+    """`source` in a float8 dtype, or from one, by way of float32 as in torch."""
     wide = (source.real if is_complex(source.dtype) else source).astype(FLOAT32)
-    largest = _LARGEST.get(out.dtype.name)
-    np.copyto(out, wide if largest is None else wide.clip(-largest, largest), "unsafe")
+    largest = _LARGEST.get(dtype.name)
+    return (wide if largest is None else wide.clip(-largest, largest)).astype(dtype)
+
+
+def _copy_float8(out: Array, source: Array) -> None:
+    np.copyto(out, to_float8(source, out.dtype))
 
 
 def begin_call(out: Array, self: Array) -> BoundCall:

@@ -35,15 +35,17 @@ def check_mask(mask: Array) -> None:
 
 def check_elementwise_index(self: Array, dim: int, index: Array, bound: Array | None) -> int:
     """`dim` counted from the front, for an index of self's rank that is no larger than `self` but in `dim`, and no
-    larger than `bound`."""
+    larger than `bound`, of that rank too."""
     check_index(index, "index")
     axis = wrap_dim(dim, self.ndim)
     if index.size == 0:
         return axis
     if max(self.ndim, 1) != max(index.ndim, 1):
         raise InvalidArgument(f"argument 'index' has shape {index.shape}, but 'self' has shape {self.shape}")
+    if bound is not None and bound.ndim != max(index.ndim, 1):
+        raise InvalidArgument(f"argument 'index' has shape {index.shape}, but 'src' has shape {bound.shape}")
     for d, size in enumerate(index.shape):
-        outside = bound is not None and bound.ndim and size > bound.shape[d]
+        outside = bound is not None and size > bound.shape[d]
         if outside or (self.ndim and d != axis and size > self.shape[d]):
             raise InvalidArgument(f"argument 'index' of shape {index.shape} is larger than the tensor in dimension {d}")
     return axis

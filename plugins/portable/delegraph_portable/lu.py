@@ -7,13 +7,21 @@ from functools import partial
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.runtime.kernels import BoundCall
 
 from .library import Array, Context, kernel
 from .lu_factorization import LU, factor
-from .matrices import check_info, check_matrix, check_results, diagonal, is_vector, results_call
-from .promotion import check_index, real_type
+from .matrices import (
+    check_info,
+    check_matrix,
+    check_results,
+    check_shape_of_matrix,
+    diagonal,
+    is_vector,
+    results_call,
+)
+from .promotion import check_index, check_kind, real_type
 from .shapes import check_shape
 from .triangular import solution_shape
 
@@ -85,7 +93,10 @@ def lu_unpack(
     L: Array,
     U: Array,
 ) -> BoundCall:
-    check_matrix(LU_data, "LU_data")
+    """P, L and U apart. Nothing is computed, so the dtype may be any but float8 and unsigned of more than 8 bits."""
+    check_shape_of_matrix(LU_data, "LU_data")
+    check_kind(LU_data.dtype, "bifc", "LU_data")
+    check_results(LU_data, P, L, U)
     check_index(LU_pivots, "LU_pivots")
     check_shape(LU_pivots, (*LU_data.shape[:-2], min(LU_data.shape[-2:])), "LU_pivots")
     outs = _resize_factors(context, LU_data, P, L, U, unpack_pivots, unpack_data)
@@ -97,6 +108,8 @@ def lu_unpack(
 
 
 def _from_zero(pivots: Array, packed: Array, name: str) -> Array:
+    if pivots.dtype != np.int32:
+        raise InvalidType(f"argument {name!r} must be int32, but is {pivots.dtype}")
     if pivots.size and not 1 <= pivots.min() <= pivots.max() <= packed.shape[-2]:
         raise InvalidArgument(f"argument {name!r} must hold numbers from 1 to {packed.shape[-2]}")
     return pivots.astype(np.int64) - 1

@@ -14,7 +14,15 @@ from delegraph.runtime.kernels import BoundCall
 from .activations import gelu, relu
 from .evaluate import as_array, function_call
 from .library import Array, Context, Scalar, kernel
-from .promotion import FLOAT32, FLOAT64, check_same_dtype, compute_type, requested_type
+from .promotion import (
+    FLOAT32,
+    FLOAT64,
+    check_result,
+    check_same_dtype,
+    check_same_kind,
+    compute_type,
+    requested_type,
+)
 from .shapes import Shape, check_broadcasts, check_rank
 
 
@@ -236,11 +244,14 @@ def linear(context: Context, input: Array, weight: Array, bias: Array | None, ou
     check_same_dtype(weight, "weight", input, "input")
     if input.ndim == 0 or input.shape[-1] != weight.shape[1]:
         raise InvalidArgument(f"arguments 'input' {input.shape} and 'weight' {weight.shape} cannot be multiplied")
+    check_result(input.dtype, out)
     out = context.resize(out, (*input.shape[:-1], weight.shape[0]))
     compute = compute_type(input.dtype)
     rows, result = _as_matrices(input, out)
     if bias is None:
         return function_call(context, np.matmul, (rows, weight.T), result, compute)
+    check_same_kind(bias, "bias", input, "input")
+    check_broadcasts(bias, result.shape, "bias")
     return function_call(context, partial(_add, np.matmul), (rows, weight.T, bias), result, compute)
 
 

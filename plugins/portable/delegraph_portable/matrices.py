@@ -21,13 +21,18 @@ def check_matrix(array: Array, name: str, square: bool = False, halves: bool = F
 
     Raise `InvalidType` unless it is of a dtype that LAPACK has, or of 16 bits where `halves` allows that.
     """
-    if array.ndim < 2 or (square and array.shape[-1] != array.shape[-2]):
-        kind = "square matrices" if square else "matrices"
-        raise InvalidArgument(f"argument {name!r} must hold {kind}, but has shape {array.shape}")
+    check_shape_of_matrix(array, name, square)
     if (compute_type(array.dtype) if halves else array.dtype) not in _DTYPES:
         raise InvalidType(
             f"argument {name!r} must be of float32, float64, complex64 or complex128, but is {array.dtype}"
         )
+
+
+def check_shape_of_matrix(array: Array, name: str, square: bool = False) -> None:
+    """Raise `InvalidArgument` unless the argument is (*, m, n), or (*, n, n)."""
+    if array.ndim < 2 or (square and array.shape[-1] != array.shape[-2]):
+        kind = "square matrices" if square else "matrices"
+        raise InvalidArgument(f"argument {name!r} must hold {kind}, but has shape {array.shape}")
 
 
 def adjoint(a: Array) -> Array:

@@ -15,7 +15,7 @@ from delegraph.runtime.kernels import BoundCall
 
 from .library import Array, Context, kernel
 from .matrices import check_matrix, check_results, results_call
-from .promotion import DType, compute_type, real_type
+from .promotion import FLOAT64, DType, is_floating, real_type
 
 _DEGREES: Final = {np.dtype(np.float32): (7, 3.925724783138660), np.dtype(np.float64): (13, 5.371920351148152)}
 """The degree, and the largest 1-norm for it."""
@@ -23,7 +23,8 @@ _DEGREES: Final = {np.dtype(np.float32): (7, 3.925724783138660), np.dtype(np.flo
 
 @kernel("aten::linalg_matrix_exp.out")
 def matrix_exp(context: Context, self: Array, out: Array) -> BoundCall:
-    compute = compute_type(self.dtype)
+    """Halves are computed in float64: where elements cancel, squaring loses more of float32 than a half can spare."""
+    compute = FLOAT64 if is_floating(self.dtype) and self.dtype.itemsize == 2 else self.dtype
     check_matrix(self, "self", square=True, halves=True)
     check_results(self, out)
     out = context.resize(out, self.shape)

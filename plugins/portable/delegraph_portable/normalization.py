@@ -8,13 +8,28 @@ from functools import partial
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import function_call, stage_contiguous, staged_call
 from .library import Array, Context, kernel, when_constant
 from .promotion import DType, check_floating, check_result, compute_type
 from .shapes import Shape, check_shape
+
+# ---- parameters -------------------------------------------------------------------------------------
+
+
+def _check_parameters(input: Array, shape: Shape, **parameters: Array | None) -> None:
+    """Raise unless `input` is floating-point, and each parameter has `shape` and the dtype of `input`, or float32 where
+    `input` is narrower."""
+    check_floating(input, "input")
+    for name, array in parameters.items():
+        if array is None:
+            continue
+        check_shape(array, shape, name)
+        if array.dtype not in (input.dtype, compute_type(input.dtype)):
+            raise InvalidType(f"argument {name!r} is {array.dtype}, which does not go with an input of {input.dtype}")
+
 
 # ---- batch normalization ----------------------------------------------------------------------------
 
@@ -65,13 +80,11 @@ def batch_norm_no_update(
 
 
 def _prepare_batch_norm(context: Context, input: Array, statistics: Sequence[Array | None], out: Array) -> Array:
-    check_floating(input, "input")
-    check_result(input.dtype, out)
     if input.ndim < 2:
         raise InvalidArgument(f"argument 'input' must have at least 2 dimensions, but has shape {input.shape}")
-    for name, array in zip(("weight", "bias", "running_mean", "running_var"), statistics, strict=False):
-        if array is not None:
-            check_shape(array, (input.shape[1],), name)
+    names = ("weight", "bias", "running_mean", "running_var")
+    _check_parameters(input, (input.shape[1],), **dict(zip(names, statistics, strict=False)))
+    check_result(input.dtype, out)
     return context.resize(out, input.shape)
 
 
@@ -189,9 +202,7 @@ def check_layer_norm(input: Array, normalized_shape: Sequence[int], weight: Arra
     leading = input.ndim - len(inner)
     if not inner or leading < 0 or input.shape[leading:] != inner:
         raise InvalidArgument(f"argument 'input' has shape {input.shape}, whose last dims are not {list(inner)}")
-    for name, array in (("weight", weight), ("bias", bias)):
-        if array is not None:
-            check_shape(array, inner, name)
+    _check_parameters(input, inner, weight=weight, bias=bias)
     return inner
 
 
@@ -224,9 +235,7 @@ def check_group_norm(
         raise InvalidArgument(
             f"argument 'input' of shape {input.shape} has no N={N}, C={C}, HxW={HxW} or no {group} groups"
         )
-    for name, array in (("weight", weight), ("bias", bias)):
-        if array is not None:
-            check_shape(array, (C,), name)
+    _check_parameters(input, (C,), weight=weight, bias=bias)
 
 
 @kernel("aten::native_group_norm.out")
@@ -278,7 +287,6 @@ def _normalize_rows(
 
     Means and 1/√(var + eps) go to the second and third of `outs`, of shape `statistics`.
     """
-    check_floating(input, "input")
     compute = compute_type(input.dtype)
     shapes = (input.shape, statistics, statistics)
     x = stage_contiguous(context, input, compute)

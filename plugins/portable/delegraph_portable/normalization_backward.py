@@ -12,7 +12,7 @@ from delegraph.runtime.kernels import BoundCall
 
 from .library import Array, Context, kernel
 from .normalization import check_group_norm, check_layer_norm
-from .promotion import check_floating, compute_type
+from .promotion import check_same_dtype, compute_type
 from .shapes import Shape, check_shape
 
 
@@ -71,7 +71,7 @@ def _wanted(
     outs: tuple[Array, Array, Array],
 ) -> tuple[Array | None, ...]:
     """The outputs that the mask asks for, resized."""
-    check_floating(input, "input")
+    check_same_dtype(grad_out, "grad_out", input, "input")
     check_shape(grad_out, input.shape, "grad_out")
     if len(output_mask) != 3:
         raise InvalidArgument(f"argument 'output_mask' must have 3 values, but is {list(output_mask)}")

@@ -57,7 +57,11 @@ def _hermite_h(k: int, x: Array, current: Array, previous: Array) -> Array:
 
 
 def _hermite_he(k: int, x: Array, current: Array, previous: Array) -> Array:
-    return np.asarray(x * current - k * previous)
+    """The product and the difference rounded once, as by the fused operation that compilers make of them."""
+    if x.dtype != np.float32:
+        return np.asarray(x * current - k * previous)
+    exact = x.astype(np.float64) * current
+    return np.asarray(np.subtract(exact, x.dtype.type(k) * previous).astype(x.dtype))
 
 
 def _hermite_limit(dtype: Any) -> float:

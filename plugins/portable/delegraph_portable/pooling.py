@@ -16,7 +16,7 @@ from delegraph.runtime.kernels import BoundCall
 from .evaluate import Stage, staged_call
 from .library import Array, Context, kernel
 from .pooling_windows import Windows, pad_call, windows, workspace_like
-from .promotion import BOOL, INT64, DType, check_result, compute_type
+from .promotion import BOOL, INT64, DType, check_kind, check_result, compute_type
 from .shapes import Shape
 
 Sizes = Sequence[int]
@@ -152,6 +152,7 @@ def _avg_pool(
     out: Array,
 ) -> BoundCall:
     """Mean of each window: over the divisor, else over all its points, else over those inside the input."""
+    check_kind(self.dtype, "if")
     check_result(self.dtype, out)
     w = windows(rank, self, kernel_size, stride, padding, _DENSE, ceil_mode)
     shape = (*self.shape[:-rank], *w.output)

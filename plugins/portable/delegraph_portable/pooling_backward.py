@@ -16,7 +16,7 @@ from .evaluate import function_call
 from .library import Array, Context, kernel
 from .pooling import divisors
 from .pooling_windows import Windows, windows
-from .promotion import check_floating, check_result, compute_type
+from .promotion import check_floating, check_index, check_result, check_same_dtype, compute_type
 from .shapes import along, check_rank, check_shape
 
 Sizes = Sequence[int]
@@ -28,7 +28,10 @@ Sizes = Sequence[int]
 def _scatter(rank: int, context: Context, grad_output: Array, self: Array, indices: Array, out: Array) -> BoundCall:
     """Each gradient is added to the input that was the maximum."""
     check_rank(self, (rank + 1, rank + 2), "self")
+    check_floating(self, "self")
+    check_same_dtype(grad_output, "grad_output", self, "self")
     check_result(self.dtype, out)
+    check_index(indices, "indices")
     check_shape(indices, grad_output.shape, "indices")
     out = context.resize(out, self.shape)
     size, planes = math.prod(self.shape[-rank:]), math.prod(self.shape[:-rank])
@@ -99,6 +102,7 @@ def _avg_pool_backward(
     grad_input: Array,
 ) -> BoundCall:
     """Each gradient, divided as its mean was, goes to all points of its window."""
+    check_same_dtype(grad_output, "grad_output", self, "self")
     check_result(self.dtype, grad_input)
     w = windows(rank, self, kernel_size, stride, padding, (1,), ceil_mode)
     check_shape(grad_output, (*self.shape[:-rank], *w.output), "grad_output")
@@ -125,6 +129,7 @@ def _adaptive_avg_pool_backward(rank: int, context: Context, grad_output: Array,
     """Each gradient, divided by the size of its bin, goes to all of the bin."""
     check_rank(self, (rank + 1, rank + 2), "self")
     check_floating(self, "self")
+    check_same_dtype(grad_output, "grad_output", self, "self")
     check_result(self.dtype, out)
     check_shape(grad_output, (*self.shape[:-rank], *grad_output.shape[-rank:]), "grad_output")
     out = context.resize(out, self.shape)

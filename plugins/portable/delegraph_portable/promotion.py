@@ -172,6 +172,12 @@ def check_same_dtype(array: Array, name: str, other: Array, other_name: str) -> 
         raise InvalidType(f"argument {name!r} is {array.dtype}, but argument {other_name!r} is {other.dtype}")
 
 
+def check_same_kind(array: Array, name: str, other: Array, other_name: str) -> None:
+    """Raise `InvalidType` unless both arguments are bool, integers, floats or complex."""
+    if category(array.dtype) != category(other.dtype):
+        raise InvalidType(f"argument {name!r} is {array.dtype}, but argument {other_name!r} is {other.dtype}")
+
+
 def check_one_of(value: object, name: str, allowed: tuple[object, ...]) -> None:
     """Raise `InvalidArgument` unless `value` is one of `allowed`."""
     if value not in allowed:

@@ -89,6 +89,12 @@ def _fill(context: Context, kinds: str, draw: Draw, size: Sequence[int], out: Ar
     return lambda: np.copyto(out, draw(out.shape, out.dtype), casting="unsafe")
 
 
+def _fill_like(context: Context, kinds: str, draw: Draw, self: Array, out: Array) -> BoundCall:
+    """Draw numbers in the place of those of `self`, which must be of one of `kinds` as well."""
+    check_kind(self.dtype, kinds)
+    return _fill(context, kinds, draw, self.shape, out)
+
+
 # ---- factories --------------------------------------------------------------------------------------
 
 _FACTORIES: Final[dict[str, Draw]] = {"rand": _uniform, "randn": _normal}
@@ -173,18 +179,18 @@ def uniform(context: Context, self: Array, low: float, high: float, generator: N
     def draw(shape: Shape, dtype: DType) -> Array:
         if is_complex(dtype):
             return draw(shape, real_type(dtype)) + 1j * draw(shape, real_type(dtype))
-        values = (low + (high - low) * _uniform(shape, dtype)).astype(dtype)
+        values = np.asarray(low + (high - low) * _uniform(shape, dtype)).astype(dtype)
         np.copyto(values, dtype.type(low), where=values >= high)  # what rounding took to the upper bound
         return values
 
-    return _fill(context, "fc", draw, self.shape, out)
+    return _fill_like(context, "fc", draw, self, out)
 
 
 @kernel("aten::exponential.out")
 def exponential(context: Context, self: Array, lambd: float, generator: None, out: Array) -> BoundCall:
     """Density λ exp(-λ x)."""
     _positive(lambd, "lambd")
-    return _fill(context, "f", lambda shape, _: random_generator().standard_exponential(shape) / lambd, self.shape, out)
+    return _fill_like(context, "f", lambda shape, _: random_generator().standard_exponential(shape) / lambd, self, out)
 
 
 @kernel("aten::geometric.out")
@@ -192,14 +198,14 @@ def geometric(context: Context, self: Array, p: float, generator: None, out: Arr
     """How many trials the first success takes, where each has the probability `p`."""
     if not 0 < p < 1:
         raise InvalidArgument(f"argument 'p' must lie between 0 and 1, but is {p}")
-    return _fill(context, "if", lambda shape, _: np.asarray(random_generator().geometric(p, shape)), self.shape, out)
+    return _fill_like(context, "if", lambda shape, _: np.asarray(random_generator().geometric(p, shape)), self, out)
 
 
 @kernel("aten::cauchy.out")
 def cauchy(context: Context, self: Array, median: float, sigma: float, generator: None, out: Array) -> BoundCall:
     _positive(sigma, "sigma")
-    return _fill(
-        context, "f", lambda shape, _: median + sigma * random_generator().standard_cauchy(shape), self.shape, out
+    return _fill_like(
+        context, "f", lambda shape, _: median + sigma * random_generator().standard_cauchy(shape), self, out
     )
 
 
@@ -207,8 +213,8 @@ def cauchy(context: Context, self: Array, median: float, sigma: float, generator
 def log_normal(context: Context, self: Array, mean: float, std: float, generator: None, out: Array) -> BoundCall:
     """exp of a normal number of `mean` and `std`."""
     _positive(std, "std")
-    return _fill(
-        context, "f", lambda shape, _: np.asarray(random_generator().lognormal(mean, std, shape)), self.shape, out
+    return _fill_like(
+        context, "f", lambda shape, _: np.asarray(random_generator().lognormal(mean, std, shape)), self, out
     )
 
 
@@ -221,6 +227,8 @@ def normal(context: Context, mean: Array | Scalar, std: Array | Scalar, generato
     shape = broadcast(np.shape(mean), np.shape(std))
     if isinstance(std, np.ndarray):
         check_floating(std, "std")
+    if isinstance(mean, np.ndarray):
+        check_kind(mean.dtype, "fc", "mean")
 
     def draw(shape: Shape, dtype: DType) -> Array:
         if np.any(np.less(std, 0)):

@@ -66,6 +66,8 @@ def _cumulative(step: np.ufunc, context: Context, self: Array, dim: int, dtype: 
     check_result(result, out)
     axis = wrap_dim(dim, self.ndim)
     out = context.resize(out, self.shape)
+    if is_complex(self.dtype) and not is_complex(result):
+        self = self.real  # what the cast to `dtype`, which comes first, leaves
     if self.ndim == 0:
         return copy_call(out, self)
     running = stage(context, out, _accumulation_type(result))

@@ -117,10 +117,16 @@ def _elementwise(
 ) -> BoundCall:
     check_same_dtype(self, "self", out, "out")
     check_same_dtype(src, "src", self, "self")
+    src = np.atleast_1d(src)
     axis = check_elementwise_index(self, dim, index, src)
     index = np.atleast_1d(index)
-    values = src[tuple(slice(n) for n in index.shape)] if src.ndim else src
-    return _scatter_call(context, write, self, axis, index, np.broadcast_to(values, index.shape), out, dtype)
+    values = src[tuple(slice(n) for n in index.shape)] if index.size else np.empty(index.shape, src.dtype)
+    return _scatter_call(context, write, self, axis, index, values, out, dtype)
+
+
+def _filled(value: Scalar, self: Array, index: Array) -> Array:
+    """The source in which `value` stands everywhere."""
+    return np.broadcast_to(as_array(value, self.dtype), index.shape)
 
 
 @kernel("aten::scatter.src_out")
@@ -131,7 +137,7 @@ def scatter(context: Context, self: Array, dim: int, index: Array, src: Array, o
 
 @kernel("aten::scatter.value_out")
 def scatter_value(context: Context, self: Array, dim: int, index: Array, value: Scalar, out: Array) -> BoundCall:
-    return scatter(context, self, dim, index, as_array(value, self.dtype), out)
+    return scatter(context, self, dim, index, _filled(value, self, index), out)
 
 
 @kernel("aten::scatter_add.out")
@@ -164,7 +170,7 @@ def scatter_with(
 def scatter_value_with(
     context: Context, self: Array, dim: int, index: Array, value: Scalar, reduce: str, out: Array
 ) -> BoundCall:
-    return scatter_with(context, self, dim, index, as_array(value, self.dtype), reduce, out)
+    return scatter_with(context, self, dim, index, _filled(value, self, index), reduce, out)
 
 
 @kernel("aten::index_reduce.out")
@@ -179,10 +185,9 @@ def index_reduce(
     check_same_dtype(source, "source", self, "self")
     axis = wrap_dim(dim, self.ndim)
     values = np.atleast_1d(source)
-    if self.ndim:
-        check_shape(source, (*self.shape[:axis], index.size, *self.shape[axis + 1 :]), "source")
-    elif source.size != 1 or index.size != 1:
-        raise InvalidArgument(f"arguments 'index' {index.shape} and 'source' {source.shape} do not fit a 0-d tensor")
+    check_shape(source, (*self.shape[:axis], index.size, *self.shape[axis + 1 :]) if self.ndim else (), "source")
+    if self.ndim == 0 and index.size != 1:
+        raise InvalidArgument(f"argument 'index' of shape {index.shape} does not fit a 0-d tensor")
     write = _reduction(reduce, include_self, self.dtype)
     index = index.reshape(-1, *(1,) * (values.ndim - 1 - axis))
     return _scatter_call(context, write, self, axis, index, values, out, compute_type(self.dtype))

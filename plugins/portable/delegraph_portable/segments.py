@@ -64,7 +64,8 @@ def segment_reduce(
         raise InvalidArgument("one of the arguments 'lengths' and 'offsets' must be given")
     check_index(given, name)
     axis = wrap_dim(axis, data.ndim, "axis")
-    if given.ndim != axis + 1 or given.shape[:-1] != data.shape[:axis] or (offsets is not None and not given.shape[-1]):
+    fits = data.ndim > 0 and given.ndim == axis + 1 and given.shape[:-1] == data.shape[:axis]
+    if not fits or (offsets is not None and not given.shape[-1]):
         raise InvalidArgument(
             f"argument {name!r} of shape {given.shape} does not fit 'data' of shape {data.shape} on axis {axis}"
         )

@@ -120,7 +120,10 @@ def unique_consecutive(
     out1: Array,
     out2: Array,
 ) -> None:
-    """Of equal neighbours one. Along a `dim`, inverse and counts are always given, as torch does on a CPU."""
+    """Of equal neighbours one. Along a `dim`, inverse and counts are always given, as torch plans them on a CPU.
+
+    (What is not asked for is empty in eager torch if the tensor is 1-d and `dim` is 0.)
+    """
     if dim is not None:
         _slices(context, self, dim, False, (out0, out1, out2))
     else:

@@ -12,7 +12,7 @@ from delegraph.errors import InvalidArgument
 from delegraph.runtime.kernels import BoundCall
 
 from .copies import as_strided, diagonal, select, slice_along
-from .evaluate import begin_call
+from .evaluate import begin_call, copy_call
 from .indices import Indices, check_mask, check_range, expand_masks, flat_places, index_shape, numpy_index
 from .library import Array, Context, kernel
 from .promotion import check_index, check_result, check_same_dtype, compute_type
@@ -36,7 +36,7 @@ def _add_at(target: Array, places: Array, values: Array) -> None:
     flat = np.asarray(target, compute_type(target.dtype), order="C")
     reduce_at(np.add, flat.reshape(-1), places, values)
     if not np.may_share_memory(flat, target):
-        np.copyto(target, flat, casting="unsafe")
+        copy_call(target, flat)()
 
 
 @kernel("aten::index_put_")
@@ -123,11 +123,11 @@ def _overwrite(view: View, context: Context, self: Array, src: Array, *args: Any
     out = context.resize(out, self.shape)
     part = view(out, *arguments)
     part.flags.writeable = True  # NumPy's diagonals are not
-    begin = begin_call(out, self)
+    begin, overwrite = begin_call(out, self), copy_call(part, src)
 
     def call() -> None:
         begin()
-        np.copyto(part, src, casting="unsafe")
+        overwrite()
 
     return call
 
@@ -155,10 +155,11 @@ def as_strided_scatter(
     storage = context.workspace(laid_out.shape, self.dtype)
     part = as_strided(storage, size, stride, storage_offset)
     result = storage.transpose(np.argsort(order))
+    overwrite = copy_call(part, src)
 
     def call() -> None:
         np.copyto(storage, laid_out)
-        np.copyto(part, src, casting="unsafe")
+        overwrite()
         np.copyto(out, result, casting="unsafe")
 
     return call

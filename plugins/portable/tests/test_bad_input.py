@@ -2,7 +2,7 @@
 
 Bad calls are derived from calls that torch's operator database makes. Outputs that do not have the result's shape, and
 indices that point nowhere, are always refused. For inputs of another dtype or rank torch decides: what it refuses the
-kernel refuses, and what it takes the kernel refuses or gives the same for.
+kernel refuses, and what it takes the kernel refuses or gives the same for. Two tables have the exceptions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -32,6 +32,37 @@ LARGEST = 4096  # elements of a tensor
 GUARD = 64
 PATTERN = 0xA5
 FAR = 1_000_000
+
+NOT_REFUSED = "it is not refused"
+
+_ORDER_OF_BOOL = "False < True is an order; torch has written these loops for numbers only"
+_COPIES_OF_BOOL = "what is copied needs no arithmetic; torch has written these loops for numbers only"
+_DTYPE_OF_OUT = "the numbers are of out's dtype, which torch's functional overload has as an argument"
+
+ALLOWED = {
+    "aten::argmax.out": _ORDER_OF_BOOL,
+    "aten::argmin.out": _ORDER_OF_BOOL,
+    "aten::dist.out": "bool is promoted with the other operand, as in a subtraction of bool and numbers",
+    "aten::hardtanh.out": "bool is compared with the bounds, as in clamp",
+    "aten::kthvalue.values": _ORDER_OF_BOOL,
+    "aten::ldexp.out": "bool is a number of the exponents 0 and 1",
+    "aten::median.dim_values": _ORDER_OF_BOOL,
+    "aten::median.out": _ORDER_OF_BOOL,
+    "aten::nanmedian.dim_values": _ORDER_OF_BOOL,
+    "aten::nanmedian.out": _ORDER_OF_BOOL,
+    "aten::randint_like.low_dtype_out": _DTYPE_OF_OUT,
+    "aten::randint_like.out": _DTYPE_OF_OUT,
+    "aten::randn_like.out": _DTYPE_OF_OUT,
+    "aten::reflection_pad1d.out": _COPIES_OF_BOOL,
+    "aten::replication_pad1d.out": _COPIES_OF_BOOL,
+    "aten::replication_pad2d.out": _COPIES_OF_BOOL,
+    "aten::round.decimals_out": "integers are rounded to 0 decimals already",
+    "aten::topk.values": _ORDER_OF_BOOL,
+}
+"""Operators that answer for an input of another dtype although torch refuses it, and why."""
+
+DIFFERENT = {"aten::polygamma.out": "trigamma is infinite at -1, -2, …; torch divides by the rounding error of sin(πx)"}
+"""Operators of which torch's own result for an input of another dtype is wrong."""
 
 
 # ---- guarded memory --------------------------------------------------------------------------------
@@ -106,12 +137,13 @@ def _bytes(array: Array) -> Array:
 @dataclass(frozen=True, slots=True)
 class Bad:
     """A call and what is bad about it. `outs` are what the kernel is given to write into. `refused`: torch refuses it,
-    or it cannot be right."""
+    or it cannot be right. `of_dtype`: what is bad is the dtype of an input."""
 
     what: str
     call: Call
     outs: list[Any]
     refused: bool
+    of_dtype: bool = False
 
 
 def bad_calls(call: Call) -> Iterator[Bad]:
@@ -149,7 +181,9 @@ def _bad_argument(call: Call, position: int) -> Iterator[Bad]:
     if isinstance(value, torch.Tensor):
         for dtype in _OTHER_DTYPES:
             if dtype != value.dtype:
-                yield _decided_by_torch(f"{name} of {dtype}", call, position, value.to(dtype))
+                with warnings.catch_warnings(action="ignore"):  # the imaginary part is dropped
+                    other = value.to(dtype)
+                yield _decided_by_torch(f"{name} of {dtype}", call, position, other, of_dtype=True)
         yield _decided_by_torch(f"{name} of a higher rank", call, position, value[None])
         if value.dim():
             yield _decided_by_torch(f"{name} of a lower rank", call, position, value.reshape(-1)[:1].reshape(()))
@@ -180,16 +214,16 @@ def _refused(what: str, call: Call, position: int, value: Any) -> Bad:
     return Bad(what, _with(call, position, value), outputs(call, call.result), True)
 
 
-def _decided_by_torch(what: str, call: Call, position: int, value: Any) -> Bad:
+def _decided_by_torch(what: str, call: Call, position: int, value: Any, of_dtype: bool = False) -> Bad:
     bad = _with(call, position, value)
     try:
         with warnings.catch_warnings(action="ignore"):
             args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (bad.args, bad.kwargs))
             result = call.function(*args, **kwargs)
     except Exception:  # torch's answer, whatever its kind
-        return Bad(what, bad, outputs(call, call.result), True)
+        return Bad(what, bad, outputs(call, call.result), True, of_dtype)
     bad = replace(bad, result=None if call.result is None else result)
-    return Bad(what, bad, outputs(bad, bad.result), False)
+    return Bad(what, bad, outputs(bad, bad.result), False, of_dtype)
 
 
 # ---- the tests -------------------------------------------------------------------------------------
@@ -214,9 +248,18 @@ def _calls(group: int) -> dict[str, Call]:
     return found
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
-def test_bad_calls(group: int) -> None:
-    oracle, wrong = GuardedOracle(), []
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A bad call that the kernel answered wrongly."""
+
+    op: str
+    what: str
+    allowed: bool
+
+
+@cache
+def _findings(group: int) -> list[Finding]:
+    oracle, found = GuardedOracle(), []
     for op, call in sorted(_calls(group).items()):
         if not any(a.is_out for a in out_overload(op)._schema.arguments):
             continue
@@ -224,9 +267,27 @@ def test_bad_calls(group: int) -> None:
             for mode in ("run", "bind"):
                 fault = _fault(oracle, bad, mode)
                 if fault:
-                    wrong.append(f"{op} ({mode}), {bad.what}: {fault}")
+                    allowed = bad.of_dtype and op in _exceptions(fault)
+                    found.append(Finding(op, f"{op} ({mode}), {bad.what}: {fault}", allowed))
+    return found
+
+
+def _exceptions(fault: str) -> dict[str, str]:
+    if fault == NOT_REFUSED:
+        return ALLOWED
+    return DIFFERENT if "Tensor-likes are not close" in fault else {}
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_bad_calls(group: int) -> None:
+    wrong = [finding.what for finding in _findings(group) if not finding.allowed]
     if wrong:
         pytest.fail("\n".join(wrong), pytrace=False)
+
+
+def test_all_that_is_allowed_happens() -> None:
+    happened = {finding.op for group in range(GROUPS) for finding in _findings(group) if finding.allowed}
+    assert happened == ALLOWED.keys() | DIFFERENT.keys()
 
 
 def _fault(oracle: GuardedOracle, bad: Bad, mode: str) -> str:
@@ -234,7 +295,7 @@ def _fault(oracle: GuardedOracle, bad: Bad, mode: str) -> str:
     try:
         if bad.refused:
             oracle.results(bad.call.op, bad.call.args, bad.call.kwargs, bad.outs, mode)
-            return "it is not refused"
+            return NOT_REFUSED
         check(oracle, bad.call, (mode,))
     except RuntimeFault:
         return ""

@@ -93,7 +93,7 @@ def test_bincount_of_nothing(oracle: Oracle) -> None:
 # ---- tables and pairs -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("dtype", [F32, F64, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("order", [2.0, 1.0, 3.0, inf])
 def test_embedding_renorm(oracle: Oracle, dtype: torch.dtype, order: float) -> None:
     for indices in (of(0, 2, 2), of([1, 0], [4, 1]), torch.zeros(0, dtype=I64)):

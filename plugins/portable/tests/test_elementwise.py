@@ -154,6 +154,29 @@ def test_float8_is_moved_and_filled(oracle: Oracle, dtype: torch.dtype) -> None:
         _assert_same(to_torch(actual), wanted, op)
 
 
+def test_what_float8_e4m3fn_cannot_hold_becomes_its_largest_number(oracle: Oracle) -> None:
+    """In torch all ways of writing it saturate: products, of matrices too, and values added in place."""
+    x = of(400.0, -300.0, 2.0).to(torch.float8_e4m3fn)
+    places = torch.zeros(3, dtype=I64)
+    for op, args, wanted in (
+        ("aten::mul.out", [x, x], torch.mul(x, x)),
+        ("aten::mm.out", [x[:, None], x[None]], x[:, None] @ x[None]),
+        ("aten::index_put.out", [x, [places], x.abs(), True], x.index_put((places,), x.abs(), accumulate=True)),
+    ):
+        for mode in oracle.modes:
+            ((actual, want),) = oracle.results(op, args, {}, [wanted], mode)
+            _assert_same(actual, want, f"{op} ({mode})")
+    (lowest,) = oracle.kernel("aten::scalar_tensor.out", [-inf], [to_numpy(x[0])], "run")
+    assert float(to_torch(lowest)) == -448
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("name", ["add.out", "sub.out"])
+def test_a_complex_infinity_is_multiplied_by_alpha(oracle: Oracle, name: str, dtype: torch.dtype) -> None:
+    x, y = of(1 + 2j, 3 - 1j, inf, dtype=dtype), of(-inf, complex(0, inf), 2 + 1j, dtype=dtype)
+    check(oracle, f"aten::{name}", x, y)
+
+
 # ---- two operands ------------------------------------------------------------------------------------
 
 REAL = (BOOL, *INTEGERS, *FLOATS)

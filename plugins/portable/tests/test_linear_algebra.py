@@ -92,7 +92,8 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "lu_unpack.out": [
         (*aten.linalg_lu_factor_ex(rand(*shape, dtype=d))[:2], data, pivots, {})
         for d in DTYPES for shape in ((2, 5, 5), (7, 4)) for data in (False, True) for pivots in (False, True)
-    ],
+    ] + [(torch.tensor([[2, 3], [1, 5]]).to(d), torch.tensor([2, 2], dtype=I32), {})
+         for d in (torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16)],
     "linalg_lu_solve.out": [
         (*aten.linalg_lu_factor_ex(well(*n, 5, 5, dtype=d))[:2], rand(*(2, 5, 3) if left else (2, 3, 5), dtype=d),
          {"left": left, "adjoint": adjoint})

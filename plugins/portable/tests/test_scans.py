@@ -57,6 +57,7 @@ def test_sums_and_products(oracle: Oracle, op: str, dtype: torch.dtype) -> None:
     [
         (of(1.7, 2.7), 0, I64), (INTS, 0, F32), (INTS, -1, F64), (X, 0, F64), (of(200, 100), 0, U8),
         (torch.tensor(3), 0, F32), (torch.tensor(3.5), -1, None), (EMPTY, 0, None), (EMPTY, 1, None),
+        (rand(3, 4, dtype=C64), 0, F32), (torch.tensor(1 + 2j), 0, F64),
         (SPECIAL, 0, None), (WIDE, 0, None), (WIDE, 1, None), (WIDE, 2, None), (WIDE.to(F16), 0, None),
     ],
 )  # fmt: skip

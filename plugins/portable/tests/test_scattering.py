@@ -71,6 +71,7 @@ def test_scatter_reduce(oracle: Oracle, reduce: str, dtype: torch.dtype, include
     [
         (of(1.0, 2, 3), 0, ONE_D, of(nan, 1.0, inf, -inf, 2.0, nan)), (INTS, 0, ONE_D, of(-7, -8, -9, 2, 3, -5)),
         (torch.tensor(1.0), 0, torch.tensor(0), torch.tensor(3.0)), (X, 0, torch.zeros(0, 4, dtype=I64), X),
+        (X, 0, torch.zeros(0, 4, dtype=I64), of(1.0)),
         (torch.tensor(1.0), 0, of(0, 0), of(3.0, 4.0)), (LAST, 1, torch.zeros(2, 4, 7, 6, dtype=I64), IMAGE),
         (rand(2, 3, 4), 1, torch.randint(0, 3, (2, 9, 4)), rand(2, 9, 4)),
     ],

@@ -120,6 +120,17 @@ def test_unique_at_edges(oracle: Oracle, x: torch.Tensor) -> None:
     oracle.check("aten::unique_consecutive.out", x, True, True, out_dtype=(x.dtype, I64, I64))
 
 
+@pytest.mark.parametrize(("inverse", "counts"), list(product((False, True), repeat=2)))
+def test_neighbours_of_a_vector_along_its_dim_have_the_planned_shapes(
+    oracle: Oracle, inverse: bool, counts: bool
+) -> None:
+    """torch plans places and counts, asked for or not, though eager torch leaves them empty."""
+    x = of(1.0, 1.0, 2.0, 3.0, 3.0)
+    wanted = list(torch.unique_consecutive(x, return_inverse=True, return_counts=True, dim=0))
+    for mode in oracle.modes:
+        oracle.compare("aten::unique_consecutive.out", [x, inverse, counts, 0], {}, wanted, mode)
+
+
 def test_unique_slices_at_edges(oracle: Oracle) -> None:
     for x, dim in ((of([nan, 3], [2, 1], [nan, 3]), 0), (of([nan, 3], [2, 1], [nan, 3]), 1), (EMPTY, 0)):
         oracle.check("aten::unique_dim.out", x, dim, True, True, True, out_dtype=(F32, I64, I64))
