@@ -188,8 +188,6 @@ def _positional_dims(node: Node) -> tuple[int, int]:
 
 
 VIEW_TO_COPY: dict[OpOverload, OpOverload] = {
-    aten._conj.default: aten._conj_physical.default,
-    aten._neg_view.default: aten.neg.default,
     aten.view.default: aten.view_copy.default,
     aten._unsafe_view.default: aten.view_copy.default,
     aten.reshape.default: aten.view_copy.default,
@@ -239,6 +237,8 @@ REWRITES: dict[OpOverload, Callable[[Node], None]] = {
     aten.transpose_copy.int: _as_permute(_positional_dims),
     aten.t.default: _as_permute(lambda node: (0, 1) if node.meta["val"].dim() == 2 else None),
     aten.t_copy.default: _as_permute(lambda node: (0, 1) if node.meta["val"].dim() == 2 else None),
+    aten._conj.default: _retarget(aten._conj_physical.default),
+    aten._neg_view.default: _retarget(aten.neg.default),
     aten.clone.default: _explicit_layout,
     aten._to_copy.default: _explicit_layout,
     aten.__lshift__.Scalar: _retarget(aten.bitwise_left_shift.Tensor_Scalar),
