@@ -23,9 +23,7 @@ from rich.table import Table
 import delegraph
 from benchmarks.executorch_side import median_ms
 from benchmarks.models import MODELS, make
-
-ROOT = Path(__file__).parents[1]
-EXECUTORCH = ROOT / ".venv-executorch" / "bin" / "python"
+from benchmarks.processes import EXECUTORCH, ROOT, in_process
 
 
 def measure_ours(name: str) -> dict[str, float]:
@@ -206,7 +204,7 @@ def main() -> int:
             with console.status(f"{name}, {threads} thread(s)"):
                 figures = measure_executorch(name, threads)
                 for function in (measure_ours, measure_portable, measure_torch, measure_onnxruntime):
-                    figures |= _in_process(function.__name__, name, threads)
+                    figures |= in_process("benchmarks.__main__", f"{function.__name__}({name!r})", threads)
             results["models"][f"{name}@{threads}"] = figures
             table.add_row(name, *(show(figures) for show in _COLUMNS.values()))
             arguments.json.write_text(json.dumps(results, indent=1))
@@ -217,21 +215,6 @@ def main() -> int:
         arguments.json.write_text(json.dumps(results, indent=1))
     console.print(f"written: {arguments.json}")
     return 0
-
-
-def _in_process(function: str, name: str, threads: int) -> dict[str, float]:
-    """What `function(name)` measures in a process of its own, whose thread pools all have `threads` threads."""
-    figures_text = f"json.dumps({function}({name!r}))"
-    code = f"import json; from benchmarks.__main__ import {function}; print(); print({figures_text})"
-    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "DELEGRAPH_CPU_THREADS")
-    environment = os.environ | dict.fromkeys(pools, str(threads))
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, env=environment
-    )
-    if ran.returncode != 0:
-        raise SystemExit(f"measuring {name} failed:\n{ran.stderr[-3000:]}")
-    figures: dict[str, float] = json.loads(ran.stdout.strip().splitlines()[-1])
-    return figures
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,9 +17,9 @@ from rich.table import Table
 import delegraph
 from benchmarks.executorch_side import median_ms
 from benchmarks.models import MODELS, make
+from benchmarks.processes import ROOT, in_process
 from delegraph.aot import ExecutorchBackendConfig
 
-ROOT = Path(__file__).parents[1]
 LIBRARIES = ("portable", "aten")
 
 
@@ -51,7 +49,8 @@ def main() -> int:
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     for name in arguments.models.split(","):
         with console.status(name):
-            ms = {peer: _in_process(name, peer, arguments.seconds, arguments.threads) for peer in peers}
+            calls = {peer: f"measure({name!r}, {peer!r}, {arguments.seconds})" for peer in peers}
+            ms = {p: in_process("benchmarks.kernel_libraries", call, arguments.threads) for p, call in calls.items()}
         results[name] = ms
         ratios = (ms["aten"] / ms["eager"], ms["portable"] / ms["aten"])
         table.add_row(name, *(f"{ms[peer]:.2f}" for peer in peers), *(f"{ratio:.2f}x" for ratio in ratios))
@@ -59,19 +58,6 @@ def main() -> int:
     console.print(table)
     console.print(f"written: {arguments.json}")
     return 0
-
-
-def _in_process(name: str, peer: str, seconds: float, threads: int) -> float:
-    """What `measure` finds in a process whose thread pools all have `threads` threads."""
-    code = f"from benchmarks.kernel_libraries import measure; print(); print(measure({name!r}, {peer!r}, {seconds}))"
-    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = os.environ | dict.fromkeys(pools, str(threads))
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, env=environment
-    )
-    if ran.returncode != 0:
-        raise SystemExit(f"measuring {name} on {peer} failed:\n{ran.stderr[-3000:]}")
-    return float(ran.stdout.strip().splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-EXECUTORCH = ROOT / ".venv-executorch" / "bin" / "python"
+from benchmarks.processes import EXECUTORCH, ROOT, in_process
+
 SLOW = 2.0
 """From this ratio on a row is marked."""
 
@@ -105,25 +103,11 @@ def compare(seconds: float, threads: int, only: str) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         write_programs(directory, only)
-        calls = {
-            sys.executable: f"measure_here(Path({name!r}), {seconds})",
-            str(EXECUTORCH): f"measure_there(Path({name!r}), {seconds}, {threads})",
-        }
-        ours, theirs = (_in_process(python, call, threads) for python, call in calls.items())
+        here, there = f"measure_here(Path({name!r}), {seconds})", f"measure_there(Path({name!r}), {seconds}, {threads})"
+        ours = in_process("benchmarks.operators", here, threads)
+        theirs = in_process("benchmarks.operators", there, threads, EXECUTORCH)
     rows = [Row(case, ours[case], theirs[case]) for case in ours]
     return sorted(rows, key=lambda row: row.ratio, reverse=True)
-
-
-def _in_process(python: str, call: str, threads: int) -> dict[str, float]:
-    names = f"import json; from pathlib import Path; from benchmarks.operators import {call.partition('(')[0]}"
-    code = f"{names}; times = {call}; print(); print(json.dumps(times))"
-    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = os.environ | dict.fromkeys(pools, str(threads))
-    ran = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
-    if ran.returncode != 0:
-        raise SystemExit(f"measuring failed:\n{ran.stderr[-3000:]}")
-    times: dict[str, float] = json.loads(ran.stdout.strip().splitlines()[-1])
-    return times
 
 
 def main() -> int:
