@@ -13,10 +13,10 @@ from delegraph.errors import MissingKernel
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.prim_op_names import PRIM_OPS
 
-__all__ = ["check_kernels", "operators_of"]
+__all__ = ["check_kernels"]
 
 
-def operators_of(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dict[str, frozenset[str]]:
+def _operators_of(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dict[str, frozenset[str]]:
     """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime".
 
     `kernels` are libraries or names of installed ones; None: all that are installed, but for those that wait to be
@@ -31,8 +31,8 @@ def operators_of(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dic
 
 
 def check_kernels(methods: Iterable[EmittedMethod], registry: PluginRegistry, kernels: Sequence[Any] | None) -> None:
-    """Raise one `MissingKernel` for everything that no library could run; `kernels` as for `operators_of`."""
-    libraries = operators_of(kernels, registry)
+    """Raise one `MissingKernel` for everything that no library could run; `kernels` as for `_operators_of`."""
+    libraries = _operators_of(kernels, registry)
     known = frozenset[str]().union(*libraries.values())
     missing: dict[str, list[tuple[str, Node]]] = {}
     for method in methods:

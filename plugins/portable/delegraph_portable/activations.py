@@ -14,7 +14,7 @@ from delegraph.runtime.kernels import BoundCall
 
 from .arithmetic import clamp
 from .error_function import erf
-from .evaluate import as_array, function_call, ufunc_call
+from .evaluate import as_array, function_call, nothing, ufunc_call
 from .library import Array, Context, Scalar, kernel
 from .pointwise import sigmoid
 from .promotion import check_floating, check_kind, check_one_of, check_result, compute_type, float_type
@@ -166,12 +166,8 @@ def _along_dim(
     # A 0-d tensor has one row; an empty one has no maximum to take.
     rows, result = (self.reshape(1), out.reshape(1)) if self.ndim == 0 else (self, out)
     if self.size == 0:
-        return _nothing
+        return nothing
     return function_call(context, partial(function, axis), (rows,), result, compute_type(self.dtype))
-
-
-def _nothing() -> None:
-    """The call for an empty output."""
 
 
 for _op, _function in _SOFTMAX.items():

@@ -15,7 +15,7 @@ import numpy as np
 from delegraph.errors import InvalidArgument
 from delegraph.runtime.kernels import BoundCall
 
-from .evaluate import function_call, stage, staged_call
+from .evaluate import function_call, nothing, stage, staged_call
 from .library import Array, Context, kernel
 from .promotion import check_floating, check_result, check_same_dtype, compute_type
 from .shapes import Shape, along, check_rank, check_shape, per_dim
@@ -87,7 +87,7 @@ def _adaptive_max_pool(
     check_same_dtype(out, "out", self, "self")
     out, indices = context.resize(out, shape), context.resize(indices, shape)
     if out.size == 0:
-        return _nothing
+        return nothing
     values = stage(context, self, compute_type(self.dtype))
     places = np.arange(math.prod(self.shape[-rank:])).reshape(self.shape[-rank:])
     spread = np.broadcast_to(places, self.shape)
@@ -113,10 +113,6 @@ def best_of(values: Array, places: Array, axis: int) -> tuple[Array, Array]:
         last = values.shape[axis] - 1 - np.argmax(backwards, axis, keepdims=True)
         at = np.where(np.isnan(best), last, at)
     return best, np.take_along_axis(places, at, axis)
-
-
-def _nothing() -> None:
-    """The call for an empty output."""
 
 
 kernel("aten::adaptive_max_pool2d.out")(partial(_adaptive_max_pool, 2))

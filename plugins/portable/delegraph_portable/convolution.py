@@ -20,7 +20,7 @@ import numpy as np
 from delegraph.runtime.kernels import BoundCall
 
 from .convolution_geometry import Geometry, geometry
-from .evaluate import stage, staged_call
+from .evaluate import nothing, stage, staged_call
 from .library import Array, Context, kernel, when_constant
 from .promotion import check_same_dtype, check_same_kind, compute_type
 from .shapes import Shape, check_shape, trailing
@@ -50,7 +50,7 @@ def convolution(
         check_shape(bias, (g.out_channels,), "bias")
     out = context.resize(out, (g.batch, g.out_channels, *g.output))
     if out.size == 0:
-        return _nothing
+        return nothing
     compute = compute_type(input.dtype)
     x, y = stage(context, input, compute), stage(context, out, compute)
     products = products_call(context, g, transposed, x.buffer, weight, y.buffer)
@@ -86,10 +86,6 @@ def products_call(context: Context, g: Geometry, transposed: bool, x: Array, wei
     return (shifted_call if is_bound_by_gathering(g) else _patches_call)(context, g, x, weight, y)
 
 
-def _nothing() -> None:
-    """The call for an empty output."""
-
-
 def _with_bias(context: Context, call: BoundCall, bias: Array | None, y: Array) -> BoundCall:
     if bias is None:
         return call
@@ -115,7 +111,7 @@ def _merge_spatial(array: Array, shape: Shape) -> Array | None:
 def pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]:
     """The zero-padded input, and the call that fills it."""
     if not any(g.padding):
-        return x, _nothing
+        return x, nothing
     padded = context.workspace((*x.shape[:2], *g.padded), x.dtype)
     inner = padded[trailing(slice(p, p + n) for p, n in zip(g.padding, g.input, strict=True))]
     borders = []
@@ -158,7 +154,7 @@ def _patches_call(context: Context, g: Geometry, x: Array, weight: Array, y: Arr
     result = context.workspace(products, x.dtype) if target is None else target
     # A kernel of one point sees the input as it is.
     whole = _merge_spatial(views, (g.batch, g.groups, depth, products[3])) if g.taps == 1 else None
-    blocks = _blocks(context, g, views, result) if whole is None else [Block(slice(None), _nothing, whole, result)]
+    blocks = _blocks(context, g, views, result) if whole is None else [Block(slice(None), nothing, whole, result)]
 
     def call() -> None:
         pad()

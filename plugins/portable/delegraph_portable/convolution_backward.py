@@ -13,7 +13,7 @@ from delegraph.runtime.kernels import BoundCall
 
 from .convolution import pad_call, products_call, windows
 from .convolution_geometry import Geometry, geometry
-from .evaluate import stage, stage_contiguous, staged_call
+from .evaluate import nothing, stage, stage_contiguous, staged_call
 from .library import Array, Context, kernel
 from .promotion import check_same_dtype, compute_type
 from .shapes import check_shape
@@ -63,7 +63,7 @@ def _input_gradient(
 ) -> BoundCall:
     """The other kind of convolution with the same weight, from outputs back to inputs."""
     if out.size == 0:
-        return _nothing
+        return nothing
     back = replace(g, in_channels=g.out_channels, out_channels=g.in_channels, input=g.output, output=g.input)
     compute = compute_type(grad_output.dtype)
     x, y = stage(context, grad_output, compute), stage(context, out, compute)
@@ -92,7 +92,3 @@ def _bias_gradient(context: Context, grad_output: Array, out: Array) -> BoundCal
     axes = (0, *range(2, grad_output.ndim))
     compute = compute_type(grad_output.dtype)
     return lambda: np.copyto(out, grad_output.sum(axes, dtype=compute), casting="unsafe")
-
-
-def _nothing() -> None:
-    """The call for an empty gradient."""

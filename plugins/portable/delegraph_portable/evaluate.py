@@ -131,8 +131,8 @@ def _copy_float8(out: Array, source: Array) -> None:
 
 def begin_call(out: Array, self: Array) -> BoundCall:
     """Copy `self`, which is to be changed, into `out`; nothing where a program updates it in place."""
-    return _nothing if out is self else copy_call(out, self)
+    return nothing if out is self else copy_call(out, self)
 
 
-def _nothing() -> None:
-    """The call that has nothing to do."""
+def nothing() -> None:
+    """The call that has nothing to do: an empty output, no padding, an update in place."""

@@ -12,6 +12,7 @@ import numpy as np
 from delegraph.errors import InvalidArgument
 from delegraph.runtime.kernels import BoundCall
 
+from .evaluate import nothing
 from .library import Array, Context
 from .promotion import DType
 from .shapes import Shape, check_rank, per_dim, trailing
@@ -112,7 +113,7 @@ def workspace_like(context: Context, like: Array, shape: Shape, dtype: DType) ->
 def pad_call(context: Context, w: Windows, self: Array, dtype: DType, filler: float) -> tuple[Array, BoundCall]:
     """`self` in `dtype` with `filler` around it (*, *reach), and the call that fills it; or `self` if it is that."""
     if w.reach == w.input and self.dtype == dtype:
-        return self, _nothing
+        return self, nothing
     padded = workspace_like(context, self, (*self.shape[: -len(w.input)], *w.reach), dtype)
     inner = w.inside(padded)
 
@@ -121,7 +122,3 @@ def pad_call(context: Context, w: Windows, self: Array, dtype: DType, filler: fl
         np.copyto(inner, self, casting="unsafe")
 
     return padded, pad
-
-
-def _nothing() -> None:
-    """The call where there is nothing to pad."""

@@ -19,11 +19,16 @@ def _check(input: Array, scale_out: Array, zero_point_out: Array) -> None:
             raise InvalidType(f"argument {name!r} must be {dtype}, but is {array.dtype}")
 
 
-def _check_whole(input: Array, quant_min: int, quant_max: int) -> None:
+def _outs_for_whole(
+    context: Context, input: Array, quant_min: int, quant_max: int, scale_out: Array, zero_point_out: Array
+) -> tuple[Array, Array]:
+    """The outputs in the shape (1,), the arguments checked: one range for the whole tensor."""
+    _check(input, scale_out, zero_point_out)
     if input.size == 0:
         raise InvalidArgument("argument 'input' is empty: it has no range")
     if not quant_min <= 0 <= quant_max or quant_min == quant_max:
         raise InvalidArgument(f"arguments 'quant_min' {quant_min} and 'quant_max' {quant_max} must enclose 0")
+    return context.resize(scale_out, (1,)), context.resize(zero_point_out, (1,))
 
 
 @kernel("quantized_decomposed::choose_qparams.Tensor_out")
@@ -38,9 +43,7 @@ def choose_qparams(
     zero_point_out: Array,
 ) -> BoundCall:
     """Of the least range that holds 0 and all elements; the scale is at least `eps`. Both outputs have shape (1,)."""
-    _check(input, scale_out, zero_point_out)
-    _check_whole(input, quant_min, quant_max)
-    scale_out, zero_point_out = context.resize(scale_out, (1,)), context.resize(zero_point_out, (1,))
+    scale_out, zero_point_out = _outs_for_whole(context, input, quant_min, quant_max, scale_out, zero_point_out)
 
     def call() -> None:
         low, high = _range_with_zero(input.astype(FLOAT32, copy=False), None)
@@ -63,9 +66,7 @@ def choose_qparams_symmetric(
     zero_point_out: Array,
 ) -> BoundCall:
     """Of the least range around 0 that holds all elements: the zero point is 0, or 128 of uint8."""
-    _check(input, scale_out, zero_point_out)
-    _check_whole(input, quant_min, quant_max)
-    scale_out, zero_point_out = context.resize(scale_out, (1,)), context.resize(zero_point_out, (1,))
+    scale_out, zero_point_out = _outs_for_whole(context, input, quant_min, quant_max, scale_out, zero_point_out)
     zero_point = 128 if requested_type(dtype, FLOAT32) == np.uint8 else 0
 
     def call() -> None:
