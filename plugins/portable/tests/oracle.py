@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import tree_map_only
@@ -226,6 +228,15 @@ class Oracle:
         expected = self.torch_result(op, args, kwargs, out_dtype)
         for mode in self.modes:
             self.compare(op, args, kwargs, expected, mode)
+
+    def assert_refused(
+        self, op: str, inputs: Sequence[Any], outs: Sequence[Any], fault: type[Exception], message: str
+    ) -> None:
+        """The kernel raises exactly `fault`, whose text begins with the operator's name and holds `message`."""
+        with pytest.raises(fault, match=re.escape(message)) as caught:
+            self.kernel(op, inputs, outs, "run")
+        assert type(caught.value) is fault
+        assert str(caught.value).startswith(f"{op}: ")
 
     def torch_result(self, op: str, args: Sequence[Any], kwargs: dict[str, Any], out_dtype: Any) -> list[torch.Tensor]:
         """What torch's out overload writes: of halves what it gives in float32, rounded once."""
