@@ -88,7 +88,7 @@ LOWER = """
 import sys
 import acme_npu.aot.operators, torch
 from delegraph.aot.lower import lower
-from delegraph.aot.partition import DelegationSpec, Partitioner, PartitionResult
+from delegraph.aot.delegation.partition import DelegationSpec, Partitioner, PartitionResult
 
 class Model(torch.nn.Module):
     def forward(self, x, y):

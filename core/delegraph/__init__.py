@@ -15,9 +15,9 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.aot.config import ExecutorchBackendConfig
-    from delegraph.aot.edge_program import EdgeCompileConfig
+    from delegraph.aot.delegation.report import LoweringReport
+    from delegraph.aot.edge.edge_program import EdgeCompileConfig
     from delegraph.aot.lower import Lowered, LoweringConfig, lower, to_edge, to_edge_transform_and_lower
-    from delegraph.aot.report import LoweringReport
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
@@ -53,9 +53,9 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "aot.config": ("ExecutorchBackendConfig",),
-        "aot.edge_program": ("EdgeCompileConfig",),
+        "aot.edge.edge_program": ("EdgeCompileConfig",),
         "aot.lower": ("Lowered", "LoweringConfig", "lower", "to_edge", "to_edge_transform_and_lower"),
-        "aot.report": ("LoweringReport",),
+        "aot.delegation.report": ("LoweringReport",),
         "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "runtime.method": ("Method",),
         "runtime.method_meta": ("MethodMeta",),

@@ -10,16 +10,16 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot.lowered_module import is_delegate_call
-from delegraph.aot.partition import (
+from delegraph.aot.delegation.lowered_module import is_delegate_call
+from delegraph.aot.delegation.partition import (
     TAG,
     DelegationSpec,
     Partitioner,
     PartitionResult,
-    graph_modules,
     tag_constant_data,
     tag_mutated_buffer,
 )
+from delegraph.aot.graph.bodies import graph_modules
 from delegraph.program.schema import CompileSpec
 from delegraph_partitioners.stages import Unit, components, stages
 

@@ -15,9 +15,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot.edge import to_edge_dialect
-from delegraph.aot.functionalize import functionalize
-from delegraph.aot.partition import DependencyCycle, condensed_order
+from delegraph.aot.delegation.partition import DependencyCycle, condensed_order
+from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
+from delegraph.aot.functional.functionalize import functionalize
 from delegraph.program.schema import CompileSpec
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 from delegraph_partitioners.stages import Unit

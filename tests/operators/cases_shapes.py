@@ -20,7 +20,7 @@ from tests.operators.case import (
     tensor,
 )
 
-import delegraph.aot.dim_order_ops  # noqa: F401  defines them
+import delegraph.aot.edge.dim_order_ops  # noqa: F401  defines them
 
 aten = torch.ops.aten
 order = torch.ops.dim_order_ops

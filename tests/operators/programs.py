@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig, LoweringConfig
-from delegraph.aot.edge_program import EdgeCompileConfig
+from delegraph.aot.edge.edge_program import EdgeCompileConfig
 from delegraph.program import serialize_program
 from delegraph.program.schema import Operator, Program
 from delegraph.runtime import Runtime

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot.edge_program import EdgeCompileConfig, kept_operators, make_edge_program
+from delegraph.aot.edge.edge_program import EdgeCompileConfig, kept_operators, make_edge_program
 from delegraph.runtime.backends import BackendInitContext
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.partitioner import cpu_partitioner

@@ -15,7 +15,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
-from delegraph.aot.backend import PreprocessResult
+from delegraph.aot.delegation.backend_details import PreprocessResult
 from delegraph.errors import DelegateInvalidCompatibility, LoweringError, PreprocessError, UnsupportedOperator
 from delegraph.runtime.backends import BackendInitContext
 from delegraph_cpu.aot import preprocess

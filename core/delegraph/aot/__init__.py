@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
     from delegraph.aot.config import ExecutorchBackendConfig
-    from delegraph.aot.edge_ops import EdgeOpOverload, exir_ops
-    from delegraph.aot.edge_program import EdgeCompileConfig
-    from delegraph.aot.lower import EdgeProgramManager, Lowered, LoweringConfig, to_edge, to_edge_transform_and_lower
-    from delegraph.aot.named_data_store import NamedDataStore, NamedDataStoreOutput
-    from delegraph.aot.partition import (
+    from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
+    from delegraph.aot.delegation.named_data_store import NamedDataStore, NamedDataStoreOutput
+    from delegraph.aot.delegation.partition import (
         DelegationSpec,
         Partitioner,
         PartitionResult,
         tag_constant_data,
         tag_mutated_buffer,
     )
+    from delegraph.aot.delegation.report import LoweringReport
+    from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
+    from delegraph.aot.edge.edge_program import EdgeCompileConfig
+    from delegraph.aot.emission.to_executorch import ExecutorchProgramManager
+    from delegraph.aot.lower import EdgeProgramManager, Lowered, LoweringConfig, to_edge, to_edge_transform_and_lower
     from delegraph.aot.passes import ExportPass, PassResult
-    from delegraph.aot.report import LoweringReport
-    from delegraph.aot.to_executorch import ExecutorchProgramManager
 
 
 __all__ = [
@@ -58,15 +58,17 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "backend": ("BackendDetails", "CompileSpec", "PreprocessResult"),
         "config": ("ExecutorchBackendConfig",),
-        "edge_ops": ("EdgeOpOverload", "exir_ops"),
-        "edge_program": ("EdgeCompileConfig",),
+        "delegation.backend_details": ("BackendDetails", "CompileSpec", "PreprocessResult"),
+        "delegation.named_data_store": ("NamedDataStore", "NamedDataStoreOutput"),
+        "delegation.partition": (
+            *("DelegationSpec", "PartitionResult", "Partitioner", "tag_constant_data", "tag_mutated_buffer"),
+        ),
+        "delegation.report": ("LoweringReport",),
+        "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
+        "edge.edge_program": ("EdgeCompileConfig",),
+        "emission.to_executorch": ("ExecutorchProgramManager",),
         "lower": ("EdgeProgramManager", "Lowered", "LoweringConfig", "to_edge", "to_edge_transform_and_lower"),
-        "named_data_store": ("NamedDataStore", "NamedDataStoreOutput"),
-        "partition": ("DelegationSpec", "PartitionResult", "Partitioner", "tag_constant_data", "tag_mutated_buffer"),
         "passes": ("ExportPass", "PassResult"),
-        "report": ("LoweringReport",),
-        "to_executorch": ("ExecutorchProgramManager",),
     },
 )

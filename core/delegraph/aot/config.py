@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from torch.fx import Node
 
+from delegraph.aot.emission.planners import MemoryPlanner
 from delegraph.aot.passes import GraphPass
-from delegraph.aot.planners import MemoryPlanner
 from delegraph.program.serialize import SerializationConfig
 
 __all__ = ["DEFAULT_EXTERNAL_TAG", "ExecutorchBackendConfig", "ExternalConstants"]
@@ -25,7 +25,7 @@ class ExecutorchBackendConfig:
     """Options of `to_executorch`.
 
     `passes` run on each edge program first, for all methods or by method name. `memory_planner` is the name of an
-    installed planner or a function (`delegraph.aot.planners`). `alloc_graph_input`, `alloc_graph_output` and
+    installed planner or a function (`delegraph.aot.emission.planners`). `alloc_graph_input`, `alloc_graph_output` and
     `alloc_mutable_buffers` say whether these have planned memory, or memory that the caller gives at run time;
     `share_mutable_buffers` gives a buffer one place in all methods, in a memory of its own.
     `external_constants` moves the model's weights (True), or those for which it returns a name, to `<name>.ptd`.

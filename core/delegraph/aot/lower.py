@@ -13,14 +13,14 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from delegraph.aot.config import ExecutorchBackendConfig
-from delegraph.aot.delegate import Delegated, to_backend
-from delegraph.aot.dialects import BACKEND, verify
-from delegraph.aot.edge_program import EdgeCompileConfig, decompose_leftovers, kept_operators, make_edge_program
+from delegraph.aot.delegation.cut import Delegated, to_backend
+from delegraph.aot.delegation.partition import Partitioner
+from delegraph.aot.delegation.report import LoweringReport, make_report
+from delegraph.aot.edge.dialects import BACKEND, verify
+from delegraph.aot.edge.edge_program import EdgeCompileConfig, decompose_leftovers, kept_operators, make_edge_program
+from delegraph.aot.emission.to_executorch import ExecutorchProgramManager, to_executorch
 from delegraph.aot.export import Model, export_methods
-from delegraph.aot.partition import Partitioner
 from delegraph.aot.passes import GraphPass, run_passes
-from delegraph.aot.report import LoweringReport, make_report
-from delegraph.aot.to_executorch import ExecutorchProgramManager, to_executorch
 from delegraph.errors import LoweringError
 from delegraph.plugins.registry import PluginRegistry, default_registry
 

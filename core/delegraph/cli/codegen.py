@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from delegraph.aot.codegen.check import Registration
+    from delegraph.codegen.check import Registration
 
 __all__ = ["add_parser", "run"]
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise argparse.ArgumentError(None, f"--library {library!r}: a name has letters, digits, - and _")
     found = _registrations(args)
 
-    from delegraph.aot.codegen.generate import generated_module
+    from delegraph.codegen.generate import generated_module
 
     text = generated_module(found, library, _source(args.kernels, args.output))
     if args.check:
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 def _registrations(args: argparse.Namespace) -> list[Registration]:
     yaml = Path(args.kernels).read_bytes()
 
-    from delegraph.aot.codegen.check import registrations
-    from delegraph.aot.codegen.operators import import_operators
+    from delegraph.codegen.check import registrations
+    from delegraph.codegen.operators import import_operators
 
     sys.path.insert(0, os.getcwd())  # as `python -m` would find what is named
     import_operators(args.modules)

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from delegraph.aot.backend import PreprocessResult
-    from delegraph.aot.partition import Partitioner, PartitionResult
-    from delegraph.aot.planners import Lifetime, Plan
+    from delegraph.aot.delegation.backend_details import PreprocessResult
+    from delegraph.aot.delegation.partition import Partitioner, PartitionResult
+    from delegraph.aot.emission.planners import Lifetime, Plan
     from delegraph.plugins.discovery import Offer
     from delegraph.plugins.stamp import BlobStamp
     from delegraph.program.schema import Buffer, CompileSpec
@@ -70,7 +70,7 @@ class PartitionerHooks:
 
 
 class PartitionerObjectHooks:
-    """What a factory of `delegraph.partitioners` makes; the meaning: `delegraph.aot.partition.Partitioner`."""
+    """What a factory of `delegraph.partitioners` makes; the meaning: `delegraph.aot.Partitioner`."""
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes to delegate."""
@@ -248,14 +248,24 @@ class Group:
 
 
 _PARTITIONER = Group(
-    "delegraph.partitioners", PartitionerObjectHooks, Form.INSTANCE, False, "delegraph.aot.partition.Partitioner"
+    "delegraph.partitioners",
+    PartitionerObjectHooks,
+    Form.INSTANCE,
+    False,
+    "delegraph.aot.Partitioner",
 )
 
 GROUPS: Final[Mapping[str, Group]] = {
     group.name: group
     for group in (
         Group("delegraph.partitioners", PartitionerHooks, Form.FACTORY, torch_free=False, product=_PARTITIONER),
-        Group("delegraph.lowerings", LoweringHooks, Form.CLASS, False, "delegraph.aot.backend.BackendDetails"),
+        Group(
+            "delegraph.lowerings",
+            LoweringHooks,
+            Form.CLASS,
+            False,
+            "delegraph.aot.BackendDetails",
+        ),
         Group("delegraph.quantizers", QuantizerHooks, Form.FACTORY, torch_free=False),
         Group("delegraph.passes", PassHooks, Form.FACTORY, torch_free=False),
         Group("delegraph.memory_planners", MemoryPlannerHooks, Form.FUNCTION, torch_free=True),

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.emission.to_executorch import ExecutorchProgramManager
 from delegraph.aot.lower import to_edge
-from delegraph.aot.to_executorch import ExecutorchProgramManager
 
 LowerModel = Callable[..., ExecutorchProgramManager]
 

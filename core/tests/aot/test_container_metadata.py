@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.container_metadata import dump_spec
+from delegraph.aot.emission.container_metadata import dump_spec
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -69,7 +69,7 @@ def test_a_method_has_those_of_its_arguments_and_result(lower_model) -> None:
             return torch.topk(x * scale, 2)
 
     exported = torch.export.export(Model(), (torch.randn(4),), {"scale": torch.randn(4)})
-    from delegraph.aot.container_metadata import container_metadata
+    from delegraph.aot.emission.container_metadata import container_metadata
 
     metadata = container_metadata(exported)
     assert '"builtins.dict", "context": "[\\"scale\\"]"' in metadata.encoded_inp_str

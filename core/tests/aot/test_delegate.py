@@ -12,10 +12,10 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
-from delegraph.aot.delegate import Delegated, to_backend
-from delegraph.aot.lowered_module import LoweredBackendModule, is_delegate_call
-from delegraph.aot.partition import (
+from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.delegation.cut import Delegated, to_backend
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call
+from delegraph.aot.delegation.partition import (
     TAG,
     DelegationSpec,
     Partitioner,

@@ -9,9 +9,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from delegraph.aot.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, verify
-from delegraph.aot.edge import to_edge_dialect
-from delegraph.aot.functionalize import functionalize
+from delegraph.aot.edge.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, verify
+from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
+from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.passes import PassResult, run_passes
 from delegraph.errors import LoweringError, VerificationError
 

@@ -13,8 +13,8 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.edge import to_edge_dialect
-from delegraph.aot.functionalize import functionalize
+from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
+from delegraph.aot.functional.functionalize import functionalize
 from delegraph.errors import LoweringError
 
 aten = torch.ops.aten
@@ -231,7 +231,7 @@ def test_the_given_program_is_left_as_it_was() -> None:
 
 
 def test_a_composite_operator_is_traced_once_per_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    from delegraph.aot.decompose import Decompositions
+    from delegraph.aot.functional.decompose import Decompositions
 
     traced: list[object] = []
     original = Decompositions._trace

@@ -12,7 +12,12 @@ from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from delegraph.aot.lowered_module import LoweredBackendModule, call_delegate, get_lowered_module, is_delegate_call
+from delegraph.aot.delegation.lowered_module import (
+    LoweredBackendModule,
+    call_delegate,
+    get_lowered_module,
+    is_delegate_call,
+)
 
 
 class Affine(torch.nn.Module):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from delegraph.aot.planners import Lifetime, Plan, greedy, naive
+from delegraph.aot.emission.planners import Lifetime, Plan, greedy, naive
 from delegraph.errors import LoweringError, PluginError, PluginNotFound
 from delegraph.program.schema import AllocationDetails, ExecutionPlan, Tensor
 

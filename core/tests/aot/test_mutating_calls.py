@@ -14,9 +14,9 @@ from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 import delegraph
+from delegraph.aot.checks.out_variants import out_variant
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.lower import to_edge
-from delegraph.aot.out_variants import out_variant
 from delegraph.errors import LoweringError, MissingKernel
 from delegraph.program import to_text
 from delegraph.runtime.kernels import KernelLibrary

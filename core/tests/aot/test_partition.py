@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram, export
 from torch.fx import Node
 
-from delegraph.aot.partition import (
+from delegraph.aot.delegation.partition import (
     TAG,
     DelegationSpec,
     Partitioned,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegraph.aot.planners import Lifetime, Plan, PlanError, check_plan, greedy, naive
+from delegraph.aot.emission.planners import Lifetime, Plan, PlanError, check_plan, greedy, naive
 
 ALIGNMENT = 16
 
@@ -126,7 +126,8 @@ def test_an_unsound_plan_is_told(plan: Plan, message: str) -> None:
 
 def test_planners_need_no_torch() -> None:
     code = (
-        "import sys; sys.modules['torch'] = None; from delegraph.aot.planners import greedy; print(greedy([], 1).total)"
+        "import sys; sys.modules['torch'] = None\n"
+        "from delegraph.aot.emission.planners import greedy; print(greedy([], 1).total)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"

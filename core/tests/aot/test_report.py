@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.export import ExportedProgram, export
 
-from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
-from delegraph.aot.delegate import Delegated, to_backend
-from delegraph.aot.partition import TAG, DelegationSpec, Partitioner, PartitionResult, graph_modules
-from delegraph.aot.report import LoweringReport, make_report
+from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.delegation.cut import Delegated, to_backend
+from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult, graph_modules
+from delegraph.aot.delegation.report import LoweringReport, make_report
 from delegraph.plugins.registry import PluginRegistry
 
 

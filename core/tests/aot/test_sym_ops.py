@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from delegraph.aot.sym_ops import PRIM_OPERATORS, compose
+from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
 from delegraph.runtime.prim_ops import SCALAR_OPS
 
 

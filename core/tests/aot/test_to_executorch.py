@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.delegation.named_data_store import NamedDataStore
+from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult, tag_constant_data
+from delegraph.aot.emission.planners import greedy
+from delegraph.aot.emission.to_executorch import to_executorch
 from delegraph.aot.lower import to_edge
-from delegraph.aot.named_data_store import NamedDataStore
-from delegraph.aot.partition import TAG, DelegationSpec, Partitioner, PartitionResult, tag_constant_data
-from delegraph.aot.to_executorch import to_executorch
 from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant, UnsupportedOperator
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.flat_tensor import deserialize_flat_tensor
@@ -187,7 +188,7 @@ def registry_with(*operators: str) -> PluginRegistry:
         library.kernel(operator)(lambda *args: None)
     registry = PluginRegistry()
     registry.register("kernels", "small", library)
-    registry.register("memory_planners", "greedy", __import__("delegraph.aot.planners", fromlist=["greedy"]).greedy)
+    registry.register("memory_planners", "greedy", greedy)
     return registry
 
 

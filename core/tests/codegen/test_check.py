@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from delegraph.aot.codegen.check import registrations
+from delegraph.codegen.check import registrations
 from delegraph.errors import CodegenError
 
 SCALED = "sample_ops::scaled.out(Tensor x, float factor, SymInt offset=0, *, Tensor(a!) out) -> Tensor(a!)"

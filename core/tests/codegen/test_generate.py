@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 import delegraph
-from delegraph.aot.codegen.check import registrations
-from delegraph.aot.codegen.generate import generated_module
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.codegen.check import registrations
+from delegraph.codegen.generate import generated_module
 from delegraph.runtime.kernels import KernelLibrary
 
 YAML = """\

@@ -170,7 +170,7 @@ def test_what_a_partitioner_factory_makes_must_be_one() -> None:
     registry.register("partitioners", "nothing", lambda options: None)
     with pytest.raises(PluginLoadError) as caught:
         registry.create("partitioners", "nothing")
-    assert "its factory made None: it has no partition(exported_program); derive from delegraph.aot.partition" in str(
+    assert "its factory made None: it has no partition(exported_program); derive from delegraph.aot.Partitioner" in str(
         caught.value
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from plugins.portable.tests.oracle import Oracle
 
-from delegraph.aot.out_variants import find_out_variant
+from delegraph.aot.checks.out_variants import find_out_variant
 from delegraph.runtime.kernels import KernelRegistry
 from delegraph_portable import library
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from delegraph.aot.partition import Partitioner
+from delegraph.aot.delegation.partition import Partitioner
 from delegraph.errors import LoweringError
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.converters import CONVERTERS

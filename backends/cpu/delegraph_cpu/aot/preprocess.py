@@ -18,8 +18,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
-from delegraph.aot.named_data_store import NamedDataStore
+from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph_cpu.aot.convert import ConvertedModel, convert
 from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, Weight, pack

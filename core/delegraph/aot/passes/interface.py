@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeAlias
@@ -12,8 +11,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
-from delegraph.aot.dialects import Dialect, verify
-from delegraph.aot.program_edit import copy_program, rebuild
+from delegraph.aot.edge.dialects import Dialect, verify
+from delegraph.aot.graph.bodies import attributes
+from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import DelegraphError, LoweringError
 
 __all__ = ["ExportPass", "GraphPass", "PassResult", "run_passes"]
@@ -67,9 +67,4 @@ def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
             f"pass {name} returned {type(module).__name__}; expected a PassResult, a GraphModule or None"
         )
     module.graph.lint()
-    root = {
-        str(node.target): operator.attrgetter(str(node.target))(module)
-        for node in module.graph.nodes
-        if node.op == "get_attr"
-    }
-    return rebuild(program, root, module.graph, program.graph_signature.output_specs)
+    return rebuild(program, attributes(module), module.graph, program.graph_signature.output_specs)

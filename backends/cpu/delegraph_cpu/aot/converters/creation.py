@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-import delegraph.aot.dim_order_ops  # noqa: F401  defines torch.ops.dim_order_ops
+import delegraph.aot.edge.dim_order_ops  # noqa: F401  defines torch.ops.dim_order_ops
 from delegraph_cpu.aot.converters.table import CONVERTERS, convert_with
 from delegraph_cpu.aot.dtypes import ALL, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, shape_of

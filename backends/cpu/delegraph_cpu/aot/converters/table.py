@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import torch
 from torch.fx import Node
 
+from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS, ONNX_TYPES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 
@@ -87,14 +88,6 @@ def aten(name: str) -> torch._ops.OpOverload:
     packet, _, overload = name.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
     return found
-
-
-def schema_arguments(node: Node) -> list[Any]:
-    """The arguments of `node` in the order of its operator's schema, defaults filled in."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return list(node.args)
-    rest = node.target._schema.arguments[len(node.args) :]
-    return [*node.args, *(node.kwargs.get(a.name, a.default_value) for a in rest)]
 
 
 def tensors_of(node: Node) -> list[torch.Tensor]:

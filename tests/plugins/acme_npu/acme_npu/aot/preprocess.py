@@ -6,7 +6,7 @@ import torch
 from torch.export import ExportedProgram
 
 from acme_npu.bytecode import BLOB_VERSION, Bytecode, Instruction, Opcode
-from delegraph.aot.backend import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.errors import UnsupportedOperator
 
 aten = torch.ops.aten

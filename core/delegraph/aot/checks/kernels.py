@@ -1,0 +1,62 @@
+"""Emitted methods -> nothing, or one error that lists every operator which no installed kernel library has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch.fx import Node
+
+from delegraph.aot.emission.method import EmittedMethod
+from delegraph.aot.graph.source_location import user_location
+from delegraph.errors import MissingKernel
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.prim_op_names import PRIM_OPS
+
+__all__ = ["check_kernels"]
+
+
+def _operators_of(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dict[str, frozenset[str]]:
+    """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime".
+
+    `kernels` are libraries or names of installed ones; None: all that are installed, but for those that wait to be
+    asked for. A library that does not load offers nothing then; `delegraph plugins list` shows it.
+    """
+    if kernels is None:
+        libraries, _broken = registry.load_all("delegraph.kernels")
+        asked = [library for library in libraries.values() if not library.on_request]
+    else:
+        asked = [registry.load("delegraph.kernels", one) if isinstance(one, str) else one for one in kernels]
+    return {"runtime": PRIM_OPS} | {library.name: library.operator_names() for library in asked}
+
+
+def check_kernels(methods: Iterable[EmittedMethod], registry: PluginRegistry, kernels: Sequence[Any] | None) -> None:
+    """Raise one `MissingKernel` for everything that no library could run; `kernels` as for `_operators_of`."""
+    libraries = _operators_of(kernels, registry)
+    known = frozenset[str]().union(*libraries.values())
+    missing: dict[str, list[tuple[str, Node]]] = {}
+    for method in methods:
+        for operator, nodes in method.builder.users.items():
+            if str(operator) not in known:
+                missing.setdefault(str(operator), []).extend((method.name, node) for node in nodes)
+    if missing:
+        first = next(iter(missing.values()))[0][1]
+        raise MissingKernel(_text(missing, sorted(libraries)), node=first.name, location=user_location(first))
+
+
+def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str]) -> str:
+    lines = [f"\n- {operator}{_uses(users)}" for operator, users in sorted(missing.items())]
+    return (
+        f"{len(lines)} operator{'s' * (len(lines) > 1)} without a kernel in the kernel libraries"
+        f" ({', '.join(libraries)}):{''.join(lines)}\n"
+        "  what to do: delegate these nodes to a backend that takes them; install a kernel library that has them; or,"
+        " to lower for a device that has them, name its libraries in ExecutorchBackendConfig(kernels=[…]), or set"
+        " check_kernels=False"
+    )
+
+
+def _uses(users: Sequence[tuple[str, Node]]) -> str:
+    shown = "".join(
+        f"\n    {method}: {node.name} at {user_location(node) or 'an unknown line'}" for method, node in users[:8]
+    )
+    return shown + (f"\n    and {len(users) - 8} more nodes" if len(users) > 8 else "")

@@ -1,0 +1,1 @@
+"""Edge program -> lowered program: tags -> calls of compiled blobs, and a reason for every node that was left."""

@@ -1,0 +1,134 @@
+"""Delegates without blobs -> delegates with blobs: every backend compiles its partitions of all methods, stamped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from delegraph.aot.delegation.backend_details import BackendDetails, PreprocessResult
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule
+from delegraph.errors import DelegraphError, PreprocessError, UnsupportedOperator
+from delegraph.plugins.discovery import Offer
+from delegraph.plugins.registry import IN_PROCESS, PluginRegistry, default_registry
+from delegraph.plugins.stamp import STAMP_KEY, BlobStamp
+from delegraph.program.schema import CompileSpec
+
+__all__ = ["compile_delegates", "stamp_of"]
+
+_GROUP = "lowerings"
+
+
+def compile_delegates(
+    modules: Mapping[str, Sequence[LoweredBackendModule]], registry: PluginRegistry | None = None
+) -> None:
+    """Fill in the blobs of these modules, by method.
+
+    Each backend's `preprocess_multimethod` is called once, with all its partitions of all methods. Raises
+    `PreprocessError` naming the partitions, the plug-in and the cause; `UnsupportedOperator` passes through.
+    """
+    registry = registry or default_registry()
+    for backend_id in dict.fromkeys(module.backend_id for group in modules.values() for module in group):
+        mine = {method: [m for m in group if m.backend_id == backend_id] for method, group in modules.items()}
+        _compile({method: group for method, group in mine.items() if group}, backend_id, registry)
+
+
+def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, registry: PluginRegistry) -> None:
+    lowering = registry.load(_GROUP, backend_id)
+    offer = registry.find(_GROUP, backend_id)
+    stamp = stamp_of(offer, backend_id, lowering)
+    specs = {method: [_without_stamp(m.compile_specs) for m in group] for method, group in modules.items()}
+    if _compiles_one_by_one(lowering):
+        preprocess = registry.bound(_GROUP, lowering, "preprocess")
+        results = {
+            method: [
+                _call(preprocess, (m.original_module, s), offer, {method: [m]})
+                for m, s in zip(group, specs[method], strict=True)
+            ]
+            for method, group in modules.items()
+        }
+    else:
+        programs: dict[str, list[ExportedProgram]] = {
+            method: [m.original_module for m in group] for method, group in modules.items()
+        }
+        together = registry.bound(_GROUP, lowering, "preprocess_multimethod")
+        results = _call(together, (programs, specs), offer, modules)
+        _check_shape(results, modules, offer)
+    for method, group in modules.items():
+        for module, spec, result in zip(group, specs[method], results[method], strict=True):
+            _fill(module, [*spec, stamp.to_compile_spec()], _checked(result, offer, {method: [module]}))
+
+
+def _compiles_one_by_one(lowering: Any) -> bool:
+    """Whether the backend left `preprocess_multimethod` as it is: then each partition's failure has its own name."""
+    method = getattr(lowering, "preprocess_multimethod", None)
+    return getattr(method, "__func__", None) is BackendDetails.preprocess_multimethod.__func__  # type: ignore[attr-defined]
+
+
+def _without_stamp(specs: Sequence[CompileSpec]) -> list[CompileSpec]:
+    return [spec for spec in specs if spec.key != STAMP_KEY]
+
+
+def _fill(module: LoweredBackendModule, specs: list[CompileSpec], result: PreprocessResult) -> None:
+    module.processed_bytes = bytes(result.processed_bytes)
+    module.compile_specs = specs
+    module.named_data_store_output = result.data_store_output
+    module.debug_handle_map = dict(result.debug_handle_map)
+
+
+def stamp_of(offer: Offer, backend_id: str, lowering: Any) -> BlobStamp:
+    """Who makes the blobs of `lowering`; one that was registered in this process is named by its top package."""
+    distribution, version = offer.distribution, offer.version
+    if distribution == IN_PROCESS:
+        distribution = offer.value.partition(":")[0].partition(".")[0]
+    return BlobStamp(backend_id, distribution, version, int(getattr(lowering, "blob_version", 1)))
+
+
+# ---- failures --------------------------------------------------------------------------------------
+
+_MAX_NAMED = 8  # nodes listed in a message; a partition can hold thousands
+
+
+def _call(function: Any, arguments: tuple[Any, ...], offer: Offer, modules: Mapping[str, Sequence[Any]]) -> Any:
+    try:
+        return function(*arguments)
+    except (UnsupportedOperator, PreprocessError):
+        raise
+    except DelegraphError as error:
+        raise _failure(offer, modules, str(error)) from error
+    except Exception as error:
+        raise _failure(offer, modules, f"{type(error).__name__}: {error}") from error
+
+
+def _check_shape(results: Any, modules: Mapping[str, Sequence[LoweredBackendModule]], offer: Offer) -> None:
+    wanted = {method: len(group) for method, group in modules.items()}
+    try:
+        got: object = {method: len(results[method]) for method in results}
+    except TypeError:
+        got = type(results).__name__
+    if got != wanted:
+        raise _failure(offer, modules, f"preprocess_multimethod returned {got} results by method instead of {wanted}")
+
+
+def _checked(result: Any, offer: Offer, modules: Mapping[str, Sequence[LoweredBackendModule]]) -> PreprocessResult:
+    if not isinstance(result, PreprocessResult):
+        raise _failure(offer, modules, f"preprocess returned {type(result).__name__} instead of a PreprocessResult")
+    if not isinstance(result.processed_bytes, (bytes, bytearray, memoryview)):
+        raise _failure(offer, modules, f"processed_bytes is {type(result.processed_bytes).__name__} instead of bytes")
+    return result
+
+
+def _failure(offer: Offer, modules: Mapping[str, Sequence[LoweredBackendModule]], cause: str) -> PreprocessError:
+    parts = "".join(
+        f"\n  partition: {_describe(method, module)}"
+        for method, group in modules.items()
+        for module in group[:_MAX_NAMED]
+    )
+    return PreprocessError(f"preprocess of {offer} failed: {cause}{parts}")
+
+
+def _describe(method: str, module: LoweredBackendModule) -> str:
+    names = [node.name for node in module.original_module.graph.nodes if node.op == "call_function"]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"tag {module.tag!r} of method {method!r}: {', '.join(names[:_MAX_NAMED])}{more}"

@@ -1,0 +1,308 @@
+"""Tagged edge programs -> lowered programs: each tag is cut out, compiled by its backend, and called in its place.
+
+A lowered program still runs in eager mode: a delegate call runs the program that was cut out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.delegation.compile import compile_delegates
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
+from delegraph.aot.delegation.partition import (
+    TAG,
+    DelegationSpec,
+    Partitioned,
+    Partitioner,
+    Unit,
+    clear_tags,
+    owned_buffers,
+    partition_program,
+)
+from delegraph.aot.graph.bodies import attributes, bodies, graph_modules, referenced
+from delegraph.aot.graph.edit import argument_spec, copy_program, rebuild
+from delegraph.plugins.registry import PluginRegistry
+
+__all__ = ["Delegate", "Delegated", "call_names", "cut_out", "to_backend"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """One delegate of a method: its module, who took its nodes, and which (names as in the program before the cut).
+
+    `path` is the control-flow body in which it is called, "" for the method's own graph.
+    """
+
+    lowered_module: LoweredBackendModule
+    partitioner: str
+    nodes: tuple[str, ...]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """Lowered programs by method, with the delegates in them and each partitioner's reasons: declined[method][name]."""
+
+    programs: dict[str, ExportedProgram]
+    delegates: dict[str, list[Delegate]] = field(default_factory=dict)
+    declined: dict[str, dict[str, Mapping[str, str]]] = field(default_factory=dict)
+
+
+def to_backend(
+    programs: Mapping[str, ExportedProgram],
+    partitioners: Mapping[str, Partitioner] | Sequence[Partitioner],
+    registry: PluginRegistry | None = None,
+) -> Delegated:
+    """Give the partitioners, in order of priority, what they want of every method, and compile it.
+
+    `partitioners` may be named: the names stand in reports and messages. Backends are looked up in `registry` (what is
+    installed) under the group `delegraph.lowerings`. All partitions of one backend, of all methods, are compiled
+    together, so that it can share weights between them. The given programs are not changed; weights are not copied.
+
+    Raises `InvalidPartition`, `PreprocessError`, `UnsupportedOperator`, or a `PluginError` for the backend.
+    """
+    result = Delegated({method: _working_copy(program) for method, program in programs.items()})
+    for name, partitioner in _named(partitioners):
+        for method, program in result.programs.items():
+            partitioned = partition_program(program, partitioner, name=name, method=method)
+            result.programs[method], delegates = cut_out(partitioned)
+            result.delegates.setdefault(method, []).extend(delegates)
+            result.declined.setdefault(method, {})[name] = partitioned.declined
+    modules = {method: [d.lowered_module for d in delegates] for method, delegates in result.delegates.items()}
+    compile_delegates(modules, registry)
+    return result
+
+
+def _named(partitioners: Mapping[str, Partitioner] | Sequence[Partitioner]) -> Iterable[tuple[str, Partitioner]]:
+    if isinstance(partitioners, Mapping):
+        return partitioners.items()
+    names: dict[str, Partitioner] = {}
+    for partitioner in partitioners:
+        name = type(partitioner).__name__
+        names[name if name not in names else f"{name}_{len(names)}"] = partitioner
+    return names.items()
+
+
+def _working_copy(program: ExportedProgram) -> ExportedProgram:
+    """A program whose graphs, those of control-flow bodies included, can be edited; weights are shared."""
+    copy = copy_program(program)
+    _copy_bodies(copy.graph_module)
+    return copy
+
+
+def _copy_bodies(module: GraphModule) -> None:
+    for name, body in bodies(module).items():
+        graph = Graph()
+        graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
+        copy = GraphModule(body, graph)
+        _copy_bodies(copy)
+        module.set_submodule(name, copy)
+
+
+# ---- cutting ---------------------------------------------------------------------------------------
+
+
+def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[Delegate]]:
+    """Replace every tag by a delegate call, its blob still empty. Edits the partitioned program's graphs in place."""
+    program = partitioned.program
+    if not partitioned.tags:
+        return program, []
+    delegates: list[Delegate] = []
+    for path, module in graph_modules(program.graph_module):
+        units = partitioned.order.get(path, ())
+        if any(unit.tag for unit in units):
+            cutter = _Cutter(program, module, partitioned.tags, top=path == "")
+            lowered = cutter.cut(units)
+            delegates += [Delegate(m, partitioned.partitioner, nodes, path) for m, nodes in lowered]
+            if path == "":
+                output_specs = cutter.remaining_outputs()
+                dropped = cutter.drop_owned_constants()
+            else:
+                module.recompile()
+    clear_tags(program)
+    if any(delegate.path == "" for delegate in delegates):
+        program = _without(rebuild(program, attributes(program.graph_module), program.graph, output_specs), dropped)
+    return program, delegates
+
+
+def call_names(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The names of what counts as a node in reports: calls, elements of tuples apart."""
+    return tuple(node.name for node in nodes if node.target is not operator.getitem)
+
+
+def _without(program: ExportedProgram, names: Iterable[str]) -> ExportedProgram:
+    """`program` after its state and constants of these names, which no placeholder refers to, are gone."""
+    for name in names:
+        program.state_dict.pop(name, None)
+        program.constants.pop(name, None)
+    return program
+
+
+class _Cutter:
+    """Cuts the tags out of one graph: the method's own (`top`), or a control-flow body."""
+
+    def __init__(
+        self, program: ExportedProgram, module: GraphModule, tags: Mapping[str, DelegationSpec], top: bool
+    ) -> None:
+        self.program = program
+        self.module = module
+        self.graph = module.graph
+        self.tags = tags
+        self.output = module.graph.output_node()
+        signature = program.graph_signature
+        self.inputs = {spec.arg.name: spec for spec in signature.input_specs} if top else {}
+        self.state = owned_buffers(program) if top else {}
+        self.owned: dict[Node, None] = {}
+        self.mutations: dict[Node, list[OutputSpec]] = {}
+        self.kept_outputs: list[tuple[Any, OutputSpec | None]] = []
+        self._split_outputs(signature.output_specs if top else None)
+        self._next = sum(isinstance(child, LoweredBackendModule) for child in module.children())
+
+    def _split_outputs(self, specs: Sequence[OutputSpec] | None) -> None:
+        """Tell the new values of buffers that delegates own from the outputs that the graph keeps."""
+        kept_by_delegates = {self.inputs[node.name].target for node in self.state if TAG in node.meta}
+        values = self.output.args[0]
+        values = values if isinstance(values, (tuple, list)) else (values,)
+        for value, spec in zip(values, specs or (None,) * len(values), strict=True):
+            if spec is not None and spec.kind is OutputKind.BUFFER_MUTATION and spec.target in kept_by_delegates:
+                assert isinstance(value, Node)
+                self.mutations.setdefault(value, []).append(spec)
+            else:
+                self.kept_outputs.append((value, spec))
+        if self.mutations:
+            self.output.args = (tuple(value for value, _ in self.kept_outputs),)
+
+    def cut(self, units: Iterable[Unit]) -> list[tuple[LoweredBackendModule, tuple[str, ...]]]:
+        """Bring the calls into the order of `units`, with a delegate call for each unit that has a tag."""
+        made = []
+        for unit in units:
+            if unit.tag is None:
+                self.output.prepend(unit.nodes[0])
+            else:
+                names = call_names(unit.nodes)
+                made.append((self._delegate(unit.tag, unit.nodes), names))
+        return made
+
+    def _delegate(self, tag: str, nodes: tuple[Node, ...]) -> LoweredBackendModule:
+        inside = set(nodes)
+        outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+        part, arguments = self._extract(nodes, outputs)
+        spec = self.tags[tag]
+        lowered = LoweredBackendModule(spec.backend_id, part, spec.compile_specs, tag=tag)
+        self._splice(lowered, arguments, outputs, inside)
+        for node in reversed(nodes):
+            self.graph.erase_node(node)
+        return lowered
+
+    def _splice(
+        self, lowered: LoweredBackendModule, arguments: list[Node], outputs: list[Node], inside: set[Node]
+    ) -> None:
+        name = f"lowered_module_{self._next}"
+        self._next += 1
+        self.module.register_module(name, lowered)
+        with self.graph.inserting_before(self.output):
+            reference = self.graph.create_node("get_attr", name)
+            call = self.graph.call_function(call_delegate, (reference, *arguments))
+            call.meta = {"val": tuple(node.meta["val"] for node in outputs)}
+            for i, node in enumerate(outputs):
+                element = self.graph.call_function(operator.getitem, (call, i))
+                element.meta = {key: value for key, value in node.meta.items() if key != TAG}
+                node.replace_all_uses_with(element, delete_user_cb=lambda user: user not in inside)
+
+    # ---- one partition's own program -------------------------------------------------------------------
+
+    def _extract(self, nodes: tuple[Node, ...], outputs: list[Node]) -> tuple[ExportedProgram, list[Node]]:
+        """The partition as a program, and the values of this graph that its user inputs stand for."""
+        constants, arguments, references = self._reads(nodes)
+        self.owned.update(dict.fromkeys(constants))
+        graph = Graph()
+        copies: dict[Node, Node] = {}
+        for node in (*constants, *arguments):
+            copies[node] = graph.placeholder(node.name)
+            copies[node].meta = {key: value for key, value in node.meta.items() if key != TAG}
+        for node in (*references, *nodes):
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node].meta.pop(TAG, None)
+        mutations = [(node, spec) for node in nodes for spec in self.mutations.get(node, ())]
+        graph.output((*(copies[node] for node, _ in mutations), *(copies[node] for node in outputs)))
+        inputs = [
+            InputSpec(self.inputs[n.name].kind, argument_spec(copies[n]), *_target(self.inputs[n.name]))
+            for n in constants
+        ]
+        inputs += [InputSpec(InputKind.USER_INPUT, argument_spec(copies[n]), None) for n in arguments]
+        results = [OutputSpec(OutputKind.BUFFER_MUTATION, argument_spec(copies[n]), s.target) for n, s in mutations]
+        results += [OutputSpec(OutputKind.USER_OUTPUT, argument_spec(copies[n]), None) for n in outputs]
+        root = {str(node.target): referenced(self.module, node) for node in references}
+        return self._part(root, graph, ExportGraphSignature(inputs, results)), arguments
+
+    def _reads(self, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Node], list[Node]]:
+        """What the partition reads from outside: constants that it owns, arguments, control-flow bodies."""
+        inside = set(nodes)
+        reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in inside)
+        constants = [node for node in reads if self._is_owned(node)]
+        constants.sort(key=lambda node: _INPUT_RANK[self.inputs[node.name].kind])
+        references = [node for node in reads if node.op == "get_attr"]
+        outside = set(constants) | set(references)
+        return constants, [node for node in reads if node not in outside], references
+
+    def _is_owned(self, node: Node) -> bool:
+        """Tagged constants are owned by every partition that reads them; with `no_copy`, by a sole one or by none."""
+        if node.op != "placeholder" or TAG not in node.meta:
+            return False
+        return not node.meta.get("no_copy") or len({user.meta.get(TAG) for user in node.users}) == 1
+
+    def _part(self, root: dict[str, Any], graph: Graph, signature: ExportGraphSignature) -> ExportedProgram:
+        names = {spec.target for spec in signature.input_specs if spec.target is not None}
+        whole = self.program
+        return ExportedProgram(
+            root=root,
+            graph=graph,
+            graph_signature=signature,
+            state_dict={name: whole.state_dict[name] for name in names if name in whole.state_dict},
+            range_constraints=whole.range_constraints,
+            module_call_graph=[_flat_call(len(signature.user_inputs), len(signature.user_outputs))],
+            constants={name: whole.constants[name] for name in names if name in whole.constants},
+            verifiers=whole.verifiers,
+        )
+
+    # ---- what is left ----------------------------------------------------------------------------------
+
+    def remaining_outputs(self) -> list[OutputSpec]:
+        """The signature of the outputs that the graph keeps."""
+        return [spec for _, spec in self.kept_outputs if spec is not None]
+
+    def drop_owned_constants(self) -> list[str]:
+        """Remove the placeholders that only delegates read; the names of what they held."""
+        dropped = [node for node in self.owned if not node.users]
+        for node in dropped:
+            self.graph.erase_node(node)
+        names = [self.inputs[node.name].target for node in dropped]
+        still_read = {self.inputs[n.name].target for n in self.graph.find_nodes(op="placeholder")}
+        return [name for name in names if name is not None and name not in still_read]
+
+
+_INPUT_RANK = {InputKind.PARAMETER: 0, InputKind.BUFFER: 1, InputKind.CONSTANT_TENSOR: 2}
+
+
+def _target(spec: InputSpec) -> tuple[str | None, bool | None]:
+    return spec.target, spec.persistent
+
+
+def _flat_call(inputs: int, outputs: int) -> ModuleCallEntry:
+    """The calling convention of a partition: positional arguments, a tuple of results."""
+    in_spec = pytree.tree_structure(((0,) * inputs, {}))
+    out_spec = pytree.tree_structure((0,) * outputs)
+    return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
+
+
+torch.fx.node.has_side_effect(call_delegate)  # it may keep state: dead-code elimination must not remove it

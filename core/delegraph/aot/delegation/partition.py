@@ -1,0 +1,370 @@
+"""Edge program -> tagged edge program: which backend gets which nodes, and why the rest was left.
+
+Names are ExecuTorch's (`exir/backend/partitioner.py`); `PartitionResult.declined` is what it lacks: a reason for
+every node that a partitioner looked at and left.
+
+Partitioners run one after the other. What one of them takes is cut out (`delegate.py`) before the next one looks, so
+that a partitioner only ever sees plain nodes and finished delegate calls, never another's tags.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Graph, Node
+
+from delegraph.aot.delegation.lowered_module import is_delegate_call
+from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.graph.source_location import user_location
+from delegraph.errors import InvalidPartition, LoweringError
+from delegraph.program.schema import CompileSpec
+
+__all__ = [
+    "TAG",
+    "DelegationSpec",
+    "DependencyCycle",
+    "PartitionResult",
+    "Partitioned",
+    "Partitioner",
+    "Unit",
+    "clear_tags",
+    "condensed_order",
+    "owned_buffers",
+    "partition_program",
+    "tag_constant_data",
+    "tag_mutated_buffer",
+]
+
+TAG = "delegation_tag"
+"""The key in `node.meta` under which a partitioner says which partition a node belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationSpec:
+    """Which backend a tag goes to, and with which compile specs."""
+
+    backend_id: str
+    compile_specs: list[CompileSpec] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """The program with `node.meta["delegation_tag"]` set on what was taken, and what each tag means.
+
+    `declined` maps node names to the reason why this partitioner left them; a node of a control-flow body is named
+    with the body's path before it, `true_graph_0.add`.
+    """
+
+    tagged_exported_program: ExportedProgram
+    partition_tags: Mapping[str, DelegationSpec]
+    declined: Mapping[str, str] = field(default_factory=dict)
+
+
+class Partitioner(ABC):
+    """Chooses nodes for one backend (or several). Registered as a factory in the group `delegraph.partitioners`."""
+
+    delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
+    """The lowest plug-in API that this partitioner needs."""
+
+    def __call__(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Same as `partition`."""
+        return self.partition(exported_program)
+
+    @abstractmethod
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag nodes of the edge program; change nothing but `node.meta["delegation_tag"]`.
+
+        One tag becomes one delegate call, in the graph and in each control-flow body (`graph_modules`) where it stands.
+        Delegate calls belong to others. A parameter, unchanged buffer or lifted constant that carries a tag belongs to
+        the delegates that read it (`tag_constant_data`), and so does a buffer that one delegate alone reads and
+        changes (`tag_mutated_buffer`); all other values that a partition reads become inputs of its call.
+        """
+
+    def ops_to_not_decompose(
+        self, ep: ExportedProgram
+    ) -> tuple[list[torch._ops.OpOverload], Callable[[torch.fx.Node], bool] | None]:
+        """Operators to keep whole for this partitioner, and a filter over their nodes (None: keep all).
+
+        A kept node that ends up undelegated is decomposed afterwards.
+        """
+        return ([], None)
+
+
+# ---- running a partitioner -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is scheduled as one: the nodes of a tag, or one node without a tag (`tag` None)."""
+
+    tag: str | None
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """What one partitioner decided about one program, checked.
+
+    `order` holds for each graph, by its path, its calls as units in an order in which every unit comes after those
+    that it reads.
+    """
+
+    program: ExportedProgram
+    partitioner: str
+    tags: Mapping[str, DelegationSpec]
+    declined: Mapping[str, str]
+    order: Mapping[str, tuple[Unit, ...]]
+
+
+def partition_program(
+    program: ExportedProgram, partitioner: Partitioner, *, name: str = "", method: str = "forward"
+) -> Partitioned:
+    """Run one partitioner on `program` and check what it did. `name` is how messages and reports call it.
+
+    Tags are written into `program`; those that an earlier run left there are removed first. Raises `InvalidPartition`
+    if the partitioner changed anything but tags, tagged what cannot be delegated, or made partitions that wait for each
+    other; `LoweringError` if it raised.
+    """
+    name = name or type(partitioner).__name__
+    by = f"partitioner {name}, method {method!r}"
+    clear_tags(program)
+    before = _fingerprint(program)
+    try:
+        result = partitioner.partition(program)
+    except LoweringError:
+        raise
+    except Exception as error:
+        raise LoweringError(f"{by}: it raised {type(error).__name__}: {error}") from error
+    if not isinstance(result, PartitionResult):
+        raise InvalidPartition(f"{by}: it returned {type(result).__name__}, not a PartitionResult")
+    if result.tagged_exported_program is not program:
+        _adopt_tags(result.tagged_exported_program, program, by)
+    if _fingerprint(program) != before:
+        raise InvalidPartition(f"{by}: it changed the graph; a partitioner may only set meta[{TAG!r}]")
+    if unused := set(result.partition_tags) - {node.meta.get(TAG) for node in all_nodes(program.graph_module)}:
+        raise InvalidPartition(f"{by}: no node carries the tags {sorted(unused)}, which partition_tags lists")
+    _getitems_follow_their_producers(program)
+    _check_tags(program, result.partition_tags, by)
+    order = {path: _order(module.graph, by) for path, module in graph_modules(program.graph_module)}
+    return Partitioned(program, name, dict(result.partition_tags), dict(result.declined), order)
+
+
+def clear_tags(program: ExportedProgram) -> None:
+    """Remove every delegation tag."""
+    for node in all_nodes(program.graph_module):
+        node.meta.pop(TAG, None)
+
+
+def _fingerprint(program: ExportedProgram) -> list[Any]:
+    """Equal before and after exactly if the graphs are the same; argument tuples are replaced when they are edited."""
+    nodes = [(node, node.target, node.args, node.kwargs) for node in all_nodes(program.graph_module)]
+    signature = program.graph_signature
+    return [nodes, list(signature.input_specs), list(signature.output_specs)]
+
+
+def _adopt_tags(tagged: ExportedProgram, program: ExportedProgram, by: str) -> None:
+    """Take over the tags of a copy that the partitioner worked on."""
+    copies, originals = list(all_nodes(tagged.graph_module)), list(all_nodes(program.graph_module))
+    if [(n.op, n.target) for n in copies] != [(n.op, n.target) for n in originals]:
+        raise InvalidPartition(f"{by}: it returned another graph; a partitioner may only set meta[{TAG!r}]")
+    for copy, original in zip(copies, originals, strict=True):
+        if TAG in copy.meta:
+            original.meta[TAG] = copy.meta[TAG]
+
+
+def _getitems_follow_their_producers(program: ExportedProgram) -> None:
+    """An element of a tuple is delegated exactly if the call that makes the tuple is: tuples cross no border."""
+    for node in all_nodes(program.graph_module):
+        if node.op == "call_function" and node.target is operator.getitem:
+            producer = node.args[0]
+            assert isinstance(producer, Node)
+            node.meta.pop(TAG, None)
+            if TAG in producer.meta and not is_delegate_call(producer):
+                node.meta[TAG] = producer.meta[TAG]
+        elif node.op == "get_attr":
+            node.meta.pop(TAG, None)  # a control-flow body goes with its call
+
+
+# ---- checks ----------------------------------------------------------------------------------------
+
+
+def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], by: str) -> None:
+    kinds = {spec.arg.name: spec.kind for spec in program.graph_signature.input_specs}
+    owned = owned_buffers(program)
+    mutated = set(program.graph_signature.buffers_to_mutate.values())
+    buffers = program.graph_signature.inputs_to_buffers
+    for path, module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            tag = node.meta.get(TAG)
+            if tag is None:
+                continue
+            problem = _problem(node, tag, specs, kinds if path == "" else {})
+            if not problem and node.op == "placeholder" and buffers.get(node.name) in mutated and node not in owned:
+                problem = (
+                    "is a buffer that the model changes, and what reads and changes it is not all in one partition;"
+                    " leave it untagged, as tag_mutated_buffer does"
+                )
+            if problem:
+                raise InvalidPartition(f"{by}: tag {tag!r} {problem}", node=node.name, location=user_location(node))
+
+
+def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], kinds: Mapping[str, InputKind]) -> str:
+    """What is wrong with `tag` on `node`, or ""."""
+    if not isinstance(tag, str) or tag not in specs:
+        return f"has no DelegationSpec in partition_tags, which lists {sorted(specs)}"
+    if is_delegate_call(node):
+        return "stands on a delegate call, which belongs to an earlier partitioner"
+    if node.op == "output":
+        return "stands on the graph's output"
+    if node.op == "placeholder" and kinds.get(node.name, InputKind.USER_INPUT) is InputKind.USER_INPUT:
+        return "stands on an input of the graph; only parameters, buffers and constants can belong to a delegate"
+    return ""
+
+
+def _order(graph: Graph, by: str) -> tuple[Unit, ...]:
+    try:
+        order = condensed_order(graph, lambda node: node.meta.get(TAG, node))
+    except DependencyCycle as cycle:
+        raise _invalid(cycle, by) from None
+    return tuple(Unit(key if isinstance(key, str) else None, nodes) for key, nodes in order)
+
+
+class DependencyCycle(Exception):
+    """Groups of nodes that wait for each other. `groups` lists (key, nodes), each read by the next, the last by the
+    first."""
+
+    def __init__(self, groups: Sequence[tuple[object, tuple[Node, ...]]]) -> None:
+        super().__init__(" -> ".join(str(key) for key, _ in groups))
+        self.groups = list(groups)
+
+
+def condensed_order(graph: Graph, key: Callable[[Node], Hashable]) -> list[tuple[Hashable, tuple[Node, ...]]]:
+    """The calls of `graph`, those with equal keys together, in a stable topological order.
+
+    One depth-first pass over the condensed graph: a group comes where its last node stood, or before the first group
+    that reads it. Meeting a group whose own reads are not finished closes a cycle: raises `DependencyCycle`.
+    """
+    key_of = {node: key(node) for node in graph.nodes if node.op == "call_function"}
+    members: dict[Hashable, list[Node]] = {}
+    for node, group in key_of.items():
+        members.setdefault(group, []).append(node)
+
+    def reads(group: Hashable) -> Iterator[Hashable]:
+        for node in members[group]:
+            for read in node.all_input_nodes:
+                if read in key_of and key_of[read] != group:
+                    yield key_of[read]
+
+    order: dict[Hashable, tuple[Node, ...]] = {}
+    opened: set[Hashable] = set()
+    for start in [group for node, group in key_of.items() if members[group][-1] is node]:
+        stack = [] if start in order else [(start, reads(start))]
+        opened.add(start)
+        while stack:
+            group, waiting = stack[-1]
+            read = next((r for r in waiting if r not in order), None)
+            if read is None:
+                stack.pop()
+                order[group] = tuple(members[group])
+            elif read in opened:
+                path = [entry for entry, _ in stack]
+                cycle = reversed(path[path.index(read) :])
+                raise DependencyCycle([(entry, tuple(members[entry])) for entry in cycle])
+            else:
+                opened.add(read)
+                stack.append((read, reads(read)))
+    return list(order.items())
+
+
+def _invalid(cycle: DependencyCycle, by: str) -> InvalidPartition:
+    start = next(i for i, (key, _) in enumerate(cycle.groups) if isinstance(key, str))
+    groups = cycle.groups[start:] + cycle.groups[:start]
+    steps = [_link(a, b) for (_, a), (_, b) in zip(groups, groups[1:] + groups[:1], strict=True)]
+    tags = ", ".join(repr(key) for key, _ in groups if isinstance(key, str))
+    trail = "".join(f"\n  {_place(a)} -> {_place(b)}" for a, b in steps)
+    return InvalidPartition(
+        f"{by}: dependency cycle through tag {tags}: data leave the partition and come back into it, so that it would"
+        f" have to run both before and after what lies between:{trail}\n  what to do: the partitioner splits the"
+        " partition or takes the nodes between as well (`delegraph_partitioners` makes no cycles)",
+        node=steps[0][0].name,
+        location=user_location(steps[0][0]),
+    )
+
+
+def _link(producer: Iterable[Node], consumer: Iterable[Node]) -> tuple[Node, Node]:
+    """A node of `producer` and a node of `consumer` that reads it."""
+    own = set(producer)
+    return next((read, node) for node in consumer for read in node.all_input_nodes if read in own)
+
+
+def _place(node: Node) -> str:
+    tag = node.meta.get(TAG)
+    return f"{node.name} ({f'tag {tag!r}' if tag else 'in no partition'})"
+
+
+# ---- constants and state ---------------------------------------------------------------------------
+
+_CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def tag_constant_data(program: ExportedProgram, max_duplicated_nbytes: int | None = None) -> None:
+    """Tag the parameters, unchanged buffers and lifted constants that tagged nodes read, so that delegates own them.
+
+    A constant that several partitions read, or a partition and other nodes, is stored more than once; where it is
+    larger than `max_duplicated_nbytes` it stays outside instead and becomes an input of the calls.
+    """
+    mutated = set(program.graph_signature.buffers_to_mutate.values())
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    for node in program.graph.find_nodes(op="placeholder"):
+        spec = specs[node.name]
+        if spec.kind not in _CONSTANT_KINDS or (spec.kind is InputKind.BUFFER and spec.target in mutated):
+            continue
+        tags = [user.meta.get(TAG) for user in node.users]
+        first = next((tag for tag in tags if tag is not None), None)
+        if first is None or (len(set(tags)) > 1 and _exceeds(node, max_duplicated_nbytes)):
+            continue
+        node.meta[TAG] = first
+
+
+def tag_mutated_buffer(program: ExportedProgram) -> None:
+    """Tag the buffers that one partition alone reads and changes, so that its delegate keeps them as its state."""
+    for node, tag in owned_buffers(program).items():
+        node.meta[TAG] = tag
+
+
+def owned_buffers(program: ExportedProgram) -> dict[Node, str]:
+    """Placeholders of mutated buffers -> the one tag that all their readers and their new value carry."""
+    new_values = _new_buffer_values(program)
+    buffers = program.graph_signature.inputs_to_buffers
+    owned = {}
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = new_values.get(buffers.get(node.name, ""))
+        if value is None:
+            continue
+        tags = {user.meta.get(TAG) for user in node.users} | {value.meta.get(TAG)}
+        if len(tags) == 1 and None not in tags and value.op == "call_function":
+            owned[node] = str(tags.pop())
+    return owned
+
+
+def _new_buffer_values(program: ExportedProgram) -> dict[str, Node]:
+    """Buffer name -> the node whose value it holds after the call."""
+    outputs = program.graph.output_node().args[0]
+    assert isinstance(outputs, (tuple, list))
+    pairs = zip(program.graph_signature.output_specs, outputs, strict=True)
+    return {
+        spec.target: value
+        for spec, value in pairs
+        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None and isinstance(value, Node)
+    }
+
+
+def _exceeds(node: Node, limit: int | None) -> bool:
+    return limit is not None and node.meta["val"].nbytes > limit

@@ -1,0 +1,277 @@
+"""What lowering did: which node went where, and for every node that was left who declined it and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.delegation.cut import Delegate, Delegated, call_names
+from delegraph.aot.delegation.lowered_module import is_delegate_call
+from delegraph.aot.delegation.partition import Partitioner, clear_tags, partition_program
+from delegraph.aot.graph.bodies import graph_modules
+from delegraph.aot.graph.mutating_calls import called_operator
+from delegraph.aot.graph.source_location import user_location
+from delegraph.errors import DelegraphError
+from delegraph.plugins.registry import PluginRegistry, default_registry
+from delegraph.tables import Table, print_table
+
+__all__ = ["DelegateEntry", "LeftoverEntry", "LoweringReport", "MethodReport", "Suggestion", "make_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateEntry:
+    """One delegate. `operators` counts its calls by operator; `nodes` are named as before they were cut out."""
+
+    backend: str
+    tag: str
+    partitioner: str
+    nodes: tuple[str, ...]
+    operators: Mapping[str, int]
+    blob_nbytes: int
+    graph: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverEntry:
+    """One call that no delegate has. `name` is the node's in the final program; `reasons` are by partitioner."""
+
+    name: str
+    operator: str
+    location: str | None
+    module_path: str
+    reasons: Mapping[str, str]
+    graph: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodReport:
+    """One method. `graph` of an entry is the control-flow body that it stands in, "" for the method's own graph."""
+
+    delegates: tuple[DelegateEntry, ...]
+    leftovers: tuple[LeftoverEntry, ...]
+
+    @property
+    def delegated_nodes(self) -> int:
+        return sum(len(entry.nodes) for entry in self.delegates)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """An installed partitioner that was not asked: how many leftover nodes of each method it would take, or why that
+    could not be found out (`problem`)."""
+
+    partitioner: str
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringReport:
+    """By method; printed as a table, `to_json()` for machines."""
+
+    methods: Mapping[str, MethodReport]
+    partitioners: tuple[str, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers."""
+        return {
+            "partitioners": list(self.partitioners),
+            "suggestions": [asdict(suggestion) for suggestion in self.suggestions],
+            "methods": {name: _method_json(method) for name, method in self.methods.items()},
+        }
+
+    def __str__(self) -> str:
+        blocks = ["\n".join([title, "\n\n".join(map(str, tables))]) for title, tables in self._sections()]
+        return "\n\n".join([*blocks, *self._remarks()])
+
+    def print(self) -> None:
+        """Print to the terminal: with rich where it is installed, else as plain text."""
+        for title, tables in self._sections():
+            print(title)
+            for table in tables:
+                print_table(table)
+        for remark in self._remarks():
+            print(remark)
+
+    def _sections(self) -> Iterable[tuple[str, list[Table]]]:
+        for name, method in self.methods.items():
+            tables = [_delegate_table(method.delegates), _leftover_table(method.leftovers)]
+            yield _title(name, method), [table for table in tables if table.rows]
+
+    def _remarks(self) -> list[str]:
+        if self.partitioners:
+            return []
+        helpers = [_shown(suggestion) for suggestion in self.suggestions]
+        return ["No backend was asked for." + (" Installed ones that could help:" if helpers else ""), *helpers]
+
+
+# ---- making it -------------------------------------------------------------------------------------
+
+NOBODY_ASKED = "no partitioner asked"
+
+
+def make_report(
+    programs: Mapping[str, ExportedProgram], delegated: Delegated, registry: PluginRegistry | None = None
+) -> LoweringReport:
+    """The report on `delegated`; `programs` are its programs after all further passes, whose nodes are listed.
+
+    Where no partitioner was asked, the installed ones are: what each would take is found by running it.
+    """
+    methods = {name: _method_report(name, delegated, program) for name, program in programs.items()}
+    asked = tuple(dict.fromkeys(name for declined in delegated.declined.values() for name in declined))
+    suggestions = () if asked else tuple(_suggestions(programs, registry or default_registry()))
+    return LoweringReport(methods, asked, suggestions)
+
+
+def _method_report(name: str, delegated: Delegated, program: ExportedProgram) -> MethodReport:
+    delegates = tuple(_delegate_entry(delegate) for delegate in delegated.delegates.get(name, ()))
+    declined = delegated.declined.get(name, {})
+    leftovers = tuple(
+        _leftover_entry(node, path, declined)
+        for path, module in graph_modules(program.graph_module)
+        for node in _leftover_nodes(module)
+    )
+    return MethodReport(delegates, leftovers)
+
+
+def _leftover_nodes(module: GraphModule) -> list[Node]:
+    """Calls that something has to run, elements of tuples apart."""
+    return [
+        node
+        for node in module.graph.nodes
+        if node.op == "call_function" and not is_delegate_call(node) and operator_name(node) != "getitem"
+    ]
+
+
+def _delegate_entry(delegate: Delegate) -> DelegateEntry:
+    lowered = delegate.lowered_module
+    calls = [node for node in lowered.original_module.graph.nodes if node.op == "call_function"]
+    operators = Counter(name for node in calls if (name := operator_name(node)) != "getitem")
+    return DelegateEntry(
+        lowered.backend_id,
+        lowered.tag,
+        delegate.partitioner,
+        delegate.nodes,
+        dict(operators.most_common()),
+        len(lowered.processed_bytes),
+        delegate.path,
+    )
+
+
+def _leftover_entry(node: Node, path: str, declined: Mapping[str, Mapping[str, str]]) -> LeftoverEntry:
+    full_name = f"{path}.{node.name}" if path else node.name
+    reasons = {who: said.get(full_name) or said.get(node.name) or "gave no reason" for who, said in declined.items()}
+    return LeftoverEntry(
+        node.name, operator_name(node), user_location(node), _module_path(node), reasons or {"": NOBODY_ASKED}, path
+    )
+
+
+def operator_name(node: Node) -> str:
+    """`aten::add.Tensor`, or a Python function's own name."""
+    target = called_operator(node) or node.target
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        name = getattr(target, "name", None)
+        return str(name() if callable(name) else getattr(target, "__name__", target))
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+
+
+def _module_path(node: Node) -> str:
+    """The innermost user module that the node came from, `encoder.layers.0`; "" for what torch's own hooks added."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [str(path) for path, *_ in stack.values()]
+    path = paths[-1].removeprefix("L['self'].") if paths else ""
+    return path if all(part.isidentifier() or part.isdecimal() for part in path.split(".")) else ""
+
+
+def _suggestions(programs: Mapping[str, ExportedProgram], registry: PluginRegistry) -> Iterable[Suggestion]:
+    for name in registry.names("partitioners"):
+        try:
+            partitioner: Partitioner = registry.create("partitioners", name)
+            taken = {method: _would_take(partitioner, name, method, program) for method, program in programs.items()}
+        except DelegraphError as error:
+            yield Suggestion(name, problem=str(error).partition("\n")[0])
+        else:
+            yield Suggestion(name, taken)
+
+
+def _would_take(partitioner: Partitioner, name: str, method: str, program: ExportedProgram) -> int:
+    """How many nodes of `program` the partitioner would take."""
+    try:
+        partitioned = partition_program(program, partitioner, name=name, method=method)
+        units = [unit for order in partitioned.order.values() for unit in order]
+        return sum(len(call_names(unit.nodes)) for unit in units if unit.tag)
+    finally:
+        clear_tags(program)
+
+
+# ---- showing it ------------------------------------------------------------------------------------
+
+
+def _method_json(method: MethodReport) -> dict[str, Any]:
+    return {
+        "delegated_nodes": method.delegated_nodes,
+        "leftover_nodes": len(method.leftovers),
+        "delegates": [{**asdict(entry), "nodes": list(entry.nodes)} for entry in method.delegates],
+        "leftovers": [asdict(entry) for entry in method.leftovers],
+    }
+
+
+def _title(name: str, method: MethodReport) -> str:
+    return (
+        f"{name}: {method.delegated_nodes} nodes in {len(method.delegates)} delegates,"
+        f" {len(method.leftovers)} nodes left to kernels"
+    )
+
+
+def _delegate_table(delegates: Sequence[DelegateEntry]) -> Table:
+    rows = [
+        (
+            _placed(e.tag, e.graph),
+            e.backend,
+            e.partitioner,
+            str(len(e.nodes)),
+            f"{e.blob_nbytes:,}",
+            _counts(e.operators),
+        )
+        for e in delegates
+    ]
+    columns = ("delegate", "backend", "by", "nodes", "blob bytes", "operators")
+    return Table("", columns, rows, frozenset({"nodes", "blob bytes"}))
+
+
+def _leftover_table(leftovers: Sequence[LeftoverEntry]) -> Table:
+    rows = [
+        (
+            _placed(e.name, e.graph),
+            e.operator,
+            "; ".join(f"{who}: {why}" if who else why for who, why in e.reasons.items()),
+            e.module_path,
+            e.location or "",
+        )
+        for e in leftovers
+    ]
+    return Table("", ("left node", "operator", "why", "module", "user code"), rows)
+
+
+def _placed(name: str, graph: str) -> str:
+    return f"{graph}.{name}" if graph else name
+
+
+def _counts(operators: Mapping[str, int]) -> str:
+    """`aten::add.Tensor x2, …`, the most frequent first."""
+    shown = [f"{name} x{count}" if count > 1 else name for name, count in list(operators.items())[:6]]
+    return ", ".join(shown) + (f", and {len(operators) - 6} more" if len(operators) > 6 else "")
+
+
+def _shown(suggestion: Suggestion) -> str:
+    if suggestion.problem:
+        return f"  {suggestion.partitioner}: could not be asked: {suggestion.problem}"
+    counts = ", ".join(f"{count} of {method}" for method, count in suggestion.nodes.items())
+    return f"  backends=[{suggestion.partitioner!r}] would take {counts or 'nothing'}"

@@ -1,0 +1,1 @@
+"""Functional core ATen program -> edge program; and what each dialect admits."""

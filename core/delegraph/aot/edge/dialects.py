@@ -1,0 +1,172 @@
+"""What each dialect admits, and the one verifier.
+
+A dialect is a list of rules; a rule looks at one node and answers None or what is wrong. Every dialect holds what the
+one before it holds:
+
+    ATEN        what torch.export gives: operator overloads, no module or method calls, every value known
+    FUNCTIONAL  no operator changes its arguments ("autograd-safe" programs that are already functional are in it too)
+    CORE_ATEN   only operators of the core ATen set, besides those that were asked to be kept
+    EDGE        no aliases, no numbers in tensor slots, dtypes that a file can hold, explicit layouts
+    BACKEND     edge, and delegate calls
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.edge.to_edge_dialect import ASSERTIONS, VIEW_TO_COPY
+from delegraph.aot.functional.decompose import is_composite
+from delegraph.aot.graph.bodies import all_nodes
+from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.tensor_spec import scalar_type_of
+from delegraph.errors import LoweringError, VerificationError
+
+__all__ = ["ATEN", "BACKEND", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"]
+
+Rule: TypeAlias = Callable[[Node, Collection[OpOverload]], str | None]
+"""(node, operators that were kept whole on purpose) -> what is wrong, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A name and the rules that its nodes obey."""
+
+    name: str
+    rules: tuple[Rule, ...]
+
+
+def verify(program: ExportedProgram, dialect: Dialect, kept: Collection[OpOverload] = ()) -> None:
+    """Check every node of the program and of its control-flow bodies.
+
+    Raises `VerificationError` that lists each fault with its node, its rule and its line of user code.
+    """
+    faults = [
+        (node, rule.__name__.replace("_", " "), fault)
+        for node in all_nodes(program.graph_module)
+        for rule in dialect.rules
+        if (fault := rule(node, kept)) is not None
+    ]
+    if not faults:
+        return
+    listed = "\n".join(
+        f"  {node.name}: {fault} [rule: {rule}]" + (f"\n    at {where}" if (where := user_location(node)) else "")
+        for node, rule, fault in faults[:20]
+    )
+    more = f"\n  … and {len(faults) - 20} more" if len(faults) > 20 else ""
+    raise VerificationError(f"not in the {dialect.name} dialect:\n{listed}{more}")
+
+
+# ---- rules -----------------------------------------------------------------------------------------
+
+_ALIAS_FREE = frozenset(VIEW_TO_COPY.values())
+
+_SYMBOLIC = frozenset(
+    {
+        *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod),
+        *(operator.neg, operator.pow, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        *(operator.and_, operator.or_, operator.not_, operator.getitem),
+        *(torch.sym_int, torch.sym_float, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite, torch.sym_sum),
+    }
+)
+
+
+def only_operators_are_called(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    if node.op in ("call_module", "call_method"):
+        return f"{node.op} of {node.target}"
+    if node.op != "call_function" or isinstance(node.target, (OpOverload, HigherOrderOperator)):
+        return None
+    if node.target in _SYMBOLIC or getattr(node.target, "__module__", "") in ("math", "builtins"):
+        return None
+    return f"call of {node.target}, which is no operator"
+
+
+def every_value_is_known(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    known = node.op not in ("call_function", "placeholder") or "val" in node.meta
+    returns_nothing = isinstance(node.target, OpOverload) and not node.target._schema.returns
+    return None if known or returns_nothing else 'has no meta["val"]'
+
+
+def nothing_is_mutated(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
+        return f"{node.target} changes its arguments"
+    return None
+
+
+def operators_are_core(node: Node, kept: Collection[OpOverload]) -> str | None:
+    op = node.target
+    if not isinstance(op, OpOverload) or op.namespace != "aten" or op in kept or op in ASSERTIONS:
+        return None
+    if torch.Tag.core in op.tags or op in _ALIAS_FREE or not is_composite(op):
+        return None
+    return f"{op} is not core ATen and has a decomposition"
+
+
+def nothing_is_aliased(node: Node, kept: Collection[OpOverload]) -> str | None:
+    op = node.target
+    if not isinstance(op, OpOverload) or op in kept:
+        return None
+    if op in VIEW_TO_COPY:
+        return f"{op} returns a view; the edge dialect has {VIEW_TO_COPY[op]}"
+    aliased = any(result.alias_info is not None for result in op._schema.returns)
+    return f"{op} returns an alias of its argument" if aliased and op.is_view else None
+
+
+def tensors_stand_where_the_schema_has_tensors(node: Node, kept: Collection[OpOverload]) -> str | None:
+    op = node.target
+    if not isinstance(op, OpOverload) or op in kept:
+        return None
+    for argument, value in zip(op._schema.arguments, node.args, strict=False):
+        if isinstance(value, (bool, int, float)) and str(argument.type) == "Tensor":
+            return f"argument {argument.name} of {op} is the number {value}, not a tensor"
+    return None
+
+
+def dtypes_fit_the_file(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    for leaf in pytree.tree_leaves(node.meta.get("val")):
+        if isinstance(leaf, torch.Tensor):
+            try:
+                scalar_type_of(leaf.dtype)
+            except LoweringError as fault:
+                return str(fault)
+    return None
+
+
+def layouts_are_explicit(node: Node, kept: Collection[OpOverload]) -> str | None:
+    op = node.target
+    if not isinstance(op, OpOverload) or op in kept:
+        return None
+    memory_format: Any = node.kwargs.get("memory_format")
+    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+        return f"{op} changes the layout by memory_format; the edge dialect has dim_order_ops"
+    return None
+
+
+def delegates_are_cut_out_later(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    return "delegate call" if getattr(node.target, "__name__", "") == "delegraph_call_delegate" else None
+
+
+_ATEN: tuple[Rule, ...] = (only_operators_are_called, every_value_is_known)
+_FUNCTIONAL: tuple[Rule, ...] = (*_ATEN, nothing_is_mutated)
+_CORE: tuple[Rule, ...] = (*_FUNCTIONAL, operators_are_core)
+_BACKEND: tuple[Rule, ...] = (
+    *_CORE,
+    nothing_is_aliased,
+    tensors_stand_where_the_schema_has_tensors,
+    dtypes_fit_the_file,
+    layouts_are_explicit,
+)
+
+ATEN = Dialect("ATen", _ATEN)
+FUNCTIONAL = Dialect("functional ATen", _FUNCTIONAL)
+CORE_ATEN = Dialect("core ATen", _CORE)
+EDGE = Dialect("edge", (*_BACKEND, delegates_are_cut_out_later))
+BACKEND = Dialect("backend", _BACKEND)

@@ -1,0 +1,304 @@
+"""Functional core ATen program -> edge program: what a kernel library or a backend has to know.
+
+Against core ATen, the edge dialect has no aliases (views are `*_copy`), no Python scalar where a tensor belongs, no
+assertions, no operator that does nothing, and an explicit dim order wherever a copy changes the layout. The graph is
+edited in place; a fake value is computed again only where a layout changed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.edge import dim_order_ops
+from delegraph.aot.functional.functionalize import fake_mode_of
+from delegraph.aot.graph.bodies import attributes, bodies
+from delegraph.aot.graph.edit import rebuild
+from delegraph.aot.graph.mutating_calls import auto_functionalized
+
+__all__ = ["VIEW_TO_COPY", "to_edge_dialect"]
+
+aten = torch.ops.aten
+
+
+def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
+    """The edge program of a functional program that nobody else holds: its graph is edited and taken over."""
+    stage = _EdgeStage(fake_mode_of(program))
+    stage.rewrite(program.graph_module)
+    for handle, node in enumerate(program.graph.nodes):
+        node.meta.setdefault("debug_handle", handle)
+    root = attributes(program.graph_module)
+    return rebuild(program, root, program.graph, program.graph_signature.output_specs, stage.constants)
+
+
+@dataclass(slots=True)
+class _EdgeStage:
+    """Rewrites the graph of a program and of its control-flow bodies; collects the constants that appear."""
+
+    mode: Any
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    _lifted: dict[tuple[object, ...], Node] = field(default_factory=dict)
+
+    def rewrite(self, module: GraphModule, is_body: bool = False) -> None:
+        graph = module.graph
+        for body in bodies(module).values():
+            self.rewrite(body, is_body=True)
+        changed: set[Node] = set()
+        for node in list(graph.nodes):
+            if isinstance(node.target, OpOverload):
+                self._rewrite_call(node, node.target, changed, is_body)
+            if node.op == "call_function" and any(source in changed for source in node.all_input_nodes):
+                self._propagate(node, changed)
+        graph.eliminate_dead_code()
+
+    def _rewrite_call(self, node: Node, op: OpOverload, changed: set[Node], is_body: bool) -> None:
+        if op in ASSERTIONS:
+            node.graph.erase_node(node)
+            return
+        rewrite = REWRITES.get(op)
+        if rewrite is not None:
+            rewrite(node)
+        if (source := _no_op_source(node)) is not None:
+            node.replace_all_uses_with(source)
+            node.graph.erase_node(node)
+            return
+        if node.target in _COPIES:
+            self._make_contiguous(node, changed)
+        self._tensor_arguments(node, is_body)
+
+    def _make_contiguous(self, node: Node, changed: set[Node]) -> None:
+        """A `*_copy` result is contiguous, whatever the view was."""
+        val = node.meta["val"]
+        leaves = pytree.tree_leaves(val)
+        if all(leaf.is_contiguous() for leaf in leaves):
+            return
+        with self.mode:
+            node.meta["val"] = pytree.tree_map(
+                lambda leaf: torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device), val
+            )
+        changed.add(node)
+
+    def _propagate(self, node: Node, changed: set[Node]) -> None:
+        """Compute the value again, since the layout of an input changed."""
+        if not _is_plain_call(node) or node.target in _COPIES:  # a copy is contiguous whatever it copies
+            return
+        args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, dict(node.kwargs)))
+        with self.mode:
+            new = node.target(*args, **kwargs)  # type: ignore[operator]
+        if _layouts(new) != _layouts(node.meta["val"]):
+            node.meta["val"] = new
+            changed.add(node)
+
+    def _tensor_arguments(self, node: Node, is_body: bool) -> None:
+        """Numbers that stand where the schema has a Tensor become 0-d constants."""
+        assert isinstance(node.target, OpOverload)
+        for i, argument in enumerate(node.target._schema.arguments[: len(node.args)]):
+            value = node.args[i]
+            if isinstance(value, (bool, int, float)) and str(argument.type) in ("Tensor", "Optional[Tensor]"):
+                node.update_arg(i, self._constant(node, value, is_body))
+
+    def _constant(self, node: Node, value: float, is_body: bool) -> Node:
+        tensors = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+        dtype = torch.result_type(tensors[0], value) if tensors else torch.tensor(value).dtype
+        if is_body:
+            with node.graph.inserting_before(node), self.mode:
+                filled = node.graph.call_function(aten.full.default, ([], value), {"dtype": dtype})
+                filled.meta["val"] = torch.full([], value, dtype=dtype)
+            return filled
+        key = (type(value), value, str(value), dtype)
+        if key not in self._lifted:
+            name = f"_lifted_scalar_{len(self.constants)}"
+            self.constants[name] = torch.tensor(value, dtype=dtype)
+            with node.graph.inserting_before(next(iter(node.graph.nodes))), self.mode:
+                lifted = node.graph.placeholder(f"c{name}")
+                lifted.meta = {"val": torch.empty([], dtype=dtype), "constant_name": name}
+            self._lifted[key] = lifted
+        return self._lifted[key]
+
+
+# ---- rewrites of single calls ----------------------------------------------------------------------
+
+
+def _retarget(op: OpOverload) -> Callable[[Node], None]:
+    def rewrite(node: Node) -> None:
+        node.target = op
+
+    return rewrite
+
+
+def _as_permute(dims: Callable[[Node], tuple[int, int] | None]) -> Callable[[Node], None]:
+    def rewrite(node: Node) -> None:
+        rank = node.meta["val"].dim()
+        order = list(range(rank))
+        pair = dims(node)
+        if pair is not None and rank:
+            a, b = (d % rank for d in pair)
+            order[a], order[b] = order[b], order[a]
+        node.target, node.args = aten.permute_copy.default, (node.args[0], order)
+
+    return rewrite
+
+
+def _scalar_overload(scalar: OpOverload) -> Callable[[Node], None]:
+    """`add.Tensor(x, 2)` is `add.Scalar(x, 2)`; so is a SymInt operand."""
+
+    def rewrite(node: Node) -> None:
+        other = node.args[1]
+        symbolic = isinstance(other, Node) and not isinstance(other.meta["val"], torch.Tensor)
+        if isinstance(node.args[0], Node) and (symbolic or isinstance(other, (bool, int, float))):
+            node.target = scalar
+            if "alpha" in node.kwargs:  # keyword-only with Tensor, positional with Scalar
+                node.args, node.kwargs = (*node.args, node.kwargs["alpha"]), {}
+
+    return rewrite
+
+
+def _explicit_layout(node: Node) -> None:
+    """A copy that changes the layout says so by its dim order; one that does not drops `memory_format`."""
+    val, source = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
+    kwargs = {key: value for key, value in node.kwargs.items() if key != "memory_format"}
+    order = dim_order_ops.dim_order(val)
+    if order != dim_order_ops.dim_order(source):
+        node.target = torch.ops.dim_order_ops._to_dim_order_copy.default
+        kwargs = {"dtype": val.dtype, "dim_order": list(order)}
+    elif val.dtype != source.dtype:
+        node.target = aten._to_copy.default
+        kwargs = {"dtype": val.dtype}
+    else:
+        node.target, kwargs = aten.clone.default, {}
+    node.args, node.kwargs = node.args[:1], kwargs
+
+
+def _prim_convert(node: Node) -> None:
+    """torch's decompositions leave some prims behind where core ATen has the same."""
+    node.target, node.args, node.kwargs = aten._to_copy.default, node.args[:1], {"dtype": node.meta["val"].dtype}
+
+
+def _positional_dims(node: Node) -> tuple[int, int]:
+    return node.args[1], node.args[2]  # type: ignore[return-value]
+
+
+VIEW_TO_COPY: dict[OpOverload, OpOverload] = {
+    aten.view.default: aten.view_copy.default,
+    aten._unsafe_view.default: aten.view_copy.default,
+    aten.reshape.default: aten.view_copy.default,
+    aten._reshape_copy.default: aten.view_copy.default,
+    aten.permute.default: aten.permute_copy.default,
+    aten.expand.default: aten.expand_copy.default,
+    aten.slice.Tensor: aten.slice_copy.Tensor,
+    aten.select.int: aten.select_copy.int,
+    aten.squeeze.default: aten.squeeze_copy.default,
+    aten.squeeze.dim: aten.squeeze_copy.dim,
+    aten.squeeze.dims: aten.squeeze_copy.dims,
+    aten.unsqueeze.default: aten.unsqueeze_copy.default,
+    aten.split.Tensor: aten.split_copy.Tensor,
+    aten.split_with_sizes.default: aten.split_with_sizes_copy.default,
+    aten.unbind.int: aten.unbind_copy.int,
+    aten.diagonal.default: aten.diagonal_copy.default,
+    aten.as_strided.default: aten.as_strided_copy.default,
+    aten.unfold.default: aten.unfold_copy.default,
+    aten.narrow.default: aten.narrow_copy.default,
+    aten.view_as_real.default: aten.view_as_real_copy.default,
+    aten.view_as_complex.default: aten.view_as_complex_copy.default,
+    aten.view.dtype: aten.view_copy.dtype,
+    aten.alias.default: aten.alias_copy.default,
+    aten.detach.default: aten.detach_copy.default,
+    aten.lift_fresh.default: aten.lift_fresh_copy.default,
+}
+"""The alias-free twin of each view operator that functional core ATen may hold."""
+
+_SCALAR_OVERLOADS: dict[OpOverload, OpOverload] = {
+    packet.Tensor: packet.Scalar
+    for packet in (
+        *(aten.add, aten.sub, aten.mul, aten.div, aten.remainder, aten.fmod),
+        *(aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge),
+        *(aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor),
+    )
+} | {
+    aten.div.Tensor_mode: aten.div.Scalar_mode,
+    aten.bitwise_left_shift.Tensor: aten.bitwise_left_shift.Tensor_Scalar,
+    aten.bitwise_right_shift.Tensor: aten.bitwise_right_shift.Tensor_Scalar,
+    aten.pow.Tensor_Tensor: aten.pow.Tensor_Scalar,
+}
+
+REWRITES: dict[OpOverload, Callable[[Node], None]] = {
+    **{view: _retarget(copy) for view, copy in VIEW_TO_COPY.items()},
+    **{tensor: _scalar_overload(scalar) for tensor, scalar in _SCALAR_OVERLOADS.items()},
+    aten.transpose.int: _as_permute(_positional_dims),
+    aten.transpose_copy.int: _as_permute(_positional_dims),
+    aten.t.default: _as_permute(lambda node: (0, 1) if node.meta["val"].dim() == 2 else None),
+    aten.t_copy.default: _as_permute(lambda node: (0, 1) if node.meta["val"].dim() == 2 else None),
+    aten._conj.default: _retarget(aten._conj_physical.default),
+    aten._neg_view.default: _retarget(aten.neg.default),
+    aten.clone.default: _explicit_layout,
+    aten._to_copy.default: _explicit_layout,
+    aten.__lshift__.Scalar: _retarget(aten.bitwise_left_shift.Tensor_Scalar),
+    aten.__rshift__.Scalar: _retarget(aten.bitwise_right_shift.Tensor_Scalar),
+    torch.ops.prims.scalar_tensor.default: _retarget(aten.scalar_tensor.default),
+    torch.ops.prims.convert_element_type.default: _prim_convert,
+}
+
+ASSERTIONS = frozenset(
+    {
+        aten._assert_tensor_metadata.default,
+        aten._assert_scalar.default,
+        aten._assert_async.msg,
+        aten._assert_async.default,
+        aten.sym_constrain_range.default,
+        aten.sym_constrain_range_for_size.default,
+        aten._functional_sym_constrain_range.default,
+        aten._functional_sym_constrain_range_for_size.default,
+    }
+)
+"""Checks of the traced program that leave no trace in the file (ExecuTorch drops them too)."""
+
+_COPIES = frozenset(VIEW_TO_COPY.values())
+
+_SAME_IF_SAME_SHAPE = frozenset(
+    {
+        *(aten.view_copy.default, aten.expand_copy.default, aten.slice_copy.Tensor, aten.squeeze_copy.dim),
+        *(aten.squeeze_copy.dims, aten.squeeze_copy.default, aten.alias_copy.default, aten.detach_copy.default),
+        *(aten.lift_fresh_copy.default, aten.clone.default, aten.narrow_copy.default),
+    }
+)
+
+
+def _no_op_source(node: Node) -> Node | None:
+    """The input that the call would only repeat, or None. Equal shapes suffice: slices here have a positive step."""
+    source = node.args[0] if node.args else None
+    if not isinstance(source, Node) or not isinstance(source.meta.get("val"), torch.Tensor):
+        return None
+    old, new = source.meta["val"], node.meta["val"]
+    if node.target is aten.permute_copy.default:
+        order = node.args[1]
+        return source if list(order) == list(range(old.dim())) else None  # type: ignore[arg-type]
+    if node.target not in _SAME_IF_SAME_SHAPE or len(old.shape) != len(new.shape) or old.dtype != new.dtype:
+        return None
+    same = all(_statically_equal(a, b) for a, b in zip(old.shape, new.shape, strict=True))
+    return source if same and (old.is_contiguous() or node.target is aten.clone.default) else None
+
+
+def _statically_equal(a: Any, b: Any) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and a.node.expr == b.node.expr
+
+
+def _is_plain_call(node: Node) -> bool:
+    return isinstance(node.target, OpOverload) or node.target in (operator.getitem, auto_functionalized)
+
+
+def _layouts(value: Any) -> list[object]:
+    return [
+        (tuple(map(str, leaf.shape)), tuple(map(str, leaf.stride())), leaf.dtype)
+        for leaf in pytree.tree_leaves(value)
+        if isinstance(leaf, torch.Tensor)
+    ]

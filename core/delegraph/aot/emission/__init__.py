@@ -1,0 +1,1 @@
+"""Lowered program -> `program.Program`: lifetimes, memory plan, values and instructions."""

@@ -1,0 +1,159 @@
+"""Calls on value indices -> the instruction list of a method, with its operators, delegates and debug handles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from torch.fx import Node
+
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule
+from delegraph.aot.delegation.named_data_store import NamedDataStore
+from delegraph.aot.emission.constant_pool import ContentPool
+from delegraph.aot.emission.values import ValueTable
+from delegraph.aot.graph.signature import Constant
+from delegraph.aot.graph.source_location import user_frames
+from delegraph.program.schema import (
+    BackendDelegate,
+    Buffer,
+    DelegateCall,
+    Frame,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+    Operator,
+)
+
+__all__ = ["DelegateInfo", "MethodBuilder", "ProgramData"]
+
+CLONE: Final = Operator("aten::clone", "out")
+COPY_: Final = Operator("aten::copy_")
+
+
+@dataclass(slots=True)
+class ProgramData:
+    """What the methods of a program share: constants, initial states, blobs; each content once."""
+
+    constants: ContentPool = field(default_factory=ContentPool)
+    mutable_data: ContentPool = field(default_factory=ContentPool)
+    delegate_data: list[Buffer] = field(default_factory=list)
+    named_data: NamedDataStore = field(default_factory=NamedDataStore)
+    external: dict[str, dict[str, Constant]] = field(default_factory=dict)
+    """Weights that go to a `.ptd`: tag -> fully qualified name -> tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateInfo:
+    """Which delegate an instruction calls, and how its backend's ids map to debug handles."""
+
+    name: str
+    delegate_map: dict[Any, Sequence[int]]
+
+
+class MethodBuilder:
+    """Appends instructions. `node` is the graph node that they are emitted for; errors and debug maps name it."""
+
+    def __init__(self, data: ProgramData) -> None:
+        self.data = data
+        self.table = ValueTable()
+        self.instructions: list[Instruction] = []
+        self.nodes: list[Node | None] = []
+        self.operators: dict[Operator, int] = {}
+        self.users: dict[Operator, list[Node]] = {}
+        """Which nodes need an operator."""
+        self.delegates: list[BackendDelegate] = []
+        self.delegate_infos: dict[int, DelegateInfo] = {}
+        self.node: Node | None = None
+
+    # ---- calls -----------------------------------------------------------------------------------------
+
+    def kernel(self, operator: Operator, args: Sequence[int]) -> None:
+        """Call a kernel; `args` are the schema's arguments, then the return slots."""
+        index = self.operators.setdefault(operator, len(self.operators))
+        if self.node is not None:
+            self.users.setdefault(operator, []).append(self.node)
+        self._append(KernelCall(index, tuple(args)))
+
+    def prim(self, name: str, args: Sequence[int], like: Any) -> int:
+        """The new scalar, of the type of `like`, that `executorch_prim::<name>.Scalar` gives."""
+        result = self.table.variable(like)
+        self.prim_into(name, args, result)
+        return result
+
+    def prim_into(self, name: str, args: Sequence[int], result: int) -> None:
+        """The same into a scalar that exists."""
+        self.kernel(Operator(f"executorch_prim::{name}", "Scalar"), [*args, result])
+
+    def constant(self, value: Any) -> int:
+        """The index of a constant scalar."""
+        return self.table.scalar(value)
+
+    def delegate(self, lowered: LoweredBackendModule, args: Sequence[int]) -> None:
+        """Call a delegate on its inputs, then its outputs."""
+        self.data.delegate_data.append(lowered.processed_bytes)
+        if lowered.named_data_store_output is not None:
+            self.data.named_data.merge(lowered.named_data_store_output)
+        blob = len(self.data.delegate_data) - 1
+        self.delegates.append(BackendDelegate(lowered.backend_id, blob, tuple(lowered.compile_specs)))
+        self.delegate_infos[len(self.instructions)] = DelegateInfo(lowered.backend_id, lowered.debug_handle_map)
+        self._append(DelegateCall(len(self.delegates) - 1, tuple(args)))
+
+    def clone(self, source: int, target: int) -> None:
+        """Copy a tensor's data into a new one, which takes its shape."""
+        self.kernel(CLONE, [source, self.table.scalar(None), target, target])
+
+    def copy_(self, target: int, source: int) -> None:
+        """Overwrite a tensor that lives on."""
+        self.kernel(COPY_, [target, source, self.table.scalar(False), target])
+
+    def move(self, source: int, target: int) -> None:
+        """Copy a scalar."""
+        self._append(MoveCall(source, target))
+
+    # ---- jumps -----------------------------------------------------------------------------------------
+
+    @property
+    def here(self) -> int:
+        """The index of the next instruction."""
+        return len(self.instructions)
+
+    def jump_if_false(self, condition: int, destination: int = -1) -> int:
+        """Jump, for now to nowhere unless a destination is known; `land` sets it."""
+        self._append(JumpFalseCall(condition, destination))
+        return len(self.instructions) - 1
+
+    def jump(self, destination: int = -1) -> int:
+        """Jump in any case."""
+        return self.jump_if_false(self.constant(False), destination)
+
+    def land(self, jump: int) -> None:
+        """Let `jump` go to the next instruction."""
+        call = self.instructions[jump]
+        assert isinstance(call, JumpFalseCall)
+        self.instructions[jump] = JumpFalseCall(call.cond_value_index, self.here)
+
+    # ---- what is known about instructions --------------------------------------------------------------
+
+    def debug_handles(self) -> dict[int, Any]:
+        """Instruction -> the debug handle (or handles) of its node."""
+        handles = {
+            index: node.meta["debug_handle"]
+            for index, node in enumerate(self.nodes)
+            if node is not None and node.meta.get("debug_handle") is not None
+        }
+        return handles
+
+    def stacktrace(self) -> tuple[tuple[Frame, ...], ...]:
+        """The frames of user code behind each instruction, outermost first."""
+        return tuple(
+            tuple(Frame(file, line, function, code) for file, line, function, code in user_frames(node))
+            if node is not None
+            else ()
+            for node in self.nodes
+        )
+
+    def _append(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+        self.nodes.append(self.node)

@@ -1,0 +1,203 @@
+"""EmittedMethod -> places in memory: lifetimes from the instruction list, a planner's plan, and its lower bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from delegraph.aot.emission.method import EmittedMethod
+from delegraph.aot.emission.planners import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
+from delegraph.aot.emission.values import ValueTable
+from delegraph.errors import LoweringError, PluginError
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.schema import (
+    AllocationDetails,
+    DelegateCall,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+    OptionalTensorList,
+    Tensor,
+    TensorList,
+    Value,
+)
+
+__all__ = ["ALIGNMENT", "MemoryReport", "SharedMemory", "lifetimes", "load_planner", "plan_memory", "shared_memory"]
+
+ALIGNMENT = 16
+"""Bytes; every planned tensor starts at a multiple (ExecuTorch `exir/tensor.py`)."""
+
+_BEFORE = -1
+"""The step at which inputs are set, before instruction 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes per memory id (0 is reserved), and the total that no plan of these lifetimes can undercut."""
+
+    buffer_sizes: tuple[int, ...]
+    lower_bound: int
+
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes in all memories."""
+        return sum(self.buffer_sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """Where the states that all methods share lie: their memory id, offsets by name, and bytes in all."""
+
+    memory_id: int
+    offsets: Mapping[str, int]
+    nbytes: int
+
+
+def plan_memory(
+    method: EmittedMethod, planner: MemoryPlanner, shared: SharedMemory
+) -> tuple[tuple[Value, ...], MemoryReport]:
+    """The method's values, every planned tensor in its place."""
+    table = method.builder.table
+    wanted = lifetimes(method)
+    plan = planner(wanted, ALIGNMENT)
+    _check_answer(method.name, wanted, plan)
+    places = {
+        lifetime.id: AllocationDetails(lifetime.memory_id, offset)
+        for lifetime, offset in zip(wanted, plan.offsets, strict=True)
+    }
+    names = {i: p.shared_name for i, p in table.planned.items() if p.shared_name is not None}
+    places |= {i: AllocationDetails(shared.memory_id, shared.offsets[name]) for i, name in names.items()}
+    sizes = list(plan.buffer_sizes) + [0] * (2 - len(plan.buffer_sizes))
+    if names:
+        sizes += [0] * (shared.memory_id + 1 - len(sizes))
+        sizes[shared.memory_id] = shared.nbytes
+    lower_bound = plan.lower_bound + (shared.nbytes if names else 0)
+    return tuple(_placed(table, places)), MemoryReport(tuple(sizes), lower_bound)
+
+
+def shared_memory(methods: Sequence[EmittedMethod]) -> SharedMemory:
+    """One place for each state that is shared by name, in a memory of its own, the same in all methods."""
+    sizes: dict[str, int] = {}
+    used = {1}
+    for method in methods:
+        for planned in method.builder.table.planned.values():
+            if planned.shared_name is None:
+                used.add(planned.memory_id)
+            else:
+                known = sizes.setdefault(planned.shared_name, planned.nbytes)
+                _check_shared(planned.shared_name, known, planned.nbytes)
+    offsets: dict[str, int] = {}
+    end = 0
+    for name in sorted(sizes):
+        offsets[name] = end
+        end += -(-sizes[name] // ALIGNMENT) * ALIGNMENT
+    return SharedMemory(max(used) + 1, offsets, end)
+
+
+def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> MemoryPlanner:
+    """The planner of that name in `registry`, or the function itself. Raises `PluginError`."""
+    if not isinstance(planner, str):
+        return planner
+    loaded: MemoryPlanner = registry.load("delegraph.memory_planners", planner)
+    return loaded
+
+
+# ---- lifetimes -------------------------------------------------------------------------------------
+
+
+def lifetimes(method: EmittedMethod) -> list[Lifetime]:
+    """From the instruction that first writes a planned tensor to the last that uses it, views of it included.
+
+    Inputs are alive before the first instruction, outputs after the last, states always. A loop keeps alive to its
+    end whatever it uses from before, and from its start whatever is read after it.
+    """
+    table, instructions = method.builder.table, method.builder.instructions
+    end = len(instructions)
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for step, values in _uses(method, end):
+        for value in values:
+            root = table.root(value)
+            first.setdefault(root, step)
+            last[root] = step
+    _stretch_over_loops(first, last, _loops(instructions))
+    for index, planned in table.planned.items():
+        if planned.always_alive:
+            first[index], last[index] = _BEFORE, end
+    return [
+        Lifetime(index, planned.nbytes, first[index], last[index], planned.memory_id)
+        for index, planned in table.planned.items()
+        if index in first and planned.shared_name is None
+    ]
+
+
+def _uses(method: EmittedMethod, end: int) -> Iterator[tuple[int, Iterable[int]]]:
+    table = method.builder.table
+    yield _BEFORE, method.inputs
+    for step, instruction in enumerate(method.builder.instructions):
+        yield step, _tensors(_operands(instruction), table.values)
+    yield end, method.outputs
+
+
+def _operands(instruction: Instruction) -> tuple[int, ...]:
+    if isinstance(instruction, (KernelCall, DelegateCall)):
+        return instruction.args
+    if isinstance(instruction, MoveCall):
+        return (instruction.move_from, instruction.move_to)
+    if isinstance(instruction, JumpFalseCall):
+        return (instruction.cond_value_index,)
+    return (instruction.value_index,)
+
+
+def _tensors(indices: Iterable[int], values: Sequence[Value]) -> Iterator[int]:
+    """The tensors among `indices`, those in lists included."""
+    for index in indices:
+        value = values[index]
+        if isinstance(value, Tensor):
+            yield index
+        elif isinstance(value, (TensorList, OptionalTensorList)):
+            yield from (item for item in value.items if item >= 0)
+
+
+def _loops(instructions: Sequence[Instruction]) -> list[tuple[int, int]]:
+    """(first, last) instruction of each loop, inner ones first."""
+    jumps = ((step, call) for step, call in enumerate(instructions) if isinstance(call, JumpFalseCall))
+    loops = [(call.destination_instruction, step) for step, call in jumps if call.destination_instruction <= step]
+    return sorted(loops, key=lambda loop: loop[1] - loop[0])
+
+
+def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequence[tuple[int, int]]) -> None:
+    for start, end in loops:
+        for value, born in first.items():
+            if born < start <= last[value] < end:
+                last[value] = end
+            elif start < born <= end < last[value]:
+                first[value] = start
+
+
+# ---- places ----------------------------------------------------------------------------------------
+
+
+def _placed(table: ValueTable, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
+    for index, value in enumerate(table.values):
+        place = places.get(table.root(index))
+        yield replace(value, allocation_info=place) if place is not None and isinstance(value, Tensor) else value
+
+
+def _check_answer(method: str, wanted: Sequence[Lifetime], plan: Plan) -> None:
+    """A planner may be anybody's: what it says is checked where a mistake would be silent memory corruption."""
+    try:
+        check_plan(wanted, plan, ALIGNMENT)
+    except PlanError as error:
+        raise PluginError(
+            f"method {method!r}: the memory planner's plan is unsound: {error}; mend the planner, or use 'greedy'"
+        ) from error
+
+
+def _check_shared(name: str, known: int, nbytes: int) -> None:
+    if known != nbytes:
+        raise LoweringError(
+            f"buffer {name!r} has {known:,} bytes in one method and {nbytes:,} in another, so they cannot share it;"
+            " set share_mutable_buffers=False or give them one shape"
+        )

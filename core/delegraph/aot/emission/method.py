@@ -1,0 +1,215 @@
+"""MethodGraph -> EmittedMethod: values and instructions, complete but for the tensors' places in memory.
+
+    inputs, states, constants ── nodes ──> instructions ── write-backs ──> outputs
+
+Lifetimes are read off the finished instruction list (`memory.py`), jumps included, so memory is planned for exactly
+what will run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.fx import Node
+
+from delegraph.aot.emission.constant_pool import tensor_bytes
+from delegraph.aot.emission.container_metadata import container_metadata
+from delegraph.aot.emission.instructions import MethodBuilder, ProgramData
+from delegraph.aot.emission.nodes import EmitOptions, GraphEmitter
+from delegraph.aot.emission.values import PlannedTensor
+from delegraph.aot.graph.signature import Constant, MethodGraph, State
+from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
+from delegraph.aot.passes.reinplace import in_place_updates
+from delegraph.errors import LoweringError
+from delegraph.program.schema import (
+    Bool,
+    ContainerMetadata,
+    Double,
+    ExtraTensorInfo,
+    Int,
+    Null,
+    String,
+    TensorDataLocation,
+    Value,
+)
+
+__all__ = ["EmittedMethod", "ExternalTag", "MethodOptions", "emit_method"]
+
+ExternalTag: TypeAlias = Callable[[Node], "str | None"]
+"""The name of the `.ptd` that a weight's placeholder goes to, or None for the program itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodOptions:
+    """What of the configuration shapes a method's values."""
+
+    alloc_graph_input: bool = True
+    alloc_graph_output: bool = True
+    alloc_mutable_buffers: bool = True
+    share_mutable_buffers: bool = False
+    elide_views: bool = True
+    external_tag: ExternalTag = lambda node: None
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedMethod:
+    """A method whose tensors have no places yet. `inputs` and `outputs` are value indices."""
+
+    name: str
+    builder: MethodBuilder
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    container: ContainerMetadata
+
+
+def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) -> EmittedMethod:
+    """Emit `method`; its weights and blobs go to `data`. Raises `LoweringError` and its kinds, naming the node."""
+    emitter = _MethodEmitter(method, data, options)
+    outputs = emitter.emit()
+    inputs = tuple(emitter.index(node) for node in method.inputs)
+    return EmittedMethod(method.name, emitter.builder, inputs, outputs, container_metadata(method.program))
+
+
+class _MethodEmitter(GraphEmitter):
+    """The graph of a method: a body with inputs, weights and states around it."""
+
+    def __init__(self, method: MethodGraph, data: ProgramData, options: MethodOptions) -> None:
+        unplanned = frozenset() if options.alloc_graph_output else frozenset(_own_results(method))
+        super().__init__(
+            MethodBuilder(data),
+            method.program.graph_module,
+            Bounds.of_program(method.program),
+            EmitOptions(options.elide_views, unplanned),
+            method.constants,
+        )
+        self.method = method
+        self.method_options = options
+        self.in_place = in_place_updates(method)
+
+    def emit(self) -> tuple[int, ...]:
+        """Emit everything; the indices of the outputs."""
+        for node in self.method.inputs:
+            self.builder.node = node
+            self.values[node] = self._input(node)
+        for node, state in self.method.states.items():
+            self.values[node] = self._state(node, state)
+        targets = [*self.method.states, *(write_back.target for write_back in self.method.write_backs)]
+        self.pinned = {self.index(node) for node in targets}
+        sources = [write_back.source for write_back in self.method.write_backs]
+        self.run([*self.method.outputs, *sources])
+        outputs = tuple(self._outputs())
+        self._write_back()
+        return outputs
+
+    # ---- what the graph starts from --------------------------------------------------------------------
+
+    def _input(self, node: Node) -> int:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            spec = self.bounds.spec(value, node)
+            planned = PlannedTensor(spec.nbytes, int(node.meta.get("memory_id", 1)))
+            return self.builder.table.tensor(spec, planned if self.method_options.alloc_graph_input else None)
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self.builder.table.variable(value)
+        return self.builder.table.add(_plain_input(node, value))
+
+    def _state(self, node: Node, state: State) -> int:
+        """A tensor that keeps its bytes between runs. Zeros need no initial data: planned memory starts as zeros."""
+        spec = self.bounds.spec(node.meta["val"], node)
+        extra = ExtraTensorInfo(fully_qualified_name=state.name)
+        if not self.method_options.alloc_mutable_buffers:
+            return self.builder.table.tensor(spec, None, 0, extra)
+        initial = tensor_bytes(state.initial, spec.dim_order)
+        idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0
+        shared = state.name if self.method_options.share_mutable_buffers else None
+        planned = PlannedTensor(spec.nbytes, int(node.meta.get("memory_id", 1)), True, shared)
+        return self.builder.table.tensor(spec, planned, idx, extra)
+
+    def constant(self, name: str, constant: Constant) -> int:
+        """A weight: in the program, or in the `.ptd` that its tag names."""
+        node = self.builder.node
+        is_weight = node is not None and node.op == "placeholder" and constant.name is not None
+        tag = self.method_options.external_tag(node) if is_weight and node is not None else None
+        if tag is None:
+            return super().constant(name, constant)
+        assert constant.name is not None
+        self.builder.data.external.setdefault(tag, {})[constant.name] = constant
+        extra = ExtraTensorInfo(fully_qualified_name=constant.name, location=TensorDataLocation.EXTERNAL)
+        return self.builder.table.tensor(spec_of_tensor(constant.tensor), extra=extra)
+
+    # ---- what it ends with -----------------------------------------------------------------------------
+
+    def _outputs(self) -> list[int]:
+        """The outputs' values; a copy where the value is not the output's own to keep."""
+        outputs: list[int] = []
+        for output in self.method.outputs:
+            index = self.index(output)
+            if self.builder.table.is_tensor(index) and self._needs_copy(output, index, outputs):
+                index = self._copy(output, index)
+            outputs.append(index)
+        return outputs
+
+    def _needs_copy(self, output: Node, index: int, others: Sequence[int]) -> bool:
+        """A state is overwritten before the caller reads it; memory that the caller gives serves one output only."""
+        if self.builder.table.root(index) in self.pinned:
+            return True
+        return not self.method_options.alloc_graph_output and (output not in self.options.unplanned or index in others)
+
+    def _copy(self, node: Node, index: int) -> int:
+        table = self.builder.table
+        spec = table.specs[index]
+        planned = PlannedTensor(spec.nbytes) if self.method_options.alloc_graph_output else None
+        copy = table.tensor(spec, planned)
+        self.builder.node = node
+        self.builder.clone(index, copy)
+        return copy
+
+    def _write_back(self) -> None:
+        """Give states and mutated inputs their new values; what one of them overwrites is copied away before."""
+        pairs = [(w.source, self.index(w.source), self.index(w.target)) for w in self.method.write_backs]
+        pairs = [(node, source, target) for node, source, target in pairs if source != target]
+        table = self.builder.table
+        for position, (node, source, target) in enumerate(pairs):
+            if table.root(source) in self.pinned:
+                self.builder.node = node
+                twin = table.twin(source)
+                self.builder.clone(source, twin)
+                pairs[position] = (node, twin, target)
+        for node, source, target in pairs:
+            self.builder.node = node
+            self.builder.copy_(target, source)
+        self.builder.node = None
+
+
+def any_byte(data: memoryview) -> bool:
+    """Whether some byte is not zero."""
+    return bool(data) and bool(torch.frombuffer(data, dtype=torch.uint8).any())
+
+
+def _own_results(method: MethodGraph) -> list[Node]:
+    """Outputs that are the results of calls."""
+    nodes = [node for node in method.outputs if isinstance(node, Node)]
+    return [node for node in nodes if node.op == "call_function" and node not in method.constants]
+
+
+def _plain_input(node: Node, value: Any) -> Value:
+    """An input that is no tensor: at run time it must have this very value."""
+    if value is None:
+        return Null()
+    if isinstance(value, bool):
+        return Bool(value)
+    if isinstance(value, int):
+        return Int(value)
+    if isinstance(value, float):
+        return Double(value)
+    if isinstance(value, str):
+        return String(value)
+    raise LoweringError(
+        f"input {str(node.target)!r} is {type(value).__name__}; a method takes tensors, numbers, strings and None",
+        node=node.name,
+        location=user_location(node),
+    )

@@ -1,0 +1,373 @@
+"""Graph nodes -> instructions: one function for each kind of call."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.checks.out_variants import OutVariant, gives_scalar, operator_of, out_variant
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
+from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
+from delegraph.aot.emission.instructions import MethodBuilder
+from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
+from delegraph.aot.emission.values import ArgumentType, PlannedTensor, argument_types
+from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.graph.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
+from delegraph.aot.graph.signature import Constant, live_nodes
+from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, spec_of_tensor
+from delegraph.aot.passes.view_elision import VIEW_COPY, shows_same_bytes
+from delegraph.errors import LoweringError, UnsupportedOperator
+from delegraph.program.schema import Operator, TensorShapeDynamism
+
+__all__ = ["EmitOptions", "GraphEmitter", "NodeValue"]
+
+aten = torch.ops.aten
+
+NodeValue: TypeAlias = "int | tuple[int, ...]"
+"""What a node becomes: a value's index, or one for each element of a tuple or list (whose elements may be lists)."""
+
+_RUNTIME_NAMES: Final = {aten.item.default: Operator("aten::_local_scalar_dense")}
+"""Operators that give a scalar and go by another name at run time."""
+
+_CHOOSE_LAYOUT: Final = frozenset(
+    {torch.ops.dim_order_ops._to_dim_order_copy.default, torch.ops.dim_order_ops._clone_dim_order.default}
+)
+
+ET_VIEW: Final = Operator("executorch_prim::et_view", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class EmitOptions:
+    """What the configuration says about single nodes."""
+
+    elide_views: bool = True
+    unplanned: frozenset[Node] = frozenset()
+    """Nodes whose results are graph outputs that get their memory at run time."""
+
+
+class GraphEmitter:
+    """Emits one graph: a method's, or a body of control flow. `values` has its inputs before `run` is called."""
+
+    def __init__(
+        self,
+        builder: MethodBuilder,
+        module: GraphModule,
+        bounds: Bounds,
+        options: EmitOptions,
+        constants: Mapping[Node, Constant] | None = None,
+    ) -> None:
+        self.builder = builder
+        self.module = module
+        self.bounds = bounds
+        self.options = options
+        self.constants = constants or {}
+        self.values: dict[Node, NodeValue] = {}
+        self.destinations: dict[tuple[Node, int], int] = {}
+        """Results (node, position) that go into a tensor which is there already."""
+        self.pinned: set[int] = set()
+        """Values whose memory changes under a view of it: states, and inputs that are written back."""
+        self.kept: set[Node] = set()
+        """Graph outputs: they have memory of their own."""
+        self.in_place: frozenset[Node] = frozenset()
+        """Values that take the memory of the argument that they are changed from."""
+
+    def run(self, roots: Sequence[Any]) -> None:
+        """Emit what `roots` need."""
+        self.kept = {node for node in roots if isinstance(node, Node)}
+        graph = self.module.graph
+        live = live_nodes(graph, roots, self.constants)
+        for node in graph.nodes:
+            if node in live and node not in self.values:
+                self.builder.node = node
+                self._emit(node)
+        self.builder.node = None
+
+    def value(self, node: Any) -> NodeValue:
+        """What `node`, or a plain value, became."""
+        return self.values[node] if isinstance(node, Node) else self.builder.constant(node)
+
+    def index(self, node: Any) -> int:
+        """The same, where it is one value."""
+        found = self.value(node)
+        assert isinstance(found, int)
+        return found
+
+    def _emit(self, node: Node) -> None:
+        if node in self.constants:
+            self.values[node] = self.constant(node.name, self.constants[node])
+        elif node.op == "get_attr":
+            held = referenced(self.module, node)
+            if isinstance(held, torch.Tensor):
+                self.values[node] = self.constant(str(node.target), Constant(held))
+        elif node.op == "call_function":
+            try:
+                self.values[node] = self._call(node)
+            except LoweringError as error:
+                raise error if error.node is not None else _at(node, error) from error
+
+    def _call(self, node: Node) -> NodeValue:
+        target = node.target
+        if target is operator.getitem:
+            found = self.value(node.args[0])
+            assert isinstance(found, tuple)
+            return found[node.args[1]]  # type: ignore[index]
+        if isinstance(target, OpOverload):
+            return self._operator(node, target)
+        if isinstance(target, HigherOrderOperator):
+            return self._higher_order(node, target)
+        return self._scalar(node)
+
+    # ---- operators -------------------------------------------------------------------------------------
+
+    def _operator(self, node: Node, op: OpOverload) -> NodeValue:
+        if gives_scalar(op):
+            return self._scalar_operator(node, op)
+        if self.options.elide_views:
+            view = self._view(node)
+            if view is not None:
+                return view
+        call = _call_form(op)
+        outs = self._outs(node) if call.variant.outs else ()
+        args, written = self._arguments(node, call, outs)
+        results = outs if call.variant.outs else tuple(written)
+        self.builder.kernel(call.variant.operator, [*args, *self._return_slots(call, args, results)])
+        return results if call.gives_many or len(results) != 1 else results[0]
+
+    def _arguments(self, node: Node, call: _CallForm, outs: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The value of each schema argument, and those of arguments that the call writes in place."""
+        table, fresh = self.builder.table, iter(outs)
+        args: list[int] = []
+        written: list[int] = []
+        for kind, position, is_written in call.arguments:
+            if kind.is_out:
+                args.append(table.tensor_list(tuple(outs)) if kind.is_list else next(fresh))
+                continue
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(kind.name, kind.default)
+            args.append(table.argument(given, kind, self.value))
+            if is_written:
+                written.append(args[-1])
+        return args, written
+
+    def _on_copies(self, node: Node) -> NodeValue:
+        """A kernel that changes its arguments, on copies of them: its results (or None), then the copies."""
+        op, values, table = called_operator(node), node.meta["val"], self.builder.table
+        assert op is not None
+        call, changed = _call_form(op), changed_arguments(op)
+        outs = {name: self.result(node, i, values[i]) for i, name in enumerate(call.variant.outs)}
+        copies = {name: self._copied(node, i, node.kwargs[name]) for i, name in enumerate(changed, first_copy(op))}
+        ready = {**outs, **{name: table.tensor_list(c) if isinstance(c, tuple) else c for name, c in copies.items()}}
+        args = [
+            ready[kind.name] if kind.name in ready else table.argument(node.kwargs[kind.name], kind, self.value)
+            for kind, _, _ in call.arguments
+        ]
+        results = tuple(outs.values())
+        slots = self._return_slots(call, args, results or (ready[changed[0]],))
+        self.builder.kernel(call.variant.operator, [*args, *slots])
+        given: tuple[Any, ...] = (*(results or (self.builder.constant(None),)), *copies.values())
+        return given
+
+    def _copied(self, node: Node, position: int, given: Any) -> NodeValue:
+        """Copies, in memory of their own, of what is given for an argument: a tensor, a list of tensors or None.
+
+        None is needed of a tensor that is changed in place.
+        """
+        if given is None:
+            return self.builder.constant(None)
+        value = node.meta["val"][position]
+        if any(user in self.in_place and user.args[1] == position for user in node.users):
+            return self.index(given)
+        if not isinstance(given, Node):
+            return tuple(self._clone(node, position, leaf, one) for leaf, one in zip(value, given, strict=True))
+        return self._clone(node, position, value, given)
+
+    def _clone(self, node: Node, position: int, value: torch.Tensor, source: Node) -> int:
+        copy = self.result(node, position, value)
+        self.builder.clone(self.index(source), copy)
+        return copy
+
+    def _return_slots(self, call: _CallForm, args: Sequence[int], results: Sequence[int]) -> Sequence[int]:
+        """After the schema's arguments come the returns: one tensor, or a list of several."""
+        if call.out_is_list:
+            return args[-1:]
+        return results if len(results) <= 1 else (self.builder.table.tensor_list(results),)
+
+    def _outs(self, node: Node) -> tuple[int, ...]:
+        if node in self.in_place:
+            return (self.index(node.args[0]),)
+        value = node.meta["val"]
+        leaves = value if isinstance(value, (tuple, list)) else (value,)
+        return tuple(self.result(node, position, leaf) for position, leaf in enumerate(leaves))
+
+    def _scalar_operator(self, node: Node, op: OpOverload) -> int:
+        """An operator that gives a symbolic scalar: the schema's arguments, then the scalar."""
+        kinds = argument_types(op._schema)
+        given = [*node.args, *(node.kwargs.get(k.name, k.default) for k in kinds[len(node.args) :])]
+        args = [self.builder.table.argument(value, kind, self.value) for value, kind in zip(given, kinds, strict=True)]
+        result = self.builder.table.variable(node.meta["val"])
+        self.builder.kernel(_RUNTIME_NAMES.get(op) or operator_of(op), [*args, result])
+        return result
+
+    def _view(self, node: Node) -> int | None:
+        """The node's value if it needs no memory of its own, because it shows that of its first argument."""
+        source = node.args[0] if node.args else None
+        new = node.meta.get("val")
+        if not isinstance(source, Node) or not isinstance(new, torch.Tensor) or node in self.kept:
+            return None
+        base, table = self.values.get(source), self.builder.table
+        if not isinstance(base, int) or not table.is_tensor(base):
+            return None
+        root = table.root(base)
+        if root in self.pinned or not (root in table.planned or table.is_constant(base)):
+            return None
+        old_spec, new_spec = table.specs[base], self.bounds.spec(new, node)
+        if shows_same_bytes(node, old_spec, new_spec):
+            return table.alias(new_spec, base)
+        if node.target is VIEW_COPY and root in table.planned and not new_spec.is_static and old_spec.is_contiguous:
+            return self._dynamic_view(node, base, new_spec)
+        return None
+
+    def _dynamic_view(self, node: Node, base: int, spec: TensorSpec) -> int:
+        """A view of sizes known at run time: an instruction, but no copy."""
+        table = self.builder.table
+        kind = argument_types(VIEW_COPY._schema)[1]
+        sizes = table.argument(node.args[1], kind, self.value)
+        view = table.alias(spec, base)
+        self.builder.kernel(ET_VIEW, [base, sizes, view])
+        return view
+
+    # ---- scalars ---------------------------------------------------------------------------------------
+
+    def _scalar(self, node: Node) -> int:
+        """Python arithmetic on symbolic scalars."""
+        args = node.args[0] if node.target is torch.sym_sum else node.args
+        assert isinstance(args, (tuple, list))
+        args = [argument for argument in args if argument is not None]  # `round(x, None)`
+        operands = [self.index(argument) for argument in args]
+        name = PRIM_OPERATORS.get(node.target)
+        if name is not None:
+            return self.builder.prim(name, operands, node.meta["val"])
+        result = compose(node.target, args, self.builder, operands)
+        if result is None:
+            raise UnsupportedOperator(
+                f"{getattr(node.target, '__name__', node.target)} on symbolic numbers has no runtime operator;"
+                " compute it another way (+, -, *, //, %, min, max, comparisons) or make the dimension static"
+            )
+        return result
+
+    # ---- delegates and control flow --------------------------------------------------------------------
+
+    def _higher_order(self, node: Node, target: HigherOrderOperator) -> NodeValue:
+        from delegraph.aot.emission.control_flow import CONTROL_FLOW  # bodies are emitted by this module again
+
+        if target is call_delegate:
+            return self._delegate(node)
+        if target is auto_functionalized:
+            return self._on_copies(node)
+        emit = CONTROL_FLOW.get(str(target))
+        if emit is None:
+            known = ", ".join(["call_delegate", *CONTROL_FLOW])
+            raise UnsupportedOperator(f"the higher-order operator {target} cannot run on a device; these can: {known}")
+        return emit(self, node)
+
+    def _delegate(self, node: Node) -> tuple[int, ...]:
+        reference, *inputs = node.args
+        lowered = referenced(self.module, reference)  # type: ignore[arg-type]
+        assert isinstance(lowered, LoweredBackendModule)
+        args = [self.index(argument) for argument in inputs]
+        outs = self._outs(node)
+        self.builder.delegate(lowered, [*args, *outs])
+        return outs
+
+    def body(self, reference: Any) -> GraphEmitter:
+        """An emitter for the body that a get_attr node refers to."""
+        module = referenced(self.module, reference)
+        assert isinstance(module, GraphModule)
+        emitter = GraphEmitter(self.builder, module, self.bounds, replace(self.options, unplanned=frozenset()))
+        emitter.pinned = self.pinned
+        return emitter
+
+    # ---- tensors ---------------------------------------------------------------------------------------
+
+    def result(self, node: Node, position: int, value: Any, dynamic: bool = False) -> int:
+        """A tensor (or scalar) for the result of `node` at `position`, or where it is to go already."""
+        known = self.destinations.get((node, position))
+        if known is not None:
+            return known
+        if value is None:
+            return self.builder.table.empty_tensor()
+        if not isinstance(value, torch.Tensor):
+            return self.builder.table.variable(value)
+        spec = self._usual_layout(node, self.bounds.spec(value, node))
+        if dynamic:
+            spec = replace(spec, dynamism=TensorShapeDynamism.DYNAMIC_BOUND)
+        planned = PlannedTensor(spec.nbytes, _memory_id(node, position))
+        return self.builder.table.tensor(spec, None if self._is_unplanned(node, position) else planned)
+
+    def _usual_layout(self, node: Node, spec: TensorSpec) -> TensorSpec:
+        """Contiguous where eager's operator makes up an order of its own (nonzero, svd): kernels expect usual ones."""
+        if spec.is_contiguous or spec.is_channels_last or node.target in _CHOOSE_LAYOUT:
+            return spec
+        sources = (self.values.get(source) for source in node.all_input_nodes)
+        specs = (self.builder.table.specs.get(source) for source in sources if isinstance(source, int))
+        if any(source is not None and source.dim_order == spec.dim_order for source in specs):
+            return spec
+        return replace(spec, dim_order=tuple(range(len(spec.sizes))))
+
+    def _is_unplanned(self, node: Node, position: int) -> bool:
+        unplanned = self.options.unplanned
+        if not unplanned or not isinstance(node.meta.get("val"), (tuple, list)):
+            return node in unplanned
+        return any(u.target is operator.getitem and u.args[1] == position and u in unplanned for u in node.users)
+
+    def constant(self, name: str, constant: Constant) -> int:
+        """A tensor whose bytes are in the program."""
+        spec = spec_of_tensor(constant.tensor)
+        return self.builder.table.tensor(
+            spec, None, self.builder.data.constants.add_tensor(constant.tensor, spec.dim_order)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _CallForm:
+    """How a call of a functional operator is written: per argument of the out variant its kind, its position in the
+    functional schema, and whether it is written in place."""
+
+    variant: OutVariant
+    arguments: tuple[tuple[ArgumentType, int, bool], ...]
+    gives_many: bool
+
+    @property
+    def out_is_list(self) -> bool:
+        return any(kind.is_out and kind.is_list for kind, _, _ in self.arguments)
+
+
+@cache
+def _call_form(op: OpOverload) -> _CallForm:
+    variant = out_variant(op)
+    position = {argument.name: i for i, argument in enumerate(op._schema.arguments)}
+    schema = variant.schema
+    arguments = tuple(
+        (kind, position.get(kind.name, -1), argument.alias_info is not None and argument.alias_info.is_write)
+        for kind, argument in zip(argument_types(schema), schema.arguments, strict=True)
+    )
+    returns = op._schema.returns
+    gives_many = len(returns) != 1 or returns[0].type.kind() == "ListType"
+    return _CallForm(variant, arguments, gives_many)
+
+
+def _memory_id(node: Node, position: int) -> int:
+    """The memory that a pass asked for in `meta["memory_id"]`: one for all results, or one for each."""
+    wanted = node.meta.get("memory_id", 1)
+    return int(wanted[position] if isinstance(wanted, (tuple, list)) else wanted)
+
+
+def _at(node: Node, error: LoweringError) -> LoweringError:
+    return type(error)(str(error), node=node.name, location=user_location(node))

@@ -1,0 +1,1 @@
+"""ATen program -> functional core ATen program: mutation becomes data flow, composite operators become core ones."""

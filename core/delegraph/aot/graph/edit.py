@@ -1,0 +1,96 @@
+"""Making an ExportedProgram from an edited graph, without copying weights and without re-tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._export.verifier import Verifier
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.fx import Graph, Node
+
+from delegraph.aot.graph.bodies import attributes
+
+__all__ = ["argument_spec", "copy_program", "rebuild"]
+
+
+class _EdgeProgramVerifier(Verifier):
+    """torch's own check of a functional program; what each dialect admits beyond that is in `dialects.py`."""
+
+    dialect = "DELEGRAPH"
+
+
+def rebuild(
+    program: ExportedProgram,
+    root: Mapping[str, Any],
+    graph: Graph,
+    output_specs: Sequence[OutputSpec],
+    constants: Mapping[str, torch.Tensor] | None = None,
+) -> ExportedProgram:
+    """`program` with another graph.
+
+    `root` holds what get_attr nodes refer to; `output_specs` correspond to the graph's outputs in order (their argument
+    names are refreshed); placeholders that the old signature does not know name an entry of `constants` in
+    `meta["constant_name"]`. State and the old constants are shared with `program`.
+    """
+    old_inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    input_specs = [
+        old_inputs.get(node.name) or _constant_spec(node) for node in graph.nodes if node.op == "placeholder"
+    ]
+    outputs = graph.output_node().args[0]
+    assert isinstance(outputs, (tuple, list)) and len(outputs) == len(output_specs)
+    refreshed = [
+        OutputSpec(spec.kind, argument_spec(value), spec.target)
+        for spec, value in zip(output_specs, outputs, strict=True)
+    ]
+    return ExportedProgram(
+        root=dict(root),
+        graph=graph,
+        graph_signature=ExportGraphSignature(input_specs, refreshed),
+        state_dict=dict(program.state_dict),
+        range_constraints=dict(program.range_constraints),
+        module_call_graph=list(program.module_call_graph),
+        example_inputs=program.example_inputs,
+        constants={**program.constants, **(constants or {})},
+        verifiers=[_EdgeProgramVerifier],
+    )
+
+
+def copy_program(program: ExportedProgram) -> ExportedProgram:
+    """A program whose graph can be edited without touching the original; weights are shared."""
+    graph = Graph()
+    mapping: dict[Node, Node] = {}
+    outputs = graph.graph_copy(program.graph, mapping)
+    for old, new in mapping.items():
+        new.name = old.name  # the signature refers to it; the graph would rename `input`, a Python builtin
+    output = graph.output(outputs)
+    output.meta = dict(program.graph.output_node().meta)
+    return rebuild(program, attributes(program.graph_module), graph, program.graph_signature.output_specs)
+
+
+def argument_spec(value: Any) -> Any:
+    """The signature entry of a graph value."""
+    if not isinstance(value, Node):
+        return ConstantArgument(name="", value=value)
+    val = value.meta.get("val")
+    kinds = ((torch.SymInt, SymIntArgument), (torch.SymFloat, SymFloatArgument), (torch.SymBool, SymBoolArgument))
+    for symbolic, kind in kinds:
+        if isinstance(val, symbolic):
+            return kind(name=value.name)
+    return TensorArgument(name=value.name)
+
+
+def _constant_spec(node: Node) -> InputSpec:
+    return InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.meta["constant_name"])

@@ -1,0 +1,25 @@
+"""A call of an operator -> its arguments as the operator's schema has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch._ops import OpOverload
+from torch.fx import Node
+
+__all__ = ["bind_schema", "schema_arguments"]
+
+
+def bind_schema(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """All arguments of a call of `op` in schema order, defaults filled in."""
+    return [
+        args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
+        for i, argument in enumerate(op._schema.arguments)
+    ]
+
+
+def schema_arguments(node: Node) -> list[Any]:
+    """The arguments of `node` in the order of its operator's schema, defaults filled in; those of anything else as they
+    stand."""
+    return bind_schema(node.target, node.args, node.kwargs) if isinstance(node.target, OpOverload) else list(node.args)

@@ -1,0 +1,77 @@
+"""Registrations -> the text of a module that makes the kernel library they are of. The module imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from delegraph.codegen.check import Registration
+
+__all__ = ["generated_module"]
+
+_HEADER: Final = '''\
+"""The kernel library {library!r}: what {source} lists.
+
+`delegraph codegen` generated this module; to change it, change that file and generate it again.
+"""
+
+# isort: skip_file
+from __future__ import annotations
+
+from delegraph.runtime.kernels import KernelLibrary
+
+{imports}
+
+library = KernelLibrary("{library}")
+
+'''
+_RESERVED: Final = frozenset({"KernelLibrary", "annotations", "library"})
+_WIDTH: Final = 88
+"""Wider lists are written one item a line: what formatters with this line length or more leave alone."""
+
+
+def generated_module(registrations: Sequence[Registration], library: str, source: str) -> str:
+    """The module's text: it depends on the arguments alone. `source` is how the header calls the YAML file."""
+    kernels = list(dict.fromkeys(one.kernel for one in registrations))
+    names = _names(kernels)
+    calls = "".join(_call(one, names[one.kernel]) for one in registrations)
+    return _HEADER.format(library=library, source=source, imports="\n".join(_imports(names))) + calls
+
+
+def _names(kernels: Iterable[str]) -> dict[str, str]:
+    """What each kernel is called in the module: by its function's name, unless that is taken."""
+    taken = set(_RESERVED)
+    names = {}
+    for kernel in kernels:
+        module, _, name = kernel.partition(":")
+        while name in taken:
+            name = f"{module.replace('.', '_')}_{name}"
+        taken.add(name)
+        names[kernel] = name
+    return names
+
+
+def _imports(names: Mapping[str, str]) -> Iterator[str]:
+    by_module: dict[str, list[str]] = {}
+    for kernel, name in sorted(names.items()):
+        module, _, function = kernel.partition(":")
+        by_module.setdefault(module, []).append(function if name == function else f"{function} as {name}")
+    for module, functions in by_module.items():
+        one_a_line = "".join(f"    {function},\n" for function in functions)
+        yield f"from {module} import " + (functions[0] if len(functions) == 1 else f"(\n{one_a_line})")
+
+
+def _call(one: Registration, name: str) -> str:
+    if one.key is None:
+        return f'library.kernel("{one.operator}")({name})\n'
+    dtypes = [f'"{dtype}"' for dtype, _ in one.key]
+    orders = [str(order) for _, order in one.key]
+    arguments = [f'"{one.operator}"', _list("dtypes", dtypes), _list("dim_orders", orders)]
+    return "library.kernel(\n" + "".join(f"    {argument},\n" for argument in arguments) + f")({name})\n"
+
+
+def _list(name: str, items: Sequence[str]) -> str:
+    line = f"{name}=[{', '.join(items)}]"
+    if len(line) + 5 <= _WIDTH:
+        return line
+    return f"{name}=[\n" + "".join(f"        {item},\n" for item in items) + "    ]"

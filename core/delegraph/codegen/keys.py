@@ -1,0 +1,106 @@
+"""A kernel's arg_meta and its entry's aliases -> the kernel keys it is registered for.
+
+An alias has one value at a time: arguments of one alias share their dtype, and each combination of the aliases' dtypes
+is a key (ExecuTorch's rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from itertools import product
+from typing import Final, TypeAlias
+
+import torch
+
+from delegraph.codegen.read import ArgMeta, Entry, Fault, KernelEntry, Word
+
+__all__ = ["Key", "alias_faults", "keys_of", "meta_faults"]
+
+Key: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""NumPy's name of the dtype, and the dim order, of each tensor argument in the schema's order."""
+
+DTYPES: Final[Mapping[str, str]] = {
+    "Byte": "uint8",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "UInt16": "uint16",
+    "UInt32": "uint32",
+    "UInt64": "uint64",
+    "Half": "float16",
+    "Float": "float32",
+    "Double": "float64",
+    "BFloat16": "bfloat16",
+    "Float8_e5m2": "float8_e5m2",
+    "Float8_e4m3fn": "float8_e4m3fn",
+    "Float8_e5m2fnuz": "float8_e5m2fnuz",
+    "Float8_e4m3fnuz": "float8_e4m3fnuz",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+    "Bool": "bool",
+}
+"""ScalarType's name (c10/core/ScalarType.h) -> NumPy's or ml_dtypes'."""
+
+
+def alias_faults(entry: Entry) -> Iterator[Fault]:
+    """Names that are no dtypes, and orders that are none."""
+    for name, dtypes in entry.type_alias.items():
+        for dtype in dtypes:
+            if dtype.text not in DTYPES:
+                close = get_close_matches(dtype.text, DTYPES, n=1)
+                hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(DTYPES)}"
+                yield Fault(dtype.line, f"type_alias {name}: {dtype} is no dtype of a kernel; {hint}")
+    for name, order in entry.dim_order_alias.items():
+        if sorted(word.text for word in order) != sorted(map(str, range(len(order)))):
+            text = ", ".join(map(str, order))
+            yield Fault(order[0].line, f"dim_order_alias {name}: [{text}] is not each of 0 to {len(order) - 1} once")
+
+
+def meta_faults(kernel: KernelEntry, entry: Entry, schema: torch.FunctionSchema) -> Iterator[Fault]:
+    """Tensor arguments that arg_meta leaves out, others that it names, and aliases that there are not."""
+    meta = kernel.arg_meta or ()
+    tensors = _tensors(schema)
+    named = {one.argument.text for one in meta}
+    missing = [name for name, is_optional in tensors.items() if not is_optional and name not in named]
+    if kernel.arg_meta is not None and missing:
+        yield Fault(kernel.line, f"arg_meta says nothing of {', '.join(missing)} of {schema}")
+    for one in meta:
+        if one.argument.text not in tensors:
+            yield Fault(one.argument.line, f"arg_meta names {one.argument}, which is no tensor argument of {schema}")
+        for alias, kind, known in _aliases(one, entry):
+            if alias.text not in known:
+                given = ", ".join(known) or "there is none"
+                yield Fault(alias.line, f"arg_meta of {one.argument}: unknown {kind} {alias} ({given})")
+
+
+def keys_of(kernel: KernelEntry, entry: Entry, schema: torch.FunctionSchema) -> list[Key | None]:
+    """Every key of a sound kernel; [None] of a fallback."""
+    if kernel.arg_meta is None:
+        return [None]
+    by_name = {one.argument.text: one for one in kernel.arg_meta}
+    meta = [by_name[name] for name in _tensors(schema) if name in by_name]
+    aliases = list(dict.fromkeys(one.type_alias.text for one in meta))
+    keys: list[Key | None] = []
+    for dtypes in product(*(entry.type_alias[alias] for alias in aliases)):
+        dtype = {alias: DTYPES[word.text] for alias, word in zip(aliases, dtypes, strict=True)}
+        keys.append(tuple((dtype[one.type_alias.text], _order(one, entry)) for one in meta))
+    return keys
+
+
+def _aliases(one: ArgMeta, entry: Entry) -> list[tuple[Word, str, Mapping[str, object]]]:
+    return [
+        (one.type_alias, "type_alias", entry.type_alias),
+        (one.dim_order_alias, "dim_order_alias", entry.dim_order_alias),
+    ]
+
+
+def _order(one: ArgMeta, entry: Entry) -> tuple[int, ...]:
+    return tuple(int(word.text) for word in entry.dim_order_alias[one.dim_order_alias.text])
+
+
+def _tensors(schema: torch.FunctionSchema) -> dict[str, bool]:
+    """The arguments that have a place in a kernel key, and whether a call may have None there: no lists."""
+    kinds = {"Tensor": False, "Optional[Tensor]": True}
+    return {a.name: kinds[str(a.type)] for a in schema.arguments if str(a.type) in kinds}
