@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from delegraph.aot.config import ExecutorchBackendConfig
-from delegraph.aot.delegation.cut import Delegated, to_backend
+from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate, named_partitioners, unique_name
 from delegraph.aot.delegation.partition import Partitioner
 from delegraph.aot.delegation.report import LoweringReport, make_report
 from delegraph.aot.edge.dialects import BACKEND, verify
-from delegraph.aot.edge.edge_program import EdgeCompileConfig, decompose_leftovers, kept_operators, make_edge_program
+from delegraph.aot.edge.edge_program import (
+    EdgeCompileConfig,
+    any_keeps,
+    decompose_leftovers,
+    kept_whole,
+    make_edge_program,
+)
 from delegraph.aot.emission.to_executorch import ExecutorchProgramManager, to_executorch
 from delegraph.aot.export import Model, export_methods
+from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.passes import GraphPass, run_passes
 from delegraph.errors import LoweringError
 from delegraph.plugins.registry import PluginRegistry, default_registry
@@ -41,13 +47,13 @@ class EdgeProgramManager:
         compile_config: EdgeCompileConfig | None = None,
         *,
         delegated: Delegated | None = None,
-        registry: PluginRegistry | None = None,
+        plugins: PluginRegistry | None = None,
     ) -> None:
         self._programs = dict(edge_programs)
         self._constant_methods = dict(constant_methods or {})
         self._config = compile_config or EdgeCompileConfig()
         self._delegated = delegated or Delegated(self._programs)
-        self._registry = registry or default_registry()
+        self._plugins = plugins or default_registry()
 
     @property
     def methods(self) -> set[str]:
@@ -65,7 +71,7 @@ class EdgeProgramManager:
     @property
     def report(self) -> LoweringReport:
         """What was delegated where, and why the rest was not."""
-        return make_report(self._programs, self._delegated, self._registry)
+        return make_report(self._programs, self._delegated, self._plugins)
 
     def transform(self, passes: Passes) -> EdgeProgramManager:
         """Run passes, on every method or by method name. Raises as `run_passes`."""
@@ -78,24 +84,25 @@ class EdgeProgramManager:
     def to_backend(self, partitioner: Partitioners) -> EdgeProgramManager:
         """Delegate what the partitioners take, in order of priority; by method name where a mapping is given."""
         if not isinstance(partitioner, Mapping):
-            return self._delegate(self._programs, dict(_named(partitioner)))
+            return self._delegate(self._programs, _named(partitioner))
         manager = self
         for method, own in partitioner.items():
-            manager = manager._delegate({method: manager.exported_program(method)}, dict(_named(own)))
+            manager = manager._delegate({method: manager.exported_program(method)}, _named(own))
         return manager
 
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
-        return to_executorch(self._programs, config, self._constant_methods, self._registry)
+        return to_executorch(self._programs, config, self._constant_methods, self._plugins)
 
     def _delegate(
         self,
         programs: Mapping[str, ExportedProgram],
         partitioners: Mapping[str, Partitioner],
-        kept: Iterable[OpOverload] = (),
+        keeps: Mapping[str, Mapping[str, Keep]] | None = None,
     ) -> EdgeProgramManager:
-        done = to_backend(programs, partitioners, self._registry)
-        kept = set(kept)
+        done = delegate(programs, partitioners, keeps)
+        compile_partitions(done, self._plugins)
+        kept = {op for own in (keeps or {}).values() for keep in own.values() for op in keep}
         lowered = {m: decompose_leftovers(p, kept, self._config) for m, p in done.programs.items()}
         if self._config._check_ir_validity:
             for program in lowered.values():
@@ -104,7 +111,7 @@ class EdgeProgramManager:
 
     def _with(self, programs: Mapping[str, ExportedProgram], delegated: Delegated) -> EdgeProgramManager:
         return EdgeProgramManager(
-            programs, self._constant_methods, self._config, delegated=delegated, registry=self._registry
+            programs, self._constant_methods, self._config, delegated=delegated, plugins=self._plugins
         )
 
 
@@ -113,7 +120,7 @@ def to_edge(
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
     *,
-    registry: PluginRegistry | None = None,
+    plugins: PluginRegistry | None = None,
 ) -> EdgeProgramManager:
     """Bring exported programs to the edge dialect, everything decomposed to core ATen.
 
@@ -121,7 +128,7 @@ def to_edge(
     """
     config = compile_config or EdgeCompileConfig()
     edge = {method: make_edge_program(program, {}, config) for method, program in _by_method(programs).items()}
-    return EdgeProgramManager(edge, constant_methods, config, registry=registry)
+    return EdgeProgramManager(edge, constant_methods, config, plugins=plugins)
 
 
 def to_edge_transform_and_lower(
@@ -131,7 +138,7 @@ def to_edge_transform_and_lower(
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
     *,
-    registry: PluginRegistry | None = None,
+    plugins: PluginRegistry | None = None,
 ) -> EdgeProgramManager:
     """Like `to_edge`, then passes, then delegation; operators that a partitioner asks for stay whole on the way.
 
@@ -139,12 +146,12 @@ def to_edge_transform_and_lower(
     """
     exported = _by_method(programs)
     if isinstance(partitioner, Mapping):
-        named = {method: dict(_named(partitioner.get(method))) for method in exported}
+        named = {method: _named(partitioner.get(method)) for method in exported}
     else:
-        shared = dict(_named(partitioner))
+        shared = _named(partitioner)
         named = dict.fromkeys(exported, shared)
     return _transform_and_lower(
-        exported, transform_passes, named, constant_methods, compile_config, registry or default_registry()
+        exported, transform_passes, named, constant_methods, compile_config, plugins or default_registry()
     )
 
 
@@ -154,22 +161,23 @@ def _transform_and_lower(
     partitioners: Mapping[str, Mapping[str, Partitioner]],
     constant_methods: Mapping[str, Any] | None,
     compile_config: EdgeCompileConfig | None,
-    registry: PluginRegistry,
+    plugins: PluginRegistry,
 ) -> EdgeProgramManager:
     """`partitioners`: by method, then by the name that reports use."""
     config = compile_config or EdgeCompileConfig()
     edge: dict[str, ExportedProgram] = {}
-    kept: set[OpOverload] = set()
+    keeps: dict[str, dict[str, Keep]] = {}
     for method, program in exported.items():
-        keep = kept_operators(program, list(partitioners[method].values()))
-        kept |= set(keep)
-        with _timed("edge", method, registry):
+        keeps[method] = {name: kept_whole(program, one, name) for name, one in partitioners[method].items()}
+        keep = any_keeps(keeps[method].values())
+        with _timed("edge", method, plugins):
             whole = make_edge_program(program, keep, config)
             edge[method] = run_passes(whole, _for_method(transform_passes, method), BACKEND, keep)
-    manager = EdgeProgramManager(edge, constant_methods, config, registry=registry)
+    manager = EdgeProgramManager(edge, constant_methods, config, plugins=plugins)
     for methods in _that_share(partitioners):
-        with _timed("delegate", ", ".join(methods), registry):
-            manager = manager._delegate({method: edge[method] for method in methods}, partitioners[methods[0]], kept)
+        with _timed("delegate", ", ".join(methods), plugins):
+            programs = {method: edge[method] for method in methods}
+            manager = manager._delegate(programs, partitioners[methods[0]], keeps)
     return manager
 
 
@@ -219,56 +227,47 @@ def lower(
     backends: Sequence[str | Partitioner] = (),
     dynamic_shapes: Any = None,
     config: LoweringConfig | ExecutorchBackendConfig | None = None,
-    registry: PluginRegistry | None = None,
+    plugins: PluginRegistry | None = None,
 ) -> Lowered:
     """Lower a model onto backends, in order of priority; what none of them takes runs on kernel libraries.
 
     model: an nn.Module (exported here with `args`, `kwargs` and `dynamic_shapes`), an ExportedProgram, or a mapping of
     either by method name. backends: names of installed partitioners, or partitioners. config: a `LoweringConfig`, or an
-    `ExecutorchBackendConfig` alone. registry: the plug-ins to use instead of the installed ones.
+    `ExecutorchBackendConfig` alone. plugins: the plug-ins to use instead of the installed ones.
 
     Raises `LoweringError` with the node and its line of user code, or `PluginError`.
     """
     if isinstance(config, ExecutorchBackendConfig):
         config = LoweringConfig(executorch=config)
     config = config or LoweringConfig()
-    registry = registry or default_registry()
-    partitioners = _create(backends, registry)
-    with _timed("export", "*", registry):
+    plugins = plugins or default_registry()
+    partitioners = _create(backends, plugins)
+    with _timed("export", "*", plugins):
         programs = export_methods(model, args, kwargs, dynamic_shapes)
     named = dict.fromkeys(programs, partitioners)
-    edge = _transform_and_lower(
-        programs, config.transform_passes, named, config.constant_methods, config.edge, registry
-    )
+    edge = _transform_and_lower(programs, config.transform_passes, named, config.constant_methods, config.edge, plugins)
     report = edge.report
-    registry.notify("partition_done", report=report)
-    with _timed("emit", "*", registry):
+    plugins.notify("partition_done", report=report)
+    with _timed("emit", "*", plugins):
         program = edge.to_executorch(config.executorch)
     return Lowered(program, edge, report)
 
 
-def _create(backends: Sequence[str | Partitioner], registry: PluginRegistry) -> dict[str, Partitioner]:
+def _create(backends: Sequence[str | Partitioner], plugins: PluginRegistry) -> dict[str, Partitioner]:
     """Partitioners by the name under which the report speaks of them."""
     if isinstance(backends, (str, Partitioner)):
         raise LoweringError(f"backends is a list: write backends=[{backends!r}]")
     created: dict[str, Partitioner] = {}
     for backend in backends:
         if isinstance(backend, str):
-            created[backend] = registry.create("partitioners", backend)
+            created[backend] = plugins.create("partitioners", backend)
         else:
-            created.update(_named([backend], taken=created))
+            created[unique_name(type(backend).__name__, created)] = backend
     return created
 
 
-def _named(partitioners: Any, taken: Mapping[str, Partitioner] | None = None) -> Iterator[tuple[str, Partitioner]]:
-    """(name, partitioner); a class that occurs again gets a number."""
-    names = set(taken or ())
-    for partitioner in [partitioners] if isinstance(partitioners, Partitioner) else partitioners or ():
-        name = type(partitioner).__name__
-        while name in names:
-            name += "+"
-        names.add(name)
-        yield name, partitioner
+def _named(partitioners: Any) -> dict[str, Partitioner]:
+    return named_partitioners([partitioners] if isinstance(partitioners, Partitioner) else partitioners or ())
 
 
 def _for_method(value: Any, method: str) -> Any:
@@ -280,19 +279,18 @@ def _by_method(programs: Programs) -> dict[str, ExportedProgram]:
     return dict(programs) if isinstance(programs, Mapping) else {"forward": programs}
 
 
-def _merged(first: Delegated, second: Delegated) -> Delegated:
-    """The record of two delegation runs, one after the other."""
-    methods = {**first.delegates, **second.delegates}
+def _merged(one: Delegated, other: Delegated) -> Delegated:
+    """What two steps of delegation did, as one."""
     return Delegated(
-        {**first.programs, **second.programs},
-        {m: [*first.delegates.get(m, ()), *second.delegates.get(m, ())] for m in methods},
-        {m: {**first.declined.get(m, {}), **second.declined.get(m, {})} for m in {**first.declined, **second.declined}},
+        {**one.programs, **other.programs},
+        {m: [*one.partitions.get(m, ()), *other.partitions.get(m, ())] for m in {**one.partitions, **other.partitions}},
+        {m: {**one.seen.get(m, {}), **other.seen.get(m, {})} for m in {**one.seen, **other.seen}},
     )
 
 
 @contextmanager
-def _timed(stage: str, method: str, registry: PluginRegistry) -> Iterator[None]:
+def _timed(stage: str, method: str, plugins: PluginRegistry) -> Iterator[None]:
     """Tell the installed tools how long a stage took."""
     start = time.perf_counter()
     yield
-    registry.notify("lowering_stage_done", stage=stage, method=method, seconds=time.perf_counter() - start)
+    plugins.notify("lowering_stage_done", stage=stage, method=method, seconds=time.perf_counter() - start)

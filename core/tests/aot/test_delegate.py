@@ -13,17 +13,17 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
-from delegraph.aot.delegation.cut import Delegated, to_backend
+from delegraph.aot.delegation.compose import Delegated, to_backend
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call
 from delegraph.aot.delegation.partition import (
     TAG,
     DelegationSpec,
     Partitioner,
     PartitionResult,
-    graph_modules,
     tag_constant_data,
     tag_mutated_buffer,
 )
+from delegraph.aot.graph.bodies import graph_modules
 from delegraph.errors import InvalidPartition, PluginNotFound, PreprocessError, UnsupportedOperator
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.plugins.stamp import BlobStamp, read_stamp
@@ -87,7 +87,7 @@ def lower(model: torch.nn.Module, args: Sequence[Any], *partitioners: Partitione
 
 
 def modules(delegated: Delegated, method: str = "forward") -> list[LoweredBackendModule]:
-    return [delegate.lowered_module for delegate in delegated.delegates[method]]
+    return [delegate.lowered_module for delegate in delegated.partitions[method]]
 
 
 def calls(program: ExportedProgram) -> list[str]:
@@ -175,7 +175,7 @@ def test_partitioners_in_order_of_priority() -> None:
     model = Net().eval()
     first = by_name({"relu": "t", "sigmoid": "t"})
     delegated = lower(model, (IMAGE,), first, Takes(lambda node: "t" if node.name == "mean" else None))
-    assert [(d.partitioner, d.nodes) for d in delegated.delegates["forward"]] == [
+    assert [(d.partitioner, d.nodes) for d in delegated.partitions["forward"]] == [
         ("Takes", ("relu", "sigmoid")),
         ("Takes_1", ("mean",)),
     ]
@@ -313,7 +313,7 @@ def test_delegates_in_and_around_control_flow(tags: dict[str, str], paths: list[
     args = (torch.tensor(True), X)
     program = functional(model, *args)
     delegated = to_backend({"forward": program}, [by_name(tags)], registry(Names))
-    assert [delegate.path for delegate in delegated.delegates["forward"]] == paths
+    assert [delegate.path for delegate in delegated.partitions["forward"]] == paths
     assert not any(is_delegate_call(node) for _, m in graph_modules(program.graph_module) for node in m.graph.nodes)
     assert_same(delegated, model, torch.tensor(True), X)
     assert_same(delegated, model, torch.tensor(False), X)

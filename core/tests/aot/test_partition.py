@@ -17,11 +17,11 @@ from delegraph.aot.delegation.partition import (
     Partitioned,
     Partitioner,
     PartitionResult,
-    graph_modules,
     partition_program,
     tag_constant_data,
     tag_mutated_buffer,
 )
+from delegraph.aot.graph.bodies import graph_modules
 from delegraph.errors import InvalidPartition, LoweringError
 
 X = torch.randn(2, 4)

@@ -11,9 +11,10 @@ import torch
 from torch.export import ExportedProgram, export
 
 from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
-from delegraph.aot.delegation.cut import Delegated, to_backend
-from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult, graph_modules
+from delegraph.aot.delegation.compose import Delegated, to_backend
+from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult
 from delegraph.aot.delegation.report import LoweringReport, make_report
+from delegraph.aot.graph.bodies import graph_modules
 from delegraph.plugins.registry import PluginRegistry
 
 
@@ -95,9 +96,9 @@ def test_every_node_is_accounted_for() -> None:
 
 def test_every_partitioner_gives_its_own_reason() -> None:
     method = report(Model(), X, by=(Takes("relu"), Takes("tanh"))).methods["forward"]
-    assert [entry.partitioner for entry in method.delegates] == ["Takes", "Takes_1"]
+    assert [entry.partitioner for entry in method.delegates] == ["Takes", "Takes (2)"]
     [sigmoid] = method.leftovers
-    assert sigmoid.reasons == {"Takes": "has no [unit] for it", "Takes_1": "has no [unit] for it"}
+    assert sigmoid.reasons == {"Takes": "has no [unit] for it", "Takes (2)": "has no [unit] for it"}
 
 
 def test_bodies_of_control_flow_are_listed_by_path() -> None:

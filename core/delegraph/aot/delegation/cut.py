@@ -1,4 +1,4 @@
-"""Tagged edge programs -> lowered programs: each tag is cut out, compiled by its backend, and called in its place.
+"""Tagged edge program -> the program with each tag cut out and a call of a delegate, still without blob, in its place.
 
 A lowered program still runs in eager mode: a delegate call runs the program that was cut out.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,28 +17,26 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, InputS
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
 from delegraph.aot.delegation.partition import (
     TAG,
     DelegationSpec,
     Partitioned,
-    Partitioner,
     Unit,
     clear_tags,
     owned_buffers,
-    partition_program,
 )
-from delegraph.aot.graph.bodies import attributes, bodies, graph_modules, referenced
-from delegraph.aot.graph.edit import argument_spec, copy_program, rebuild
-from delegraph.plugins.registry import PluginRegistry
+from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
+from delegraph.aot.graph.edit import argument_spec, rebuild
+from delegraph.aot.graph.source_location import user_location
+from delegraph.errors import InvalidPartition
 
-__all__ = ["Delegate", "Delegated", "call_names", "cut_out", "to_backend"]
+__all__ = ["CutPartition", "call_names", "cut_out"]
 
 
 @dataclass(frozen=True, slots=True)
-class Delegate:
-    """One delegate of a method: its module, who took its nodes, and which (names as in the program before the cut).
+class CutPartition:
+    """One partition of a method, cut out: its delegate, who took its nodes, and which (names as before the cut).
 
     `path` is the control-flow body in which it is called, "" for the method's own graph.
     """
@@ -49,81 +47,21 @@ class Delegate:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Delegated:
-    """Lowered programs by method, with the delegates in them and each partitioner's reasons: declined[method][name]."""
-
-    programs: dict[str, ExportedProgram]
-    delegates: dict[str, list[Delegate]] = field(default_factory=dict)
-    declined: dict[str, dict[str, Mapping[str, str]]] = field(default_factory=dict)
-
-
-def to_backend(
-    programs: Mapping[str, ExportedProgram],
-    partitioners: Mapping[str, Partitioner] | Sequence[Partitioner],
-    registry: PluginRegistry | None = None,
-) -> Delegated:
-    """Give the partitioners, in order of priority, what they want of every method, and compile it.
-
-    `partitioners` may be named: the names stand in reports and messages. Backends are looked up in `registry` (what is
-    installed) under the group `delegraph.lowerings`. All partitions of one backend, of all methods, are compiled
-    together, so that it can share weights between them. The given programs are not changed; weights are not copied.
-
-    Raises `InvalidPartition`, `PreprocessError`, `UnsupportedOperator`, or a `PluginError` for the backend.
-    """
-    result = Delegated({method: _working_copy(program) for method, program in programs.items()})
-    for name, partitioner in _named(partitioners):
-        for method, program in result.programs.items():
-            partitioned = partition_program(program, partitioner, name=name, method=method)
-            result.programs[method], delegates = cut_out(partitioned)
-            result.delegates.setdefault(method, []).extend(delegates)
-            result.declined.setdefault(method, {})[name] = partitioned.declined
-    modules = {method: [d.lowered_module for d in delegates] for method, delegates in result.delegates.items()}
-    compile_delegates(modules, registry)
-    return result
-
-
-def _named(partitioners: Mapping[str, Partitioner] | Sequence[Partitioner]) -> Iterable[tuple[str, Partitioner]]:
-    if isinstance(partitioners, Mapping):
-        return partitioners.items()
-    names: dict[str, Partitioner] = {}
-    for partitioner in partitioners:
-        name = type(partitioner).__name__
-        names[name if name not in names else f"{name}_{len(names)}"] = partitioner
-    return names.items()
-
-
-def _working_copy(program: ExportedProgram) -> ExportedProgram:
-    """A program whose graphs, those of control-flow bodies included, can be edited; weights are shared."""
-    copy = copy_program(program)
-    _copy_bodies(copy.graph_module)
-    return copy
-
-
-def _copy_bodies(module: GraphModule) -> None:
-    for name, body in bodies(module).items():
-        graph = Graph()
-        graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
-        copy = GraphModule(body, graph)
-        _copy_bodies(copy)
-        module.set_submodule(name, copy)
-
-
 # ---- cutting ---------------------------------------------------------------------------------------
 
 
-def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[Delegate]]:
+def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[CutPartition]]:
     """Replace every tag by a delegate call, its blob still empty. Edits the partitioned program's graphs in place."""
     program = partitioned.program
     if not partitioned.tags:
         return program, []
-    delegates: list[Delegate] = []
+    delegates: list[CutPartition] = []
     for path, module in graph_modules(program.graph_module):
         units = partitioned.order.get(path, ())
         if any(unit.tag for unit in units):
             cutter = _Cutter(program, module, partitioned.tags, top=path == "")
             lowered = cutter.cut(units)
-            delegates += [Delegate(m, partitioned.partitioner, nodes, path) for m, nodes in lowered]
+            delegates += [CutPartition(m, partitioned.partitioner, nodes, path) for m, nodes in lowered]
             if path == "":
                 output_specs = cutter.remaining_outputs()
                 dropped = cutter.drop_owned_constants()
@@ -190,23 +128,54 @@ class _Cutter:
                 self.output.prepend(unit.nodes[0])
             else:
                 names = call_names(unit.nodes)
-                made.append((self._delegate(unit.tag, unit.nodes), names))
+                lowered = self._delegate(unit.tag, unit.nodes)
+                if lowered is not None:
+                    made.append((lowered, names))
         return made
 
-    def _delegate(self, tag: str, nodes: tuple[Node, ...]) -> LoweredBackendModule:
+    def _delegate(self, tag: str, nodes: tuple[Node, ...]) -> LoweredBackendModule | None:
         inside = set(nodes)
-        outputs = [node for node in nodes if any(user not in inside for user in node.users)]
+        read = [node for node in nodes if any(user not in inside for user in node.users)]
+        numbers = _needed_outside([node for node in read if is_number(node)], inside)
+        needed = {source for number in numbers for source in number.all_input_nodes}
+        outputs = [node for node in nodes if not is_number(node) and (node in read or node in needed)]
+        if not outputs and not any(node in self.mutations for node in nodes):
+            self._leave_outside(nodes)
+            return None
         part, arguments = self._extract(nodes, outputs)
         spec = self.tags[tag]
         lowered = LoweredBackendModule(spec.backend_id, part, spec.compile_specs, tag=tag)
-        self._splice(lowered, arguments, outputs, inside)
+        elements = self._splice(lowered, arguments, outputs, inside)
+        self._compute_outside(numbers, elements, inside)
         for node in reversed(nodes):
             self.graph.erase_node(node)
         return lowered
 
+    def _leave_outside(self, nodes: tuple[Node, ...]) -> None:
+        """A partition that gives nothing but numbers is none."""
+        for node in nodes:
+            self.output.prepend(node)
+
+    def _compute_outside(self, numbers: Iterable[Node], elements: Mapping[Node, Node], inside: set[Node]) -> None:
+        """Compute `numbers` once more behind the call of the partition: a backend fills tensors, it gives no numbers.
+
+        before, all in one partition             after
+            c = convolution(x)                       c = delegate(x)      (computes n for itself as well)
+            n = sym_size(c, 2)                       n = sym_size(c, 2)
+            v = view(c, [n])    -> n, v              …
+        """
+        copies = dict(elements)
+        with self.graph.inserting_before(self.output):
+            for number in numbers:
+                copy = self.graph.node_copy(number, lambda node: copies.get(node, node))
+                copy.meta.pop(TAG, None)
+                copies[number] = copy
+                number.replace_all_uses_with(copy, delete_user_cb=lambda user: user not in inside)
+
     def _splice(
         self, lowered: LoweredBackendModule, arguments: list[Node], outputs: list[Node], inside: set[Node]
-    ) -> None:
+    ) -> dict[Node, Node]:
+        """Put the call where the partition was; its elements, by the node whose value they have."""
         name = f"lowered_module_{self._next}"
         self._next += 1
         self.module.register_module(name, lowered)
@@ -214,10 +183,12 @@ class _Cutter:
             reference = self.graph.create_node("get_attr", name)
             call = self.graph.call_function(call_delegate, (reference, *arguments))
             call.meta = {"val": tuple(node.meta["val"] for node in outputs)}
+            elements = {}
             for i, node in enumerate(outputs):
-                element = self.graph.call_function(operator.getitem, (call, i))
+                element = elements[node] = self.graph.call_function(operator.getitem, (call, i))
                 element.meta = {key: value for key, value in node.meta.items() if key != TAG}
                 node.replace_all_uses_with(element, delete_user_cb=lambda user: user not in inside)
+        return elements
 
     # ---- one partition's own program -------------------------------------------------------------------
 
@@ -289,6 +260,34 @@ class _Cutter:
         names = [self.inputs[node.name].target for node in dropped]
         still_read = {self.inputs[n.name].target for n in self.graph.find_nodes(op="placeholder")}
         return [name for name in names if name is not None and name not in still_read]
+
+
+def is_number(node: Node) -> bool:
+    """Whether `node`'s value is a size or another number, not a tensor."""
+    return isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _needed_outside(numbers: Iterable[Node], inside: set[Node]) -> list[Node]:
+    """`numbers` and the numbers of the partition that they are computed from, each behind those that it reads."""
+    needed: dict[Node, None] = {}
+
+    def visit(number: Node) -> None:
+        for source in number.all_input_nodes:
+            if source in inside and source not in needed:
+                if is_number(source):
+                    visit(source)
+                elif not isinstance(source.meta.get("val"), torch.Tensor):
+                    raise InvalidPartition(
+                        f"{source.name} gives numbers among its results, and {number.name} is read outside of the"
+                        " partition: a backend fills tensors, it cannot give a number; the partitioner leaves the call",
+                        node=source.name,
+                        location=user_location(source),
+                    )
+        needed[number] = None
+
+    for number in numbers:
+        visit(number)
+    return list(needed)
 
 
 _INPUT_RANK = {InputKind.PARAMETER: 0, InputKind.BUFFER: 1, InputKind.CONSTANT_TENSOR: 2}

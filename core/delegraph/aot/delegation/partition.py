@@ -38,6 +38,7 @@ __all__ = [
     "condensed_order",
     "owned_buffers",
     "partition_program",
+    "scheduled",
     "tag_constant_data",
     "tag_mutated_buffer",
 ]
@@ -152,7 +153,10 @@ def partition_program(
         raise InvalidPartition(f"{by}: no node carries the tags {sorted(unused)}, which partition_tags lists")
     _getitems_follow_their_producers(program)
     _check_tags(program, result.partition_tags, by)
-    order = {path: _order(module.graph, by) for path, module in graph_modules(program.graph_module)}
+    try:
+        order = scheduled(program)
+    except DependencyCycle as cycle:
+        raise _invalid(cycle, by) from None
     return Partitioned(program, name, dict(result.partition_tags), dict(result.declined), order)
 
 
@@ -228,12 +232,16 @@ def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], kinds
     return ""
 
 
-def _order(graph: Graph, by: str) -> tuple[Unit, ...]:
-    try:
-        order = condensed_order(graph, lambda node: node.meta.get(TAG, node))
-    except DependencyCycle as cycle:
-        raise _invalid(cycle, by) from None
-    return tuple(Unit(key if isinstance(key, str) else None, nodes) for key, nodes in order)
+def scheduled(program: ExportedProgram) -> dict[str, tuple[Unit, ...]]:
+    """The calls of each graph of the tagged `program`, by its path, as units, each behind those that it reads.
+
+    Raises `DependencyCycle`.
+    """
+    order: dict[str, tuple[Unit, ...]] = {}
+    for path, module in graph_modules(program.graph_module):
+        groups = condensed_order(module.graph, lambda node: node.meta.get(TAG, node))
+        order[path] = tuple(Unit(key if isinstance(key, str) else None, nodes) for key, nodes in groups)
+    return order
 
 
 class DependencyCycle(Exception):

@@ -10,11 +10,13 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.delegation.cut import Delegate, Delegated, call_names
+from delegraph.aot.delegation.compose import Delegated, Seen
+from delegraph.aot.delegation.cut import CutPartition, call_names
 from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.delegation.partition import Partitioner, clear_tags, partition_program
 from delegraph.aot.graph.bodies import graph_modules
-from delegraph.aot.graph.mutating_calls import called_operator
+from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.graph.provenance import source_call, source_of
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import DelegraphError
 from delegraph.plugins.registry import PluginRegistry, default_registry
@@ -50,10 +52,15 @@ class LeftoverEntry:
 
 @dataclass(frozen=True, slots=True)
 class MethodReport:
-    """One method. `graph` of an entry is the control-flow body that it stands in, "" for the method's own graph."""
+    """One method. `graph` of an entry is the control-flow body that it stands in, "" for the method's own graph.
+
+    `asked` has, for every call of the edge program, delegated or not, who was asked in order of priority, in what form
+    (the operators that it saw), and what it said of each.
+    """
 
     delegates: tuple[DelegateEntry, ...]
     leftovers: tuple[LeftoverEntry, ...]
+    asked: Mapping[str, Mapping[str, tuple[Seen, ...]]] = field(default_factory=dict)
 
     @property
     def delegated_nodes(self) -> int:
@@ -124,20 +131,20 @@ def make_report(
     Where no partitioner was asked, the installed ones are: what each would take is found by running it.
     """
     methods = {name: _method_report(name, delegated, program) for name, program in programs.items()}
-    asked = tuple(dict.fromkeys(name for declined in delegated.declined.values() for name in declined))
+    asked = tuple(dict.fromkeys(name for seen in delegated.seen.values() for name in seen))
     suggestions = () if asked else tuple(_suggestions(programs, registry or default_registry()))
     return LoweringReport(methods, asked, suggestions)
 
 
 def _method_report(name: str, delegated: Delegated, program: ExportedProgram) -> MethodReport:
-    delegates = tuple(_delegate_entry(delegate) for delegate in delegated.delegates.get(name, ()))
-    declined = delegated.declined.get(name, {})
+    delegates = tuple(_delegate_entry(partition) for partition in delegated.partitions.get(name, ()))
+    seen = delegated.seen.get(name, {})
     leftovers = tuple(
-        _leftover_entry(node, path, declined)
+        _leftover_entry(node, path, seen)
         for path, module in graph_modules(program.graph_module)
         for node in _leftover_nodes(module)
     )
-    return MethodReport(delegates, leftovers)
+    return MethodReport(delegates, leftovers, _asked(seen))
 
 
 def _leftover_nodes(module: GraphModule) -> list[Node]:
@@ -149,37 +156,49 @@ def _leftover_nodes(module: GraphModule) -> list[Node]:
     ]
 
 
-def _delegate_entry(delegate: Delegate) -> DelegateEntry:
-    lowered = delegate.lowered_module
+def _delegate_entry(partition: CutPartition) -> DelegateEntry:
+    lowered = partition.lowered_module
     calls = [node for node in lowered.original_module.graph.nodes if node.op == "call_function"]
     operators = Counter(name for node in calls if (name := operator_name(node)) != "getitem")
     return DelegateEntry(
         lowered.backend_id,
         lowered.tag,
-        delegate.partitioner,
-        delegate.nodes,
+        partition.partitioner,
+        partition.nodes,
         dict(operators.most_common()),
         len(lowered.processed_bytes),
-        delegate.path,
+        partition.path,
     )
 
 
-def _leftover_entry(node: Node, path: str, declined: Mapping[str, Mapping[str, str]]) -> LeftoverEntry:
-    full_name = f"{path}.{node.name}" if path else node.name
-    reasons = {who: said.get(full_name) or said.get(node.name) or "gave no reason" for who, said in declined.items()}
+def _leftover_entry(node: Node, path: str, seen: Mapping[str, Mapping[str, Sequence[Seen]]]) -> LeftoverEntry:
+    call, operator = source_call(source_of(node)), operator_name(node)
+    reasons = {who: _reason(node.name, operator, by_call.get(call, ())) for who, by_call in seen.items()}
     return LeftoverEntry(
-        node.name, operator_name(node), user_location(node), _module_path(node), reasons or {"": NOBODY_ASKED}, path
+        node.name, operator, user_location(node), _module_path(node), reasons or {"": NOBODY_ASKED}, path
     )
 
 
-def operator_name(node: Node) -> str:
-    """`aten::add.Tensor`, or a Python function's own name."""
-    target = called_operator(node) or node.target
-    schema = getattr(target, "_schema", None)
-    if schema is None:
-        name = getattr(target, "name", None)
-        return str(name() if callable(name) else getattr(target, "__name__", target))
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+def _reason(name: str, operator: str, seen: Sequence[Seen]) -> str:
+    """What a partitioner said of a node: of the very operator if it saw that, else of the form in which it saw it."""
+    left = [one for one in seen if one.tag is None]
+    same = [one for one in left if one.operator == operator]
+    if same:
+        one = next((one for one in same if one.name.rpartition(".")[2] == name), same[0])
+        return one.reason or "gave no reason"
+    if not left:
+        return "took the rest of what it is a part of" if seen else "was not shown it: it was made later"
+    said = dict.fromkeys(f"as {one.operator}: {one.reason or 'gave no reason'}" for one in left)
+    return "; ".join(said)
+
+
+def _asked(seen: Mapping[str, Mapping[str, Sequence[Seen]]]) -> dict[str, dict[str, tuple[Seen, ...]]]:
+    """By call of the source program: who was asked, and what the call was in that one's form."""
+    asked: dict[str, dict[str, tuple[Seen, ...]]] = {}
+    for who, by_call in seen.items():
+        for call, answers in by_call.items():
+            asked.setdefault(call, {})[who] = tuple(answers)
+    return asked
 
 
 def _module_path(node: Node) -> str:
@@ -187,7 +206,8 @@ def _module_path(node: Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     paths = [str(path) for path, *_ in stack.values()]
     path = paths[-1].removeprefix("L['self'].") if paths else ""
-    return path if all(part.isidentifier() or part.isdecimal() for part in path.split(".")) else ""
+    is_user_module = all(part.isidentifier() or part.isdecimal() for part in path.split("."))
+    return path if is_user_module and not path.startswith("_empty_nn_module_stack") else ""
 
 
 def _suggestions(programs: Mapping[str, ExportedProgram], registry: PluginRegistry) -> Iterable[Suggestion]:
@@ -220,6 +240,10 @@ def _method_json(method: MethodReport) -> dict[str, Any]:
         "leftover_nodes": len(method.leftovers),
         "delegates": [{**asdict(entry), "nodes": list(entry.nodes)} for entry in method.delegates],
         "leftovers": [asdict(entry) for entry in method.leftovers],
+        "asked": {
+            call: {who: [asdict(seen) for seen in answers] for who, answers in by_partitioner.items()}
+            for call, by_partitioner in method.asked.items()
+        },
     }
 
 

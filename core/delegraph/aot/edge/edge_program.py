@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch._ops import OpOverload
@@ -13,9 +13,10 @@ from delegraph.aot.edge.dialects import ATEN, EDGE, FUNCTIONAL, Dialect, verify
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.decompose import Keep, NodeFilter, is_composite
 from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot.graph.bodies import all_nodes
 from delegraph.errors import LoweringError
 
-__all__ = ["EdgeCompileConfig", "decompose_leftovers", "kept_operators", "make_edge_program"]
+__all__ = ["EdgeCompileConfig", "any_keeps", "decompose_leftovers", "kept_whole", "make_edge_program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +51,25 @@ def make_edge_program(program: ExportedProgram, keep: Keep, config: EdgeCompileC
     return edge
 
 
-def kept_operators(program: ExportedProgram, partitioners: Sequence[Partitioner]) -> Keep:
-    """The operators that the partitioners ask to keep whole: one accepting partitioner suffices for a node.
+def kept_whole(program: ExportedProgram, partitioner: Partitioner, name: str) -> Keep:
+    """The operators that `partitioner`, which reports call `name`, asks to see whole.
 
-    Raises `LoweringError` for an operator that cannot be kept: one that mutates or aliases its arguments.
+    Raises `LoweringError` for an operator that cannot be kept: one that changes its arguments.
     """
+    operators, accepts = partitioner.ops_to_not_decompose(program)
+    for op in operators:
+        if op._schema.is_mutable:
+            raise LoweringError(
+                f"partitioner {name} asks to keep {op}, which changes its arguments; name its functional form"
+            )
+    return dict.fromkeys(operators, accepts)
+
+
+def any_keeps(keeps: Iterable[Keep]) -> Keep:
+    """What stays whole if one of several partitioners is to see it whole."""
     accepting: dict[OpOverload, list[NodeFilter | None]] = {}
-    for partitioner in partitioners:
-        operators, accepts = partitioner.ops_to_not_decompose(program)
-        for op in operators:
-            if op._schema.is_mutable:
-                raise LoweringError(
-                    f"{type(partitioner).__name__} asks to keep {op}, which changes its arguments;"
-                    " name its functional form"
-                )
+    for keep in keeps:
+        for op, accepts in keep.items():
             accepting.setdefault(op, []).append(accepts)
     return {op: _any_of(filters) for op, filters in accepting.items()}
 
@@ -80,9 +86,9 @@ def decompose_leftovers(
 ) -> ExportedProgram:
     """Decompose the nodes that were kept for a backend which then did not take them."""
     leftover = {op for op in kept if op not in config.preserve_ops and is_composite(op)}
-    if not any(node.target in leftover for node in program.graph.nodes):
+    if not any(node.target in leftover for node in all_nodes(program.graph_module)):
         return program
-    return to_edge_dialect(functionalize(program, {}, only=leftover))
+    return to_edge_dialect(functionalize(program, {}, only=lambda node: node.target in leftover))
 
 
 def _check(program: ExportedProgram, dialect: Dialect, kept: Collection[OpOverload], config: EdgeCompileConfig) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch
@@ -19,10 +20,12 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.edge import dim_order_ops
+from delegraph.aot.edge.symbol_sources import read_sizes_early
 from delegraph.aot.functional.functionalize import fake_mode_of
 from delegraph.aot.graph.bodies import attributes, bodies
-from delegraph.aot.graph.edit import rebuild
+from delegraph.aot.graph.edit import rebuild, unused_name
 from delegraph.aot.graph.mutating_calls import auto_functionalized
+from delegraph.aot.graph.provenance import SOURCE, source_of
 
 __all__ = ["VIEW_TO_COPY", "to_edge_dialect"]
 
@@ -31,12 +34,20 @@ aten = torch.ops.aten
 
 def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
     """The edge program of a functional program that nobody else holds: its graph is edited and taken over."""
-    stage = _EdgeStage(fake_mode_of(program))
+    stage = _EdgeStage(fake_mode_of(program), frozenset(program.constants))
     stage.rewrite(program.graph_module)
-    for handle, node in enumerate(program.graph.nodes):
-        node.meta.setdefault("debug_handle", handle)
+    _number(program)
     root = attributes(program.graph_module)
     return rebuild(program, root, program.graph, program.graph_signature.output_specs, stage.constants)
+
+
+def _number(program: ExportedProgram) -> None:
+    """Give every node that has none a debug handle of its own."""
+    known = (node.meta.get("debug_handle", -1) for node in program.graph.nodes)
+    free = count(max(known, default=-1) + 1)
+    for node in program.graph.nodes:
+        if "debug_handle" not in node.meta:
+            node.meta["debug_handle"] = next(free)
 
 
 @dataclass(slots=True)
@@ -44,6 +55,7 @@ class _EdgeStage:
     """Rewrites the graph of a program and of its control-flow bodies; collects the constants that appear."""
 
     mode: Any
+    taken_names: frozenset[str]
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     _lifted: dict[tuple[object, ...], Node] = field(default_factory=dict)
 
@@ -57,6 +69,7 @@ class _EdgeStage:
                 self._rewrite_call(node, node.target, changed, is_body)
             if node.op == "call_function" and any(source in changed for source in node.all_input_nodes):
                 self._propagate(node, changed)
+        read_sizes_early(graph)
         graph.eliminate_dead_code()
 
     def _rewrite_call(self, node: Node, op: OpOverload, changed: set[Node], is_body: bool) -> None:
@@ -103,23 +116,24 @@ class _EdgeStage:
         for i, argument in enumerate(node.target._schema.arguments[: len(node.args)]):
             value = node.args[i]
             if isinstance(value, (bool, int, float)) and str(argument.type) in ("Tensor", "Optional[Tensor]"):
-                node.update_arg(i, self._constant(node, value, is_body))
+                node.update_arg(i, self._constant(node, argument.name, value, is_body))
 
-    def _constant(self, node: Node, value: float, is_body: bool) -> Node:
+    def _constant(self, node: Node, argument: str, value: float, is_body: bool) -> Node:
         tensors = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
         dtype = torch.result_type(tensors[0], value) if tensors else torch.tensor(value).dtype
         if is_body:
             with node.graph.inserting_before(node), self.mode:
                 filled = node.graph.call_function(aten.full.default, ([], value), {"dtype": dtype})
                 filled.meta["val"] = torch.full([], value, dtype=dtype)
+                filled.meta[SOURCE] = f"{source_of(node)}/{argument}"
             return filled
         key = (type(value), value, str(value), dtype)
         if key not in self._lifted:
-            name = f"_lifted_scalar_{len(self.constants)}"
+            name = unused_name("_lifted_scalar", self.constants, self.taken_names)
             self.constants[name] = torch.tensor(value, dtype=dtype)
             with node.graph.inserting_before(next(iter(node.graph.nodes))), self.mode:
                 lifted = node.graph.placeholder(f"c{name}")
-                lifted.meta = {"val": torch.empty([], dtype=dtype), "constant_name": name}
+                lifted.meta = {"val": torch.empty([], dtype=dtype), "constant_name": name, SOURCE: f"scalar {key}"}
             self._lifted[key] = lifted
         return self._lifted[key]
 

@@ -6,7 +6,7 @@ traced alone, on fake tensors, and the little graph (a *template*) is inlined wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
@@ -49,10 +49,10 @@ def is_composite(op: OpOverload) -> bool:
 
 
 class Decompositions:
-    """Templates for one lowering. `mode` is the fake tensor mode of the program's values; with `only`, no other
-    operator is decomposed."""
+    """Templates for one lowering. `mode` is the fake tensor mode of the program's values; with `only`, no call is
+    decomposed that it does not accept."""
 
-    def __init__(self, mode: FakeTensorMode, keep: Keep, only: Collection[OpOverload] | None = None) -> None:
+    def __init__(self, mode: FakeTensorMode, keep: Keep, only: NodeFilter | None = None) -> None:
         self.mode = mode
         self._keep = keep
         self._only = only
@@ -65,7 +65,7 @@ class Decompositions:
             accepts = self._keep[op]
             if accepts is None or accepts(node):
                 return False
-        return is_composite(op) if self._only is None else op in self._only
+        return is_composite(op) and (self._only is None or self._only(node))
 
     def template(
         self, op: OpOverload, args: Any, kwargs: Any, functional: Callable[[GraphModule], GraphModule]

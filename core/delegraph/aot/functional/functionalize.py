@@ -8,9 +8,9 @@ moved on is made again before it is next read.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any, TypeAlias
 
 import torch
@@ -22,12 +22,12 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.auto_functionalized import auto_functionalized_v2, call_on_bases
-from delegraph.aot.functional.decompose import Decompositions, Keep
+from delegraph.aot.functional.decompose import Decompositions, Keep, NodeFilter
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
 from delegraph.aot.functional.mode_regions import is_mode_region, without_mode
 from delegraph.aot.functional.view_inverses import VIEW_INVERSES, scatter_piece
 from delegraph.aot.graph.bodies import referenced
-from delegraph.aot.graph.edit import rebuild
+from delegraph.aot.graph.edit import rebuild, unused_name
 from delegraph.aot.graph.mutating_calls import (
     auto_functionalized,
     changed_arguments,
@@ -37,6 +37,7 @@ from delegraph.aot.graph.mutating_calls import (
     may_share_memory,
     on_copies,
 )
+from delegraph.aot.graph.provenance import SOURCE, mark_piece
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
@@ -49,14 +50,15 @@ Value: TypeAlias = Any
 """A graph value of the new graph: a Node, a list of them, or a plain value."""
 
 
-def functionalize(program: ExportedProgram, keep: Keep, only: Collection[OpOverload] | None = None) -> ExportedProgram:
-    """The same program in functional core ATen, except that operators in `keep` stay whole, and with `only` all others.
+def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None = None) -> ExportedProgram:
+    """The same program in functional core ATen, except that operators in `keep` stay whole, and with `only` all calls
+    that it does not accept.
 
     Buffers and inputs that the model mutates become outputs (BUFFER_MUTATION, USER_INPUT_MUTATION). The given program
     is not changed; weights are shared. Raises `LoweringError` for a mutation that cannot be expressed.
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
-    run = _Functionalizer(program.graph_module, decompositions)
+    run = _Functionalizer(program.graph_module, decompositions, frozenset(program.constants))
     pinned_before = _pinned(decompositions.mode)
     graph = run.run()
     pinned = _pinned(decompositions.mode).items() - pinned_before.items()
@@ -96,8 +98,11 @@ class _View:
 class _Functionalizer:
     """Rebuilds one graph; control-flow bodies are rebuilt by functionalizers of their own."""
 
-    def __init__(self, module: GraphModule, decompositions: Decompositions) -> None:
+    def __init__(
+        self, module: GraphModule, decompositions: Decompositions, taken_names: frozenset[str] = frozenset()
+    ) -> None:
         self.module = module
+        self.taken_names = taken_names
         self.decompositions = decompositions
         self.graph = Graph()
         self.root: dict[str, Any] = {}
@@ -107,11 +112,13 @@ class _Functionalizer:
         self._views: dict[Node, _View] = {}
         self._versions: dict[Node, int] = {}
         self._origin: Node | None = None
+        self._pieces: Iterator[int] | None = None
+        """Numbers for the calls that `_origin` is decomposed into; None while it is copied."""
         self._mutates = _has_mutation(module.graph)
 
     def run(self) -> Graph:
         for node in self.module.graph.nodes:
-            self._origin = node
+            self._origin, self._pieces = node, None
             self._values[node] = getattr(self, f"_{node.op}")(node)
         self.graph.eliminate_dead_code()
         self.graph.lint()
@@ -181,6 +188,7 @@ class _Functionalizer:
     def _call(self, op: OpOverload, args: Any, kwargs: Any, node: Node) -> Value:
         if not self.decompositions.applies_to(op, node):
             return self._emit(op, args, kwargs, node.meta.get("val") if op is node.target else None)
+        self._pieces = self._pieces or count()
         form = DIRECT_DECOMPOSITIONS.get(op)
         if form is not None and "val" in node.meta:
             value = form(self._emit, bind_schema(op, args, kwargs), node.meta["val"])
@@ -203,7 +211,7 @@ class _Functionalizer:
             if inner.op == "output":
                 break
             if inner.op != "placeholder":
-                self._origin = inner
+                self._origin, self._pieces = inner, None
                 self._values[inner] = getattr(self, f"_{inner.op}")(inner)
         self.module = outer
         return self._resolve(inner.args[0])
@@ -214,6 +222,8 @@ class _Functionalizer:
         node = self.graph.create_node("call_function", target, args, kwargs)
         assert self._origin is not None
         node.meta = {key: value for key, value in self._origin.meta.items() if key in _KEPT_META}
+        if self._pieces is not None:
+            mark_piece(node, next(self._pieces))
         if val is None:
             with self.decompositions.mode:
                 fake_args, fake_kwargs = _vals((args, kwargs))
@@ -241,13 +251,16 @@ class _Functionalizer:
 
     def _lift(self, tensor: torch.Tensor, val: Any) -> Value:
         """A tensor that a decomposition made up: becomes a lifted constant of the program."""
-        name = f"_decomposition_constant_{len(self.constants)}"
+        name = unused_name("_decomposition_constant", self.constants, self.taken_names)
         self.constants[name] = tensor
         first = next(iter(self.graph.nodes), None)
         with self.graph.inserting_before(first) if first is not None else self.graph.inserting_after(None):
             node = self.graph.placeholder(f"c{name}")
         node.meta["val"] = val if val is not None else self.decompositions.mode.from_tensor(tensor)
         node.meta["constant_name"] = name
+        if self._origin is not None and self._pieces is not None and SOURCE in self._origin.meta:
+            node.meta[SOURCE] = self._origin.meta[SOURCE]
+            mark_piece(node, next(self._pieces))
         return node
 
     # ---- aliasing ----------------------------------------------------------------------------------
@@ -387,7 +400,9 @@ class _Functionalizer:
 
 # ---- operator facts --------------------------------------------------------------------------------
 
-_KEPT_META = frozenset({"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom"})
+_KEPT_META = frozenset(
+    {"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom", "debug_handle", SOURCE}
+)
 _SET_VALUE = frozenset({aten.copy_.default})
 _REMEDIES = {
     aten._native_batch_norm_legit.default: "it updates the statistics of a model in training mode: call model.eval()"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot.graph.bodies import attributes
 
-__all__ = ["argument_spec", "copy_program", "rebuild"]
+__all__ = ["argument_spec", "copy_program", "rebuild", "unused_name"]
 
 
 class _EdgeProgramVerifier(Verifier):
@@ -78,6 +79,11 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
     output = graph.output(outputs)
     output.meta = dict(program.graph.output_node().meta)
     return rebuild(program, attributes(program.graph_module), graph, program.graph_signature.output_specs)
+
+
+def unused_name(prefix: str, own: Collection[str], others: Collection[str]) -> str:
+    """`<prefix>_<n>` for the next of `own`, a growing collection of such names, unless `others` have it."""
+    return next(name for number in count(len(own)) if (name := f"{prefix}_{number}") not in own and name not in others)
 
 
 def argument_spec(value: Any) -> Any:

@@ -1,0 +1,158 @@
+"""Edge programs -> lowered programs: every backend, in order of priority, takes what it wants of what is left.
+
+    for each partitioner, for each method:
+        source ── its form (forms.py) ── tags (partition.py) ── onto the source ── cut (cut.py) ──> source for the next
+
+    before, backends=[a, b]         a has asked for linear       b has asked for gelu
+        y = linear(x, w)                y = delegate_a(x)            y = delegate_a(x)
+        z = gelu(y)                     z = gelu(y)                  z = delegate_b(y)
+        s = softmax(z)                  s = softmax(z)               s = softmax(z)       left to kernels
+
+A lowered program still runs in eager mode: a delegate call runs the program that was cut out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import getitem
+
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule
+
+from delegraph.aot.delegation.compile import compile_delegates
+from delegraph.aot.delegation.cut import CutPartition, cut_out
+from delegraph.aot.delegation.forms import form_of, onto_source
+from delegraph.aot.delegation.lowered_module import is_delegate_call
+from delegraph.aot.delegation.partition import TAG, Partitioned, Partitioner, partition_program
+from delegraph.aot.functional.decompose import Keep
+from delegraph.aot.graph.bodies import bodies, graph_modules
+from delegraph.aot.graph.edit import copy_program
+from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.graph.provenance import name_sources, source_call, source_of
+from delegraph.plugins.registry import PluginRegistry
+
+__all__ = ["Delegated", "Seen", "compile_partitions", "delegate", "named_partitioners", "to_backend"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A call as a partitioner saw it, in the form that it had asked for, and its answer: a tag, or a reason against
+    ("": it gave none). `name` is the node's in that form, a body's path before it."""
+
+    name: str
+    operator: str
+    tag: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """Programs by method, with the partitions that were cut out of them, and what every partitioner saw:
+    `seen[method][partitioner]` maps a call of the source program (`graph.provenance`) to what that was in its form."""
+
+    programs: dict[str, ExportedProgram]
+    partitions: dict[str, list[CutPartition]] = field(default_factory=dict)
+    seen: dict[str, dict[str, Mapping[str, Sequence[Seen]]]] = field(default_factory=dict)
+
+
+def to_backend(
+    programs: Mapping[str, ExportedProgram],
+    partitioners: Mapping[str, Partitioner] | Sequence[Partitioner],
+    plugins: PluginRegistry | None = None,
+) -> Delegated:
+    """Give the partitioners, in order of priority, what they want of every method, and compile it.
+
+    As `delegate`; backends are looked up in `plugins` (what is installed) under the group `delegraph.lowerings`. All
+    partitions of one backend, of all methods, are compiled together, so that it can share weights between them.
+
+    Raises as `delegate`, and `PreprocessError`, `UnsupportedOperator`, or a `PluginError` for the backend.
+    """
+    result = delegate(programs, partitioners)
+    compile_partitions(result, plugins)
+    return result
+
+
+def compile_partitions(delegated: Delegated, plugins: PluginRegistry | None = None) -> None:
+    """Let the backends fill in the blobs. Raises as `compile_delegates`."""
+    modules = {method: [p.lowered_module for p in parts] for method, parts in delegated.partitions.items()}
+    compile_delegates(modules, plugins)
+
+
+def delegate(
+    programs: Mapping[str, ExportedProgram],
+    partitioners: Mapping[str, Partitioner] | Sequence[Partitioner],
+    keeps: Mapping[str, Mapping[str, Keep]] | None = None,
+) -> Delegated:
+    """Cut out of every method what the partitioners want, in order of priority; nothing is compiled yet.
+
+    `partitioners` may be named: the names stand in reports and messages. `keeps` says by method and partitioner which
+    operators that one sees whole; what stands in `programs` whole for another one it sees decomposed. The given
+    programs are not changed; weights are not copied. Raises `InvalidPartition`, or `LoweringError` if a partitioner
+    raised.
+    """
+    result = Delegated({method: _working_copy(program) for method, program in programs.items()})
+    named = named_partitioners(partitioners)
+    for position, (name, partitioner) in enumerate(named.items()):
+        for method, source in result.programs.items():
+            own = (keeps or {}).get(method, {})
+            whole = frozenset[OpOverload]().union(*own.values())
+            form = form_of(source, own.get(name, {}), whole)
+            partitioned = partition_program(form, partitioner, name=name, method=method)
+            result.seen.setdefault(method, {})[name] = _seen(partitioned)
+            if position + 1 < len(named):  # behind the last one comes the decomposed form for kernels
+                partitioned = onto_source(source, partitioned, own.get(name, {}), whole)
+            result.programs[method], partitions = cut_out(partitioned)
+            result.partitions.setdefault(method, []).extend(partitions)
+    return result
+
+
+def named_partitioners(partitioners: Mapping[str, Partitioner] | Iterable[Partitioner]) -> dict[str, Partitioner]:
+    """Partitioners by the name that reports and messages use: the class's; the second of a class is `Name (2)`."""
+    if isinstance(partitioners, Mapping):
+        return dict(partitioners)
+    named: dict[str, Partitioner] = {}
+    for partitioner in partitioners:
+        named[unique_name(type(partitioner).__name__, named)] = partitioner
+    return named
+
+
+def unique_name(name: str, taken: Iterable[str]) -> str:
+    """`name`, or `name (2)`, `name (3)` … if it is taken."""
+    known, number, unique = set(taken), 1, name
+    while unique in known:
+        number += 1
+        unique = f"{name} ({number})"
+    return unique
+
+
+def _seen(partitioned: Partitioned) -> dict[str, list[Seen]]:
+    seen: dict[str, list[Seen]] = {}
+    for path, module in graph_modules(partitioned.program.graph_module):
+        for node in module.graph.nodes:
+            if node.op != "call_function" or node.target is getitem or is_delegate_call(node):
+                continue
+            name = f"{path}.{node.name}" if path else node.name
+            reason = partitioned.declined.get(name) or partitioned.declined.get(node.name) or ""
+            answer = Seen(name, operator_name(node), node.meta.get(TAG), "" if TAG in node.meta else reason)
+            seen.setdefault(source_call(source_of(node)), []).append(answer)
+    return seen
+
+
+def _working_copy(program: ExportedProgram) -> ExportedProgram:
+    """A program whose graphs, those of control-flow bodies included, can be edited, and whose calls have lasting names;
+    weights are shared."""
+    copy = copy_program(program)
+    _copy_bodies(copy.graph_module)
+    name_sources(copy)
+    return copy
+
+
+def _copy_bodies(module: GraphModule) -> None:
+    for name, body in bodies(module).items():
+        graph = Graph()
+        graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
+        copy = GraphModule(body, graph)
+        _copy_bodies(copy)
+        module.set_submodule(name, copy)

@@ -1,0 +1,110 @@
+"""Source program -> the form that one backend asked to see -> the source program with what that backend chose.
+
+A backend names operators that it wants whole. The source program has whole what any of the backends asked for; each
+sees its own operators so, and everything else decomposed. What it leaves is given back whole for the next one:
+
+    source              its form                    it takes the mm           source for the next
+    y = linear(x, w)    t = permute(w)              t = permute(w)            t = permute(w)
+    z = gelu(y)         y = mm(x, t)        [tag]   y = mm(x, t)     [tag]    y = delegate(x, t)
+                        a, b, … (gelu's)            z = gelu(y)               z = gelu(y)
+
+`gelu`, of which it took no piece, is one call again; of `linear` a piece is gone, so the others stay pieces. Both
+graphs on the right are rebuilt from the source by the same rules, so that a call is found again by its lasting name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from delegraph.aot.delegation.partition import (
+    TAG,
+    DependencyCycle,
+    Partitioned,
+    scheduled,
+)
+from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
+from delegraph.aot.functional.decompose import Keep, is_composite
+from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.graph.provenance import source_of
+
+__all__ = ["form_of", "onto_source"]
+
+
+def form_of(source: ExportedProgram, keep: Keep, whole: Collection[OpOverload]) -> ExportedProgram:
+    """`source` with the operators in `whole` decomposed, except where `keep` has them; itself if nothing is to be done.
+
+    The calls that are decomposed become pieces of the name (`graph.provenance`).
+    """
+    if not any(_is_decomposed(node, keep, whole) for node in all_nodes(source.graph_module)):
+        return source
+    return to_edge_dialect(functionalize(source, keep, only=lambda node: node.target in whole))
+
+
+def _is_decomposed(node: Node, keep: Keep, whole: Collection[OpOverload]) -> bool:
+    if not isinstance(node.target, OpOverload) or node.target not in whole or not is_composite(node.target):
+        return False
+    if node.target not in keep:
+        return True
+    accepts = keep[node.target]
+    return accepts is not None and not accepts(node)
+
+
+def onto_source(
+    source: ExportedProgram, partitioned: Partitioned, keep: Keep, whole: Collection[OpOverload]
+) -> Partitioned:
+    """The choice that was made on a form of `source`, on `source` itself: only calls of which a piece was taken are
+    decomposed."""
+    form = partitioned.program
+    if form is source or not partitioned.tags:
+        return partitioned if form is source else replace(partitioned, program=source, order={})
+    calls = {source_of(node) for node in all_nodes(source.graph_module)}
+    call_of = {name: name if name in calls else name.rpartition("/")[0] for name in _names(form)}
+    decomposed = {call for name, call in call_of.items() if name not in calls}
+    taken = {call_of[source_of(node)] for node in all_nodes(form.graph_module) if TAG in node.meta} & decomposed
+    while True:
+        program = form
+        if taken != decomposed:
+            program = _decomposed(source, keep, whole, taken)
+            _copy_tags(form, program)
+        try:
+            return replace(partitioned, program=program, order=scheduled(program))
+        except DependencyCycle as cycle:
+            # A call with several results can stand before and behind one partition: only its pieces can be scheduled.
+            in_the_way = {source_of(node) for _, nodes in cycle.groups for node in nodes} & (decomposed - taken)
+            taken = taken | (in_the_way or decomposed)
+
+
+def _decomposed(
+    source: ExportedProgram, keep: Keep, whole: Collection[OpOverload], calls: Collection[str]
+) -> ExportedProgram:
+    """As `form_of`, but only the calls of these lasting names are decomposed."""
+
+    def only(node: Node) -> bool:
+        return node.target in whole and source_of(node) in calls
+
+    return to_edge_dialect(functionalize(source, keep, only))
+
+
+def _names(program: ExportedProgram) -> set[str]:
+    return {source_of(node) for node in all_nodes(program.graph_module)}
+
+
+def _copy_tags(tagged: ExportedProgram, program: ExportedProgram) -> None:
+    """Give the nodes of `program` the tags that those of the same lasting names have in `tagged`."""
+    tags = {
+        (path, source_of(node)): node.meta[TAG]
+        for path, module in graph_modules(tagged.graph_module)
+        for node in module.graph.nodes
+        if TAG in node.meta
+    }
+    for path, module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            tag = tags.get((path, source_of(node)))
+            if tag is not None:
+                node.meta[TAG] = tag
