@@ -14,7 +14,6 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.cut import Delegated, to_backend
-from delegraph.aot.delegation.partition import Partitioner
 from delegraph.aot.delegation.report import LoweringReport, make_report
 from delegraph.aot.edge.dialects import BACKEND, verify
 from delegraph.aot.edge.edge_program import EdgeCompileConfig, decompose_leftovers, kept_operators, make_edge_program
@@ -22,6 +21,7 @@ from delegraph.aot.emission.to_executorch import ExecutorchProgramManager, to_ex
 from delegraph.aot.export import Model, export_methods
 from delegraph.aot.passes import GraphPass, run_passes
 from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["EdgeProgramManager", "Lowered", "LoweringConfig", "lower", "to_edge", "to_edge_transform_and_lower"]

@@ -13,16 +13,14 @@ from torch.fx import Node
 
 from delegraph.aot.delegation.partition import (
     TAG,
-    DelegationSpec,
     Partitioned,
-    Partitioner,
-    PartitionResult,
     graph_modules,
     partition_program,
     tag_constant_data,
     tag_mutated_buffer,
 )
 from delegraph.errors import InvalidPartition, LoweringError
+from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
 
 X = torch.randn(2, 4)
 

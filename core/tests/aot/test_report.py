@@ -10,10 +10,17 @@ import pytest
 import torch
 from torch.export import ExportedProgram, export
 
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.delegation.cut import Delegated, to_backend
-from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult, graph_modules
+from delegraph.aot.delegation.partition import TAG, graph_modules
 from delegraph.aot.delegation.report import LoweringReport, make_report
+from delegraph.interfaces import (
+    BackendDetails,
+    CompileSpec,
+    DelegationSpec,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+)
 from delegraph.plugins.registry import PluginRegistry
 
 

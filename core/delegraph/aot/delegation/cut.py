@@ -19,18 +19,10 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
-from delegraph.aot.delegation.partition import (
-    TAG,
-    DelegationSpec,
-    Partitioned,
-    Partitioner,
-    Unit,
-    clear_tags,
-    owned_buffers,
-    partition_program,
-)
+from delegraph.aot.delegation.partition import TAG, Partitioned, Unit, clear_tags, owned_buffers, partition_program
 from delegraph.aot.graph.bodies import attributes, bodies, graph_modules, referenced
 from delegraph.aot.graph.edit import argument_spec, copy_program, rebuild
+from delegraph.interfaces.lowering import DelegationSpec, Partitioner
 from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["Delegate", "Delegated", "call_names", "cut_out", "to_backend"]
