@@ -20,6 +20,13 @@ NAMES = {
         NamedDataStoreOutput PartitionResult Partitioner PassResult PreprocessResult exir_ops tag_constant_data
         tag_mutated_buffer to_edge to_edge_transform_and_lower
     """,
+    "delegraph.interfaces": """
+        Argument Availability BackendDetails BackendExecutionContext BackendInitContext BackendInterface BindContext
+        BlobStamp BoundCall Compatibility CompileSpec DelegationSpec EventTracer ExportPass GraphPass Handle Kernel
+        KernelContext KernelKey KernelLibrary KernelLibraryInterface Lifetime LogLevel MemoryPlanner
+        NamedDataStoreOutput Options PartitionResult Partitioner PartitionerFactory PassFactory Plan PlanError Platform
+        PreprocessResult Quantizer QuantizerFactory TensorMeta ToolHooks Verdict check_plan kernel_key_text
+    """,
     "delegraph.runtime": """
         Availability BackendExecutionContext BackendInitContext BackendInterface BackendRegistry BufferDataLoader
         Compatibility DataLoader DebugLevel EventTracer FileDataLoader HierarchicalAllocator Kernel KernelContext
@@ -55,6 +62,15 @@ def test_importing_the_packages_imports_nothing_heavy() -> None:
     script = f"import sys, {', '.join(NAMES)}\nprint(*{{'torch', 'numpy', 'pluggy', 'flatbuffers'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
+
+
+def test_interfaces_are_there_without_torch() -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import delegraph.interfaces as i\n"
+        "print(all(getattr(i, name) is not None for name in i.__all__))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 def test_executorch_names_for_operators() -> None:

@@ -88,7 +88,7 @@ LOWER = """
 import sys
 import acme_npu.aot.operators, torch
 from delegraph.aot.lower import lower
-from delegraph.aot.delegation.partition import DelegationSpec, Partitioner, PartitionResult
+from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
 
 class Model(torch.nn.Module):
     def forward(self, x, y):
@@ -210,8 +210,8 @@ REFUSED = {
     "backends:RaisesInFactory": "PluginLoadError: cannot load plug-in backends:RaisesInFactory of"
     " bad-raises-in-factory 1.0 (bad_raises_in_factory:Backend): Backend() raised OSError: /dev/acme0: no such device",
     "backends:WrongSignature": "its signature is execute(handle, args); it has to be execute(context, handle, args)",
-    "backends:MisspeltHook": "it has distroy(), which is no hook of delegraph.backends; did you mean destroy()?",
-    "plugins:misspelt_tool": "it implements metod_loaded(), which is no hook; did you mean 'method_loaded'",
+    "backends:MisspeltHook": "it has distroy(), which is not a hook of delegraph.backends; did you mean destroy()?",
+    "plugins:misspelt_tool": "it implements metod_loaded(), which is not a hook; did you mean 'method_loaded'",
     "backends:OtherApi": "PluginVersionError: cannot load plug-in backends:OtherApi of bad-other-api 1.0"
     " (bad_other_api:Backend): it needs plug-in API 2.0, and this Delegraph offers 1.0\n"
     "  what to do: upgrade Delegraph",

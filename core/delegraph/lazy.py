@@ -11,7 +11,10 @@ __all__ = ["lazy_names"]
 def lazy_names(
     package: str, modules: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`package`'s `__getattr__` and `__dir__`; `modules` says which of its modules has which names."""
+    """`package`'s `__getattr__` and `__dir__`; `modules` says which of its modules has which names.
+
+    As in an import, a dot before a module's name steps out of `package`.
+    """
     module_of = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
@@ -20,6 +23,6 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"{package}.{module}"), name)
+        return getattr(import_module(f".{module}", package), name)
 
     return get, lambda: sorted(module_of)

@@ -11,15 +11,9 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from delegraph.aot.delegation.lowered_module import is_delegate_call
-from delegraph.aot.delegation.partition import (
-    TAG,
-    DelegationSpec,
-    Partitioner,
-    PartitionResult,
-    tag_constant_data,
-    tag_mutated_buffer,
-)
+from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
 from delegraph.aot.graph.bodies import graph_modules
+from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
 from delegraph.program.schema import CompileSpec
 from delegraph_partitioners.stages import Unit, components, stages
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch.export import Dim, ExportedProgram, export
 from torch.fx import Node
 
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.delegation.cut import Delegated, to_backend
-from delegraph.aot.delegation.partition import TAG, Partitioner
+from delegraph.aot.delegation.partition import TAG
+from delegraph.interfaces import BackendDetails, CompileSpec, Partitioner, PreprocessResult
 from delegraph.plugins.registry import PluginRegistry
 from delegraph_partitioners import AllNodesPartitioner, CapabilityBasedPartitioner, OperatorsPartitioner
 

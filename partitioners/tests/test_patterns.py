@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.export import ExportedProgram, export
 
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.delegation.cut import to_backend
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.functionalize import functionalize
+from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.plugins.registry import PluginRegistry
 from delegraph_partitioners import ANY, Capture, Op, Pattern, PatternPartitioner, find_matches, op
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.aot.edge.edge_program import EdgeCompileConfig, kept_operators, make_edge_program
-from delegraph.runtime.backends import BackendInitContext
+from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.aot.preprocess import CpuLowering

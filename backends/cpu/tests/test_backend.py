@@ -18,8 +18,7 @@ from torch import nn
 from torch.export import Dim
 
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
-from delegraph.plugins.stamp import BlobStamp
-from delegraph.runtime.backends import BackendInitContext, Verdict
+from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.blob import BLOB_VERSION, Blob, pack, unpack
 from delegraph_cpu.runtime.backend import CpuBackend
@@ -193,7 +192,7 @@ import json, sys
 import numpy as np, psutil
 sys.modules["torch"] = None
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.backends import BackendInitContext
+from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.runtime.backend import CpuBackend
 assert "onnxruntime" not in sys.modules
 backend, blob = CpuBackend(), open(sys.argv[1], "rb").read()

@@ -15,9 +15,8 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
-from delegraph.aot.delegation.backend_details import PreprocessResult
 from delegraph.errors import DelegateInvalidCompatibility, LoweringError, PreprocessError, UnsupportedOperator
-from delegraph.runtime.backends import BackendInitContext
+from delegraph.interfaces import BackendInitContext, PreprocessResult
 from delegraph_cpu.aot import preprocess
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.converters import CONVERTERS

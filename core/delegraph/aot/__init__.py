@@ -12,21 +12,23 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.aot.config import ExecutorchBackendConfig
-    from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
-    from delegraph.aot.delegation.named_data_store import NamedDataStore, NamedDataStoreOutput
-    from delegraph.aot.delegation.partition import (
-        DelegationSpec,
-        Partitioner,
-        PartitionResult,
-        tag_constant_data,
-        tag_mutated_buffer,
-    )
+    from delegraph.aot.delegation.named_data_store import NamedDataStore
+    from delegraph.aot.delegation.partition import tag_constant_data, tag_mutated_buffer
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
     from delegraph.aot.edge.edge_program import EdgeCompileConfig
     from delegraph.aot.emission.to_executorch import ExecutorchProgramManager
     from delegraph.aot.lower import EdgeProgramManager, Lowered, LoweringConfig, to_edge, to_edge_transform_and_lower
     from delegraph.aot.passes import ExportPass, PassResult
+    from delegraph.interfaces.lowering import (
+        BackendDetails,
+        CompileSpec,
+        DelegationSpec,
+        NamedDataStoreOutput,
+        Partitioner,
+        PartitionResult,
+        PreprocessResult,
+    )
 
 
 __all__ = [
@@ -59,11 +61,17 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "config": ("ExecutorchBackendConfig",),
-        "delegation.backend_details": ("BackendDetails", "CompileSpec", "PreprocessResult"),
-        "delegation.named_data_store": ("NamedDataStore", "NamedDataStoreOutput"),
-        "delegation.partition": (
-            *("DelegationSpec", "PartitionResult", "Partitioner", "tag_constant_data", "tag_mutated_buffer"),
+        ".interfaces.lowering": (
+            "BackendDetails",
+            "CompileSpec",
+            "DelegationSpec",
+            "NamedDataStoreOutput",
+            "PartitionResult",
+            "Partitioner",
+            "PreprocessResult",
         ),
+        "delegation.named_data_store": ("NamedDataStore",),
+        "delegation.partition": ("tag_constant_data", "tag_mutated_buffer"),
         "delegation.report": ("LoweringReport",),
         "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
         "edge.edge_program": ("EdgeCompileConfig",),

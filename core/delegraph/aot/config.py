@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from torch.fx import Node
 
-from delegraph.aot.emission.planners import MemoryPlanner
 from delegraph.aot.passes import GraphPass
+from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.program.serialize import SerializationConfig
 
 __all__ = ["DEFAULT_EXTERNAL_TAG", "ExecutorchBackendConfig", "ExternalConstants"]

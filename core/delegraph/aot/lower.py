@@ -13,7 +13,6 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate, named_partitioners, unique_name
-from delegraph.aot.delegation.partition import Partitioner
 from delegraph.aot.delegation.report import LoweringReport, make_report
 from delegraph.aot.edge.dialects import BACKEND, verify
 from delegraph.aot.edge.edge_program import (
@@ -28,6 +27,7 @@ from delegraph.aot.export import Model, export_methods
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.passes import GraphPass, run_passes
 from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["EdgeProgramManager", "Lowered", "LoweringConfig", "lower", "to_edge", "to_edge_transform_and_lower"]

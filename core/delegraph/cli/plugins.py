@@ -91,8 +91,9 @@ def _show(args: argparse.Namespace) -> _Answer:
     rows = []
     for entry in _named(args.name):
         group = GROUPS[entry.offer.group]
-        hooks = {"object": group.form.value, "hooks": list(group.hook_names), "torch_free": group.torch_free}
-        rows.append({**_row(entry), "location": entry.offer.location, **hooks})
+        hooks = [group.text(hook) for hook in group.hook_names]
+        about = {"object": group.form.value, "hooks": hooks, "torch_free": group.torch_free}
+        rows.append({**_row(entry), "location": entry.offer.location, **about})
     details = [
         "\n".join(f"{key:13} {_flat(value)}" for key, value in row.items() if value != "") + "\n" for row in rows
     ]

@@ -18,7 +18,7 @@ _HEADER: Final = '''\
 # isort: skip_file
 from __future__ import annotations
 
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 
 {imports}
 

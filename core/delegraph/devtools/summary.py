@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from delegraph.plugins.stamp import STAMP_KEY, BlobStamp, read_stamp
+from delegraph.interfaces.kernel import KernelKey, kernel_key_text
+from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
@@ -33,7 +34,7 @@ from delegraph.program.schema import (
 )
 from delegraph.program.tensor_size import nbytes
 from delegraph.runtime.instructions import kernel_key
-from delegraph.runtime.kernels import KernelKey, KernelRegistry, kernel_key_text
+from delegraph.runtime.kernels import KernelRegistry
 
 __all__ = [
     "DelegateSummary",

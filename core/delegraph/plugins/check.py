@@ -14,14 +14,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from time import perf_counter
 from typing import Any
 
 from delegraph.errors import PluginError
+from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import GROUPS, group_named
-from delegraph.plugins.stamp import BlobStamp
 
 __all__ = ["CheckResult", "check"]
 
@@ -111,8 +110,8 @@ def _serve() -> None:
     sys.path[:] = request["path"]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a plug-in prints goes to stderr, not between the answers
-    for base in (group.base for group in GROUPS.values() if group.torch_free and group.base):
-        import_module(base.rpartition(".")[0])  # NumPy and the contracts are the host's cost, not a plug-in's
+    for group in GROUPS.values():
+        _ = group.interface  # NumPy and the contracts are the host's cost, not a plug-in's
     for fields in request["offers"]:
         offer = Offer(**fields)
         stamps = [BlobStamp(**stamp) for stamp in request["stamps"].get(offer.name, ())]

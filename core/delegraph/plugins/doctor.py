@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from delegraph.interfaces.stamp import BlobStamp, read_stamp
 from delegraph.plugins.check import CheckResult, check
 from delegraph.plugins.discovery import Offer, Selection, normalised, scan, scan_undeduplicated
 from delegraph.plugins.hookspecs import group_named
 from delegraph.plugins.inventory import Entry, State, inventory, metadata_fault
-from delegraph.plugins.stamp import BlobStamp, read_stamp
 
 if TYPE_CHECKING:
     from delegraph.program.schema import Program

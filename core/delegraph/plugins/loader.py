@@ -64,8 +64,22 @@ def adopt(offer: Offer, plugin: Any, declarations: Iterable[object] = ()) -> Any
     else:
         found = faults(group, plugin)
     if found:
-        raise failure(offer, "; ".join(found), f"its authors change it to fit {group.hooks.__qualname__}")
+        raise failure(
+            offer, "; ".join(found), f"its authors change it to fit delegraph.interfaces.{group.interface.__qualname__}"
+        )
+    _give_defaults(offer, plugin)
     return plugin
+
+
+def _give_defaults(offer: Offer, plugin: Any) -> None:
+    """Give `plugin` the attributes of its interface that it lacks; its name is the entry point's."""
+    for name, default in group_named(offer.group).attributes.items():
+        value = offer.name if name == "name" else default
+        if not hasattr(plugin, name) or (name == "name" and not plugin.name):
+            try:
+                setattr(plugin, name, value)
+            except (AttributeError, TypeError) as error:
+                raise failure(offer, f"it has no {name} and cannot be given one", f"its authors add {name}") from error
 
 
 def failure(offer: Offer, problem: str, remedy: str, kind: type[PluginLoadError] = PluginLoadError) -> PluginLoadError:

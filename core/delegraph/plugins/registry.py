@@ -188,7 +188,7 @@ class PluginRegistry:
         if tools is None or not tools.wraps(hook):
             method: Callable[..., Any] = getattr(plugin, hook)
             return method
-        return tools.bound(group_named(group), self._offer_of(group, plugin), plugin, hook)
+        return tools.bound(self._offer_of(group, plugin), plugin, hook)
 
     def is_wrapped(self, hook: str) -> bool:
         """Whether some tool wraps `hook`; if it wraps `execute`, a backend's `bind` must not go around it."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import isgeneratorfunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
 
+from delegraph.interfaces.tool import WRAPPABLE
 from delegraph.plugins.discovery import Offer, did_you_mean
-from delegraph.plugins.hookspecs import GROUPS, Group
-from delegraph.plugins.validation import parameters
+from delegraph.plugins.hookspecs import GROUPS, parameters
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["PluginWarning", "Tools", "hookimpl", "load_tools", "tool_faults"]
 
 hookimpl = pluggy.HookimplMarker("delegraph")
-"""Marks a tool's functions as implementations of the hooks in `hookspecs.ToolHooks`."""
+"""Marks a tool's functions as implementations of the hooks in `delegraph.interfaces.ToolHooks`."""
 
 _TOOLS = GROUPS["delegraph.plugins"]
-
-WRAPPABLE = frozenset({"preprocess", "preprocess_multimethod", "init", "execute", "destroy"})
-"""What a tool may surround; the other hooks of `ToolHooks` are events."""
 
 
 class PluginWarning(UserWarning):
@@ -37,43 +34,43 @@ class PluginWarning(UserWarning):
 
 
 class _Manager(pluggy.PluginManager):
-    """A pluggy manager whose specs are the plain methods of `ToolHooks`."""
+    """A pluggy manager that knows the events of `ToolHooks` and the hooks of `WRAPPABLE`."""
 
     def __init__(self) -> None:
         super().__init__("delegraph")
-        self.add_hookspecs(_TOOLS.hooks)
+        self.add_hookspecs(_SPECS)
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> pluggy.HookspecOpts | None:
-        if name not in _TOOLS.hook_names:
+        if name not in HOOKS:
             return None
         return {"firstresult": name in WRAPPABLE, "historic": False, "warn_on_impl": None, "warn_on_impl_args": None}
 
 
-class _Wrapped:
-    """A plug-in as pluggy wants it: by the hooks' own parameter names, whatever its author calls them."""
+HOOKS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{hook: ("plugin", *parameters(interface, hook)) for hook, interface in WRAPPABLE.items()},
+    **{event: _TOOLS.parameters(event) for event in _TOOLS.hook_names},
+}
+"""Whatever a tool may implement, and the parameters that it may take."""
 
-    def __init__(self, plugin: Any) -> None:
-        self._plugin = plugin
 
-    @hookimpl
-    def preprocess(self, edge_program: Any, compile_specs: Any) -> Any:
-        return self._plugin.preprocess(edge_program, compile_specs)
+def _function(name: str, names: Sequence[str], called: Callable[..., Any]) -> Any:
+    """`def name(*names): return called(*names)`: pluggy reads the names from a function's code."""
+    scope = {"called": called}
+    exec(f"def {name}({', '.join(names)}): return called({', '.join(names)})", scope)
+    return scope[name]
 
-    @hookimpl
-    def preprocess_multimethod(self, edge_programs: Any, compile_specs: Any) -> Any:
-        return self._plugin.preprocess_multimethod(edge_programs, compile_specs)
 
-    @hookimpl
-    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
-        return self._plugin.init(context, processed, compile_specs)
+def _do_nothing(*args: Any) -> None:
+    return None
 
-    @hookimpl
-    def execute(self, context: Any, handle: Any, args: Any) -> Any:
-        return self._plugin.execute(context, handle, args)
 
-    @hookimpl
-    def destroy(self, handle: Any) -> Any:
-        return self._plugin.destroy(handle)
+_SPECS = type("ToolSpecs", (), {hook: _function(hook, names, _do_nothing) for hook, names in HOOKS.items()})
+
+
+def _implementation(plugin: Any, hook: str) -> object:
+    """`plugin` as pluggy wants it: its `hook` by the interface's parameter names, whatever its author calls them."""
+    function = _function(hook, parameters(WRAPPABLE[hook], hook), getattr(plugin, hook))
+    return type(type(plugin).__name__, (), {hook: staticmethod(hookimpl(function))})
 
 
 def tool_faults(tool: Any) -> list[str]:
@@ -91,9 +88,9 @@ def tool_faults(tool: Any) -> list[str]:
 
 
 def _hook_fault(name: str, implementation: pluggy.HookImpl) -> str:
-    if name not in _TOOLS.hook_names:
-        return f"it implements {name}(), which is no hook{did_you_mean(name, _TOOLS.hook_names)}"
-    known, taken = parameters(_TOOLS, name), implementation.argnames
+    if name not in HOOKS:
+        return f"it implements {name}(), which is not a hook{did_you_mean(name, HOOKS)}"
+    known, taken = HOOKS[name], implementation.argnames
     if not set(taken) <= set(known):
         return f"its signature is {name}({', '.join(taken)}); it has to be some of {name}({', '.join(known)})"
     if implementation.wrapper and not isgeneratorfunction(implementation.function):
@@ -116,10 +113,10 @@ class Tools:
         """Whether some tool surrounds `hook`."""
         return hook in self._wrapped
 
-    def bound(self, group: Group, offer: Offer, plugin: Any, hook: str) -> Callable[..., Any]:
+    def bound(self, offer: Offer, plugin: Any, hook: str) -> Callable[..., Any]:
         """`plugin`'s `hook` with the wrappers around it, to be called by position."""
-        caller = getattr(self._manager_of(_Wrapped(plugin)).hook, hook)
-        names = parameters(group, hook)
+        caller = getattr(self._manager_of(_implementation(plugin, hook)).hook, hook)
+        names = parameters(WRAPPABLE[hook], hook)
 
         def call(*args: Any) -> Any:
             return caller(plugin=offer, **dict(zip(names, args, strict=True)))

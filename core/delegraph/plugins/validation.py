@@ -11,32 +11,33 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from delegraph.plugins.hookspecs import Form, Group
 
-__all__ = ["faults", "misspelt", "parameters", "signature_fault"]
+__all__ = ["faults", "misspelt", "signature_fault"]
 
 
 def faults(group: Group, plugin: Any) -> list[str]:
     """Everything about `plugin` that does not fit `group`; empty if it fits. Calls nothing of it."""
     if group.form in (Form.FACTORY, Form.FUNCTION):
-        (hook,) = group.hook_names
         if not callable(plugin):
-            return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}: {_text(hook, group)}"]
-        return list(signature_fault(group, hook, plugin))
+            return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}: {group.text('__call__')}"]
+        return list(signature_fault(group, "__call__", plugin))
     if group.form is Form.CLASS and not isinstance(plugin, type):
         return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}"]
     missing = [hook for hook in group.hook_names if _is_missing(plugin, hook)]
     return [
         *misspelt(group, plugin),
-        *(f"it has no {_text(hook, group)}{_hint(group)}" for hook in missing),
+        *(f"it has no {group.text(hook)}{_hint(group)}" for hook in missing),
         *(
             fault
             for hook in group.hook_names
             if hook not in missing
-            for fault in signature_fault(group, hook, getattr(plugin, hook))
+            for fault in signature_fault(group, hook, _as_called(group, plugin, hook))
         ),
+        *(fault for name in group.attributes for fault in _attribute_fault(group, plugin, name)),
     ]
 
 
@@ -50,19 +51,15 @@ def misspelt(group: Group, plugin: Any) -> Iterator[str]:
         marked = hasattr(method, "delegraph_impl")
         close = _closest(name, hooks if marked else hooks - own.keys())
         if close:
-            yield f"it has {name}(), which is no hook of {group.name}; did you mean {close}()?"
+            yield f"it has {name}(), which is not a hook of {group.name}; did you mean {close}()?"
         elif marked:
-            yield f"it marks {name}() with @hookimpl, which is no hook of {group.name}: {', '.join(group.hook_names)}"
-
-
-def parameters(group: Group, hook: str) -> tuple[str, ...]:
-    """The names of a hook's parameters, in order."""
-    return tuple(inspect.signature(getattr(group.hooks, hook)).parameters)[1:]
+            known = ", ".join(group.hook_names)
+            yield f"it marks {name}() with @hookimpl, which is not a hook of {group.name}: {known}"
 
 
 def signature_fault(group: Group, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
     """A message if `implementation` cannot take the hook's parameters by position, or takes them in another order."""
-    names = parameters(group, hook)
+    names = group.parameters(hook)
     try:
         signature = inspect.signature(implementation)
     except ValueError:  # a builtin without a signature: nothing to compare
@@ -74,7 +71,26 @@ def signature_fault(group: Group, hook: str, implementation: Callable[..., objec
     except TypeError:
         fits = False
     if not fits:
-        yield f"its signature is {hook}({_plain(signature)}); it has to be {_text(hook, group)}"
+        yield f"its signature is {hook.removeprefix('__call__')}({_plain(signature)}); it has to be {group.text(hook)}"
+
+
+def _as_called(group: Group, plugin: Any, hook: str) -> Callable[..., object]:
+    """`plugin`'s `hook` without `self`, also where `plugin` is still the class of what is to be called."""
+    method: Callable[..., object] = getattr(plugin, hook)
+    if group.form is Form.INSTANCE and isinstance(plugin, type) and inspect.isfunction(method):
+        return partial(method, None)
+    return method
+
+
+_ARTICLES = {bool: "True or False", int: "an int", str: "a str"}
+
+
+def _attribute_fault(group: Group, plugin: Any, name: str) -> Iterator[str]:
+    """A message if the attribute is of another type than its default. One that is not there has the default."""
+    default = group.attributes[name]
+    value = getattr(plugin, name, default)
+    if type(value) is not type(default):
+        yield f"its {name} is {value!r}; it has to be {_ARTICLES[type(default)]}"
 
 
 def _is_missing(plugin: Any, hook: str) -> bool:
@@ -106,10 +122,6 @@ def _hint(group: Group) -> str:
 
 def _kind(plugin: object) -> str:
     return f"the class {plugin.__qualname__}" if isinstance(plugin, type) else f"a {type(plugin).__name__}"
-
-
-def _text(hook: str, group: Group) -> str:
-    return f"{hook}({', '.join(parameters(group, hook))})"
 
 
 def _plain(signature: inspect.Signature) -> str:

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from delegraph.runtime.backends import (
+    from delegraph.interfaces.backend import (
         Availability,
         BackendExecutionContext,
         BackendInitContext,
         BackendInterface,
-        BackendRegistry,
         Compatibility,
         Verdict,
     )
+    from delegraph.interfaces.kernel import Kernel, KernelContext, KernelLibrary
+    from delegraph.interfaces.platform import LogLevel, Platform
+    from delegraph.runtime.backends import BackendRegistry
     from delegraph.runtime.data_loader import BufferDataLoader, DataLoader, FileDataLoader, MmapDataLoader
-    from delegraph.runtime.kernels import Kernel, KernelContext, KernelLibrary, KernelRegistry
+    from delegraph.runtime.kernels import KernelRegistry
     from delegraph.runtime.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
     from delegraph.runtime.module import Module, load
-    from delegraph.runtime.platform import LogLevel, Platform
     from delegraph.runtime.program import Program, Verification
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
     from delegraph.runtime.tracing import DebugLevel, EventTracer
@@ -65,22 +66,23 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "backends": (
+        ".interfaces.backend": (
             "Availability",
             "BackendExecutionContext",
             "BackendInitContext",
             "BackendInterface",
-            "BackendRegistry",
             "Compatibility",
             "Verdict",
         ),
+        ".interfaces.kernel": ("Kernel", "KernelContext", "KernelLibrary"),
+        ".interfaces.platform": ("LogLevel", "Platform"),
+        "backends": ("BackendRegistry",),
         "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader"),
-        "kernels": ("Kernel", "KernelContext", "KernelLibrary", "KernelRegistry"),
+        "kernels": ("KernelRegistry",),
         "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "method": ("Method",),
         "method_meta": ("MethodMeta", "TensorInfo"),
         "module": ("Module", "load"),
-        "platform": ("LogLevel", "Platform"),
         "program": ("Program", "Verification"),
         "runtime": ("OperatorRegistry", "Runtime"),
         "tracing": ("DebugLevel", "EventTracer"),

@@ -18,18 +18,17 @@ from delegraph.errors import (
     PluginNotFound,
     RuntimeFault,
 )
-from delegraph.plugins.stamp import STAMP_KEY, read_stamp
-from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
-from delegraph.runtime.backends import (
+from delegraph.interfaces.backend import (
     Argument,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
-    BackendRegistry,
     Handle,
     Verdict,
-    availability,
 )
+from delegraph.interfaces.stamp import STAMP_KEY, read_stamp
+from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
+from delegraph.runtime.backends import BackendRegistry, availability
 from delegraph.runtime.tracing import LOAD_DELEGATE
 
 BackendOptions = Mapping[str, Mapping[str, bool | int | str]]

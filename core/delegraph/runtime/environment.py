@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delegraph.runtime.backends import BackendInterface, BackendRegistry
+from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
-from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry

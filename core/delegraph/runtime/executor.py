@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import length_hint
 
 from delegraph.errors import InvalidProgram, RuntimeFault
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces.kernel import BoundCall
 
 MAX_INSTRUCTIONS = 10_000_000
 """Instructions that one execution may run, so that a loop that never ends is an error (ExecuTorch's limit)."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing
+from delegraph.interfaces.kernel import BoundCall, Kernel, KernelKey
 from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import (
     Bool,
@@ -32,7 +33,7 @@ from delegraph.program.schema import (
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.delegates import Delegate
 from delegraph.runtime.executor import Block, FaultOf
-from delegraph.runtime.kernels import BoundCall, Kernel, KernelKey, KernelRegistry
+from delegraph.runtime.kernels import KernelRegistry
 from delegraph.runtime.prim_ops import SCALAR_OPS, ScalarOp, et_copy_index, view_shape
 from delegraph.runtime.values import LISTS_OF_VALUES, SCALARS, Array, ValueTable, gatherer
 

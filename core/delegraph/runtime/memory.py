@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import MemoryAllocationFailed
+from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import Buffer
-from delegraph.runtime.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 
 
 class TempAllocator(Protocol):

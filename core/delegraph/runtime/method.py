@@ -19,15 +19,15 @@ from delegraph.errors import (
     NotSupported,
     RuntimeFault,
 )
+from delegraph.interfaces.backend import BackendInitContext
+from delegraph.interfaces.kernel import BoundCall
 from delegraph.program.schema import DeviceType, ExecutionPlan, Tensor
 from delegraph.runtime import executor
-from delegraph.runtime.backends import BackendInitContext
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.delegates import BackendOptions, load_delegates
 from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import expected_text, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
-from delegraph.runtime.kernels import BoundCall
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.tensors import any_torch_tensor, to_torch

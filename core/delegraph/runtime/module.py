@@ -11,8 +11,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces.backend import BackendInterface
 from delegraph.program import schema
-from delegraph.runtime.backends import BackendInterface
 from delegraph.runtime.delegates import BackendOptions
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.kernels import KernelOrder

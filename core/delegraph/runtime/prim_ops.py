@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import KernelContext
+from delegraph.interfaces.kernel import KernelContext
 from delegraph.runtime.values import Array, Shape
 
 

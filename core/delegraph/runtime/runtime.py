@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.prim_op_names import PRIM_OPS
-from delegraph.runtime.backends import BackendInterface, BackendRegistry
+from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
-from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
 from delegraph.runtime.program import Program, Source, Verification
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import (
     DelegateCall,
     ExecutionPlan,
@@ -24,7 +25,6 @@ from delegraph.program.schema import (
     TensorList,
 )
 from delegraph.runtime.faults import instruction_name
-from delegraph.runtime.platform import DEFAULT_PLATFORM, Platform
 
 Call: TypeAlias = Callable[[], object]
 

@@ -12,21 +12,22 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.delegation.compose import Delegated, to_backend
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call
-from delegraph.aot.delegation.partition import (
-    TAG,
+from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
+from delegraph.aot.graph.bodies import graph_modules
+from delegraph.errors import InvalidPartition, PluginNotFound, PreprocessError, UnsupportedOperator
+from delegraph.interfaces import (
+    BackendDetails,
+    BlobStamp,
+    CompileSpec,
     DelegationSpec,
     Partitioner,
     PartitionResult,
-    tag_constant_data,
-    tag_mutated_buffer,
+    PreprocessResult,
 )
-from delegraph.aot.graph.bodies import graph_modules
-from delegraph.errors import InvalidPartition, PluginNotFound, PreprocessError, UnsupportedOperator
+from delegraph.interfaces.stamp import read_stamp
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.plugins.stamp import BlobStamp, read_stamp
 
 X = torch.randn(2, 4)
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from delegraph.aot.emission.planners import Lifetime, Plan, greedy, naive
+from delegraph.aot.emission.planners import greedy, naive
 from delegraph.errors import LoweringError, PluginError, PluginNotFound
+from delegraph.interfaces import Lifetime, Plan
 from delegraph.program.schema import AllocationDetails, ExecutionPlan, Tensor
 
 

@@ -18,8 +18,8 @@ from delegraph.aot.checks.out_variants import out_variant
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.lower import to_edge
 from delegraph.errors import LoweringError, MissingKernel
+from delegraph.interfaces import KernelLibrary
 from delegraph.program import to_text
-from delegraph.runtime.kernels import KernelLibrary
 
 Write = Callable[[torch.Tensor, torch.Tensor], Any]
 NAMESPACE = "delegraph_test_mutates"

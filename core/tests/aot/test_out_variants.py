@@ -11,7 +11,7 @@ import delegraph
 from delegraph.aot.checks.out_variants import out_variant
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.errors import MissingKernel, MissingOutVariant
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 
 aten = torch.ops.aten
 

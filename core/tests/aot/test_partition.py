@@ -13,16 +13,14 @@ from torch.fx import Node
 
 from delegraph.aot.delegation.partition import (
     TAG,
-    DelegationSpec,
     Partitioned,
-    Partitioner,
-    PartitionResult,
     partition_program,
     tag_constant_data,
     tag_mutated_buffer,
 )
 from delegraph.aot.graph.bodies import graph_modules
 from delegraph.errors import InvalidPartition, LoweringError
+from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
 
 X = torch.randn(2, 4)
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegraph.aot.emission.planners import Lifetime, Plan, PlanError, check_plan, greedy, naive
+from delegraph.aot.emission.planners import greedy, naive
+from delegraph.interfaces import Lifetime, Plan, PlanError, check_plan
 
 ALIGNMENT = 16
 

@@ -10,11 +10,18 @@ import pytest
 import torch
 from torch.export import ExportedProgram, export
 
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.delegation.compose import Delegated, to_backend
-from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult
+from delegraph.aot.delegation.partition import TAG
 from delegraph.aot.delegation.report import LoweringReport, make_report
 from delegraph.aot.graph.bodies import graph_modules
+from delegraph.interfaces import (
+    BackendDetails,
+    CompileSpec,
+    DelegationSpec,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+)
 from delegraph.plugins.registry import PluginRegistry
 
 

@@ -11,17 +11,24 @@ import torch
 from torch import nn
 
 from delegraph.aot.config import ExecutorchBackendConfig
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.delegation.named_data_store import NamedDataStore
-from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult, tag_constant_data
+from delegraph.aot.delegation.partition import TAG, tag_constant_data
 from delegraph.aot.emission.planners import greedy
 from delegraph.aot.emission.to_executorch import to_executorch
 from delegraph.aot.lower import to_edge
 from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant, UnsupportedOperator
+from delegraph.interfaces import (
+    BackendDetails,
+    CompileSpec,
+    DelegationSpec,
+    KernelLibrary,
+    Partitioner,
+    PartitionResult,
+    PreprocessResult,
+)
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.flat_tensor import deserialize_flat_tensor
 from delegraph.program.schema import DelegateCall, Tensor, TensorDataLocation
-from delegraph.runtime.kernels import KernelLibrary
 from delegraph.runtime.runtime import Runtime
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from delegraph.cli import main
+from delegraph.interfaces import BlobStamp
 from delegraph.plugins.registry import PluginRegistry, use_registry
-from delegraph.plugins.stamp import BlobStamp
 from delegraph.program import write_program
 from delegraph.program.schema import (
     AllocationDetails,

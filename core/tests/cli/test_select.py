@@ -16,8 +16,8 @@ import pytest
 
 from delegraph.devtools.selective_build.needs import needs_of
 from delegraph.devtools.selective_build.operator_yaml import operator_yaml
+from delegraph.interfaces import BlobStamp
 from delegraph.plugins.registry import PluginRegistry, use_registry
-from delegraph.plugins.stamp import BlobStamp
 from delegraph.program import write_program
 from delegraph.program.schema import (
     BackendDelegate,

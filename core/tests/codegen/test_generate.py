@@ -14,7 +14,7 @@ import delegraph
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.codegen.check import registrations
 from delegraph.codegen.generate import generated_module
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 
 YAML = """\
 - func: sample_ops::scaled.out(Tensor x, float factor, int offset=0, *, Tensor(a!) out) -> Tensor(a!)
@@ -52,7 +52,7 @@ GOLDEN = '''\
 # isort: skip_file
 from __future__ import annotations
 
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 
 from sample_ops.kernels import (
     any_call,

@@ -11,7 +11,7 @@ import pytest
 Install = Callable[..., Path]
 
 BACKEND = """
-from delegraph.runtime.backends import BackendInterface
+from delegraph.interfaces import BackendInterface
 
 class Backend(BackendInterface):
     def init(self, context, processed, compile_specs):

@@ -97,7 +97,7 @@ def test_show(install: Install, backend_source: str, capsys: pytest.CaptureFixtu
     assert run("show", "Npu") == 0
     out = capsys.readouterr().out
     assert f"location      {site}" in out
-    assert "hooks         is_available, check, init, execute, bind, destroy, set_option, get_option" in out
+    assert "hooks         is_available(), check(stamp), init(context, processed, compile_specs), execute(" in out
     assert run("show", "acme", "--json") == 0
     assert [row["name"] for row in told(capsys)] == ["Npu"]
 
@@ -128,7 +128,7 @@ def test_doctor(install: Install, backend_source: str, capsys: pytest.CaptureFix
 
 
 def test_doctor_when_all_is_well(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    source = "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+    source = "from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
     install("acme", {"kernels": {"acme": "npu_rt:library"}}, {"npu_rt.py": source})
     assert run("doctor") == 0
     assert capsys.readouterr().out == "all is well\n"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from delegraph.interfaces import BlobStamp
 from delegraph.plugins.check import CheckResult, check
 from delegraph.plugins.discovery import scan
 from delegraph.plugins.doctor import Finding, Severity, diagnose
 from delegraph.plugins.inventory import State, inventory
-from delegraph.plugins.stamp import BlobStamp
 from delegraph.program.schema import BackendDelegate, CompileSpec, ExecutionPlan, Operator, Program
 
 Install = Callable[..., Path]
@@ -78,7 +78,7 @@ def test_those_after_one_that_died_are_checked_too(install: Install) -> None:
 def test_a_backend_is_asked_for_its_device(install: Install, backend_source: str) -> None:
     source = backend_source + (
         "\n    def is_available(self):\n"
-        "        from delegraph.runtime.backends import Availability\n"
+        "        from delegraph.interfaces import Availability\n"
         "        return Availability(False, 'no /dev/npu0', 'load the driver')\n"
     )
     (result,) = checked(install("acme", ENTRY, {"npu_rt.py": source}))
@@ -93,7 +93,7 @@ def test_a_backend_that_raises_when_it_is_asked(install: Install, backend_source
 
 def test_a_kernel_library_tells_its_operators(install: Install) -> None:
     source = (
-        "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+        "from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
         "@library.kernel('acme::double.out')\ndef double(context, self, out): ...\n"
     )
     (result,) = checked(install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": source}))
@@ -234,7 +234,7 @@ def program(*stamps: BlobStamp, operators: tuple[Operator, ...] = ()) -> Program
     return Program((plan,), delegate_data=(b"",))
 
 
-KERNELS = "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+KERNELS = "from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
 
 
 def test_a_backend_that_a_program_needs(install: Install) -> None:
@@ -257,7 +257,7 @@ def test_a_backend_that_a_program_needs_and_nobody_knows(install: Install) -> No
 
 def test_operators_that_a_program_needs(install: Install) -> None:
     source = (
-        "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+        "from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
         "@library.kernel('acme::double.out')\ndef double(context, self, out): ...\n"
     )
     install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": source})
@@ -273,7 +273,7 @@ def test_operators_that_a_program_needs(install: Install) -> None:
 def test_stamps_are_judged_by_the_installed_backend(install: Install, backend_source: str) -> None:
     source = backend_source + (
         "\n    def check(self, stamp):\n"
-        "        from delegraph.runtime.backends import Compatibility, Verdict\n"
+        "        from delegraph.interfaces import Compatibility, Verdict\n"
         "        old = stamp.blob_version < 2\n"
         "        return Compatibility(Verdict.RECOMPILE, 'too old') if old else Compatibility(Verdict.OK)\n"
     )

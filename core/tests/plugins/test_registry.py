@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from delegraph.errors import PluginConflict, PluginLoadError, PluginNotFound, PluginVersionError
+from delegraph.interfaces import BackendInterface, KernelLibrary
 from delegraph.plugins import PluginRegistry, default_registry, use_registry
 from delegraph.plugins.versions import mismatch
-from delegraph.runtime.backends import BackendInterface
-from delegraph.runtime.kernels import KernelLibrary
 
 Install = Callable[..., Path]
 ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
@@ -304,7 +303,7 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fake_torch")
 @pytest.mark.parametrize("group", ["backends", "kernels"])
 def test_a_runtime_half_that_imports_torch(install: Install, backend_source: str, group: str) -> None:
-    kernels = "from delegraph.runtime.kernels import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+    kernels = "from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
     source, attribute = {"backends": (backend_source, "Backend"), "kernels": (kernels, "library")}[group]
     modules = {"npu_rt.py": "import npu_helper\n" + source, "npu_helper.py": "\nimport torch\n"}
     install("acme", {group: {"Npu": f"npu_rt:{attribute}"}}, modules)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from delegraph.errors import PluginLoadError
+from delegraph.interfaces import BackendInterface
 from delegraph.plugins import Offer, PluginRegistry, PluginWarning, hookimpl
-from delegraph.runtime.backends import BackendInterface
 
 Install = Callable[..., Path]
 
@@ -191,7 +191,7 @@ def refusal(**members: Any) -> str:
 
 def test_a_misspelt_event() -> None:
     message = refusal(metod_loaded=hookimpl(lambda self, method: None))
-    assert "it implements metod_loaded(), which is no hook; did you mean 'method_loaded'" in message
+    assert "it implements metod_loaded(), which is not a hook; did you mean 'method_loaded'" in message
 
 
 def test_a_parameter_that_the_hook_does_not_have() -> None:

@@ -16,7 +16,7 @@ from delegraph.errors import (
     InvalidArgument,
     NotSupported,
 )
-from delegraph.plugins.stamp import BlobStamp
+from delegraph.interfaces import BlobStamp
 from delegraph.program.schema import CompileSpec, NamedData
 from delegraph.runtime import (
     Availability,

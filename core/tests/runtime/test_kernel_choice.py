@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from delegraph.errors import KernelAlreadyRegistered, OperatorMissing, PluginNotFound
+from delegraph.interfaces import KernelLibrary, kernel_key_text
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import ScalarType
-from delegraph.runtime.kernels import KernelLibrary, KernelRegistry, kernel_key_text
+from delegraph.runtime.kernels import KernelRegistry
 
 OP = "aten::neg.out"
 FLOATS = ((ScalarType.FLOAT, (0, 1)), (ScalarType.FLOAT, (0, 1)))

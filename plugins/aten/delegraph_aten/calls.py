@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
-from delegraph.runtime.kernels import BoundCall, KernelContext
+from delegraph.interfaces import BoundCall, KernelContext
 from delegraph_aten.operators import Operator
 from delegraph_aten.values import Array, tensor, torch_dtype
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from delegraph.runtime.kernels import Kernel, KernelKey, KernelLibrary
+from delegraph.interfaces import Kernel, KernelKey, KernelLibrary
 
 
 class AtenLibrary(KernelLibrary):

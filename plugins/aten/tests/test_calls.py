@@ -12,8 +12,8 @@ import torch
 from plugins.aten.tests.context import Array, Context
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
+from delegraph.interfaces import Kernel
 from delegraph.program.schema import ScalarType
-from delegraph.runtime.kernels import Kernel
 from delegraph_aten import library
 
 MODES = ("bind", "run")

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from delegraph.errors import OperatorMissing
+from delegraph.interfaces import KernelLibrary
 from delegraph.plugins.registry import default_registry
-from delegraph.runtime.kernels import KernelLibrary, KernelRegistry
+from delegraph.runtime.kernels import KernelRegistry
 from delegraph_aten import AtenLibrary, library
 
 

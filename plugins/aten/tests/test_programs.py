@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig
 from delegraph.errors import InvalidArgument, OperatorMissing
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 from delegraph_aten import library
 
 

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import function_call, nothing, stage, staged_call
 from .library import Array, Context, kernel

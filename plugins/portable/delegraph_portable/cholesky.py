@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, kernel
 from .matrices import adjoint, check_info, check_matrix, check_results, results_call, stacked_copy

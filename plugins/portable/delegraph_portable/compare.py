@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import as_array, ufunc_call
 from .library import Array, Context, Scalar, kernel

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .convolution import pad_call, products_call, windows
 from .convolution_geometry import Geometry, geometry

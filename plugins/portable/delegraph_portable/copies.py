@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces import BoundCall
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import ScalarType
-from delegraph.runtime.kernels import BoundCall
 
 from .evaluate import copy_call
 from .library import Array, Context, kernel

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall, KernelContext
+from delegraph.interfaces import BoundCall, KernelContext
 
 from .library import Array, Context, Scalar, data_dependent, kernel
 from .promotion import FLOAT64, check_floating, check_index, check_same_dtype, compute_type

@@ -12,7 +12,7 @@ from typing import Final, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, kernel
 from .matrices import adjoint, check_matrix, check_results, results_call

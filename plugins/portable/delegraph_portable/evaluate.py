@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, Scalar
 from .promotion import BOOL, FLOAT32, DType, compute_type, is_complex, is_float8

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import as_array, copy_call
 from .library import Array, Context, Scalar, kernel

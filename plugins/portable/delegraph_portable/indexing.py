@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall, KernelContext
+from delegraph.interfaces import BoundCall, KernelContext
 
 from .indices import (
     Indices,

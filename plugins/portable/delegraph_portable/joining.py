@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .copies import slice_along
 from .evaluate import copy_call

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, kernel
 from .matrices import check_matrix, check_results, results_call

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import function_call, stage_contiguous, staged_call
 from .library import Array, Context, kernel, when_constant

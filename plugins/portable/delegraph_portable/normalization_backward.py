@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, kernel
 from .normalization import check_group_norm, check_layer_norm

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import as_array, function_call
 from .library import Array, Context, Scalar, kernel

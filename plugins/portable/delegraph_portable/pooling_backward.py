@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .adaptive_pooling import bins
 from .evaluate import function_call

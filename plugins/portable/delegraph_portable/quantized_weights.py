@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import stage, staged_call
 from .indices import check_range

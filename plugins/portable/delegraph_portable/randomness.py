@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, Scalar, kernel
 from .promotion import DType, check_floating, check_kind, check_result, compute_type, is_complex, real_type

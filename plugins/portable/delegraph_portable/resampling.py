@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import function_call
 from .interpolation import (

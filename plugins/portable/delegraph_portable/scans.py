@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .evaluate import copy_call, stage, staged_call
 from .library import Array, Context, kernel

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .convolution_geometry import Geometry
 from .library import Array, Context, when_constant

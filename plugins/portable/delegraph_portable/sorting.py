@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, kernel
 from .ordering import first_places, kth_place, sorted_places

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from . import bessel_functions, error_function, gamma_functions
 from .evaluate import as_array, function_call

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import KernelContext
+from delegraph.interfaces import KernelContext
 
 from .library import Array, data_dependent
 from .ordering import sorted_places

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .copies import as_strided, diagonal, select, slice_along
 from .evaluate import begin_call, copy_call

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import torch
 
-from delegraph.aot.delegation.partition import Partitioner
 from delegraph.errors import LoweringError
+from delegraph.interfaces import Partitioner
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.converters import CONVERTERS
 from delegraph_cpu.blob import BACKEND_ID

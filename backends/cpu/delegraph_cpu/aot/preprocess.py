@@ -18,9 +18,9 @@ import onnxruntime
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.errors import PreprocessError
+from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.convert import ConvertedModel, convert
 from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, Weight, pack
 from delegraph_cpu.sessions import create_session

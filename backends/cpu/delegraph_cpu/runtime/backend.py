@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
-from delegraph.program.schema import Buffer, CompileSpec
-from delegraph.runtime.backends import (
+from delegraph.interfaces import (
     Argument,
     Availability,
     BackendExecutionContext,
@@ -22,13 +21,14 @@ from delegraph.runtime.backends import (
     Compatibility,
     Verdict,
 )
+from delegraph.program.schema import Buffer, CompileSpec
 from delegraph_cpu.blob import BLOB_VERSION, Blob, TensorInfo, Weight, unpack
 from delegraph_cpu.runtime.options import OPTION_NAMES, Options, OptionValue
 
 if TYPE_CHECKING:
     import onnxruntime
 
-    from delegraph.plugins.stamp import BlobStamp
+    from delegraph.interfaces import BlobStamp
 
 __all__ = ["CpuBackend"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.backend_details import BackendDetails, PreprocessResult
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
 from delegraph.errors import DelegraphError, PreprocessError, UnsupportedOperator
+from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
+from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry, default_registry
-from delegraph.plugins.stamp import STAMP_KEY, BlobStamp
 from delegraph.program.schema import CompileSpec
 
 __all__ = ["compile_delegates", "stamp_of"]

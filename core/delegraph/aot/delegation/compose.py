@@ -25,12 +25,13 @@ from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.cut import CutPartition, cut_out
 from delegraph.aot.delegation.forms import form_of, onto_source
 from delegraph.aot.delegation.lowered_module import is_delegate_call
-from delegraph.aot.delegation.partition import TAG, Partitioned, Partitioner, partition_program
+from delegraph.aot.delegation.partition import TAG, Partitioned, partition_program
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.bodies import bodies, graph_modules
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import name_sources, source_call, source_of
+from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["Delegated", "Seen", "compile_partitions", "delegate", "named_partitioners", "to_backend"]

@@ -18,18 +18,12 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
-from delegraph.aot.delegation.partition import (
-    TAG,
-    DelegationSpec,
-    Partitioned,
-    Unit,
-    clear_tags,
-    owned_buffers,
-)
+from delegraph.aot.delegation.partition import TAG, Partitioned, Unit, clear_tags, owned_buffers
 from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
 from delegraph.aot.graph.edit import argument_spec, rebuild
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import InvalidPartition
+from delegraph.interfaces.lowering import DelegationSpec
 
 __all__ = ["CutPartition", "call_names", "cut_out"]
 

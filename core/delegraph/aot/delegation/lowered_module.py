@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_ten
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.delegation.named_data_store import NamedDataStoreOutput
+from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.schema import CompileSpec
 
 __all__ = ["LoweredBackendModule", "call_delegate", "get_lowered_module", "is_delegate_call"]

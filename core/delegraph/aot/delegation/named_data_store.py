@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import lcm
 
 import torch
 
+from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.schema import NamedData
 
-__all__ = ["NamedDataStore", "NamedDataStoreOutput"]
-
-
-@dataclass(frozen=True, slots=True)
-class NamedDataStoreOutput:
-    """The finished store: what goes into the `.pte`, and what goes into `.ptd` files by tag."""
-
-    pte_data: Mapping[str, NamedData] = field(default_factory=dict)
-    external_data: Mapping[str, Mapping[str, NamedData]] = field(default_factory=dict)
+__all__ = ["NamedDataStore"]
 
 
 class NamedDataStore:

@@ -1,8 +1,5 @@
 """Edge program -> tagged edge program: which backend gets which nodes, and why the rest was left.
 
-Names are ExecuTorch's (`exir/backend/partitioner.py`); `PartitionResult.declined` is what it lacks: a reason for
-every node that a partitioner looked at and left.
-
 Partitioners run one after the other. What one of them takes is cut out (`delegate.py`) before the next one looks, so
 that a partitioner only ever sees plain nodes and finished delegate calls, never another's tags.
 """
@@ -10,12 +7,10 @@ that a partitioner only ever sees plain nodes and finished delegate calls, never
 from __future__ import annotations
 
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Graph, Node
@@ -24,15 +19,12 @@ from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import InvalidPartition, LoweringError
-from delegraph.program.schema import CompileSpec
+from delegraph.interfaces.lowering import DelegationSpec, Partitioner, PartitionResult
 
 __all__ = [
     "TAG",
-    "DelegationSpec",
     "DependencyCycle",
-    "PartitionResult",
     "Partitioned",
-    "Partitioner",
     "Unit",
     "clear_tags",
     "condensed_order",
@@ -45,57 +37,6 @@ __all__ = [
 
 TAG = "delegation_tag"
 """The key in `node.meta` under which a partitioner says which partition a node belongs to."""
-
-
-@dataclass(frozen=True, slots=True)
-class DelegationSpec:
-    """Which backend a tag goes to, and with which compile specs."""
-
-    backend_id: str
-    compile_specs: list[CompileSpec] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionResult:
-    """The program with `node.meta["delegation_tag"]` set on what was taken, and what each tag means.
-
-    `declined` maps node names to the reason why this partitioner left them; a node of a control-flow body is named
-    with the body's path before it, `true_graph_0.add`.
-    """
-
-    tagged_exported_program: ExportedProgram
-    partition_tags: Mapping[str, DelegationSpec]
-    declined: Mapping[str, str] = field(default_factory=dict)
-
-
-class Partitioner(ABC):
-    """Chooses nodes for one backend (or several). Registered as a factory in the group `delegraph.partitioners`."""
-
-    delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
-    """The lowest plug-in API that this partitioner needs."""
-
-    def __call__(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Same as `partition`."""
-        return self.partition(exported_program)
-
-    @abstractmethod
-    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Tag nodes of the edge program; change nothing but `node.meta["delegation_tag"]`.
-
-        One tag becomes one delegate call, in the graph and in each control-flow body (`graph_modules`) where it stands.
-        Delegate calls belong to others. A parameter, unchanged buffer or lifted constant that carries a tag belongs to
-        the delegates that read it (`tag_constant_data`), and so does a buffer that one delegate alone reads and
-        changes (`tag_mutated_buffer`); all other values that a partition reads become inputs of its call.
-        """
-
-    def ops_to_not_decompose(
-        self, ep: ExportedProgram
-    ) -> tuple[list[torch._ops.OpOverload], Callable[[torch.fx.Node], bool] | None]:
-        """Operators to keep whole for this partitioner, and a filter over their nodes (None: keep all).
-
-        A kept node that ends up undelegated is decomposed afterwards.
-        """
-        return ([], None)
 
 
 # ---- running a partitioner -------------------------------------------------------------------------

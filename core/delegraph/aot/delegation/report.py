@@ -13,12 +13,13 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.delegation.compose import Delegated, Seen
 from delegraph.aot.delegation.cut import CutPartition, call_names
 from delegraph.aot.delegation.lowered_module import is_delegate_call
-from delegraph.aot.delegation.partition import Partitioner, clear_tags, partition_program
+from delegraph.aot.delegation.partition import clear_tags, partition_program
 from delegraph.aot.graph.bodies import graph_modules
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import source_call, source_of
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import DelegraphError
+from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry
 from delegraph.tables import Table, print_table
 

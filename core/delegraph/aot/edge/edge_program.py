@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.partition import Partitioner
 from delegraph.aot.edge.dialects import ATEN, EDGE, FUNCTIONAL, Dialect, verify
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.decompose import Keep, NodeFilter, is_composite
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import Partitioner
 
 __all__ = ["EdgeCompileConfig", "any_keeps", "decompose_leftovers", "kept_whole", "make_edge_program"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from delegraph.aot.emission.method import EmittedMethod
-from delegraph.aot.emission.planners import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
 from delegraph.aot.emission.values import ValueTable
 from delegraph.errors import LoweringError, PluginError
+from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import (
     AllocationDetails,

@@ -14,7 +14,9 @@ from itertools import accumulate
 from random import Random
 from typing import Final, TypeAlias
 
-__all__ = ["Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan", "greedy", "naive"]
+from delegraph.interfaces.memory_planner import Lifetime, Plan
+
+__all__ = ["greedy", "naive"]
 
 PAIR_BUDGET: Final = 3_000_000
 """Pairs of tensors alive together that a planner may look at; above it only the linear sweep runs (about 3 s)."""
@@ -29,41 +31,6 @@ CLOSE_ENOUGH: Final = 0.005
 """Hill climbing stops at a plan that is larger than the lower bound by this part of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
-    """`nbytes` that are alive from step `first` to step `last`, both included, in the memory `memory_id` (1-based)."""
-
-    id: int
-    nbytes: int
-    first: int
-    last: int
-    memory_id: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Places, in bytes. `offsets` correspond to the lifetimes; `buffer_sizes` to the memory ids, 0 being reserved.
-
-    `lower_bound` is the largest sum of live (aligned) bytes, summed over the memories.
-    """
-
-    offsets: tuple[int, ...]
-    buffer_sizes: tuple[int, ...]
-    lower_bound: int
-
-    @property
-    def total(self) -> int:
-        """Planned bytes in all memories."""
-        return sum(self.buffer_sizes)
-
-
-MemoryPlanner: TypeAlias = Callable[[Sequence[Lifetime], int], Plan]
-
-
-class PlanError(ValueError):
-    """A plan puts two tensors that are alive together into one place, or breaks the alignment."""
-
-
 def naive(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
     """Everything in a place of its own: nothing is ever reused."""
     return _plan_memories(lifetimes, alignment, _stack)
@@ -72,23 +39,6 @@ def naive(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
 def greedy(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
     """The best of several heuristics; deterministic, and near-linear in the number of tensors."""
     return _plan_memories(lifetimes, alignment, _portfolio)
-
-
-def check_plan(lifetimes: Sequence[Lifetime], plan: Plan, alignment: int) -> None:
-    """Raise `PlanError` unless `plan` is sound: aligned, inside its buffers, no two live tensors overlapping."""
-    if len(plan.offsets) != len(lifetimes):
-        raise PlanError(f"{len(plan.offsets)} offsets for {len(lifetimes)} tensors")
-    for lifetime, offset in zip(lifetimes, plan.offsets, strict=True):
-        if offset < 0 or offset % alignment:
-            raise PlanError(f"tensor {lifetime.id} stands at {offset}, no multiple of {alignment}")
-        if (
-            lifetime.memory_id >= len(plan.buffer_sizes)
-            or offset + lifetime.nbytes > plan.buffer_sizes[lifetime.memory_id]
-        ):
-            raise PlanError(f"tensor {lifetime.id} ends behind its buffer (memory {lifetime.memory_id})")
-    for memory_id in {lifetime.memory_id for lifetime in lifetimes}:
-        chosen = [i for i, lifetime in enumerate(lifetimes) if lifetime.memory_id == memory_id and lifetime.nbytes]
-        _check_disjoint([lifetimes[i] for i in chosen], [plan.offsets[i] for i in chosen])
 
 
 # ---- one memory ------------------------------------------------------------------------------------
@@ -346,25 +296,3 @@ def _hill_climb(memory: _Memory, conflicts: Sequence[Sequence[int]], order: Sequ
         if (new_height := _height(memory, offsets)) <= height:
             order, best, height = changed, offsets, new_height
     return best
-
-
-def _check_disjoint(lifetimes: Sequence[Lifetime], offsets: Sequence[int]) -> None:
-    """Sweep over time with the live tensors sorted by place: each newcomer only has to miss its two neighbours."""
-    events = sorted(
-        [(lifetime.first, 1, i) for i, lifetime in enumerate(lifetimes)]
-        + [(lifetime.last + 1, 0, i) for i, lifetime in enumerate(lifetimes)]
-    )
-    live: list[tuple[int, int, int]] = []
-    for step, born, i in events:
-        entry = (offsets[i], offsets[i] + lifetimes[i].nbytes, i)
-        at = bisect_left(live, entry)
-        if not born:
-            del live[at]
-            continue
-        for start, stop, other in live[max(at - 1, 0) : at + 1]:
-            if start < entry[1] and entry[0] < stop:
-                raise PlanError(
-                    f"tensors {lifetimes[other].id} and {lifetimes[i].id} are both alive at step {step}"
-                    f" and share bytes of memory {lifetimes[i].memory_id}"
-                )
-        live.insert(at, entry)

@@ -28,7 +28,6 @@ from delegraph.aot.emission.container_metadata import dump_spec
 from delegraph.aot.emission.instructions import DelegateInfo, ProgramData
 from delegraph.aot.emission.memory import MemoryReport, load_planner, plan_memory, shared_memory
 from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
-from delegraph.aot.emission.planners import MemoryPlanner
 from delegraph.aot.emission.values import ValueTable
 from delegraph.aot.graph.bodies import graph_modules, output_values
 from delegraph.aot.graph.signature import MethodGraph, live_nodes
@@ -36,6 +35,7 @@ from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.aot.passes import run_passes
 from delegraph.aot.passes.constant_folding import fold_constants
 from delegraph.errors import LoweringError
+from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.plugins.registry import PluginRegistry, default_registry
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout, write_flat_tensor
 from delegraph.program.schema import Chain, ContainerMetadata, ExecutionPlan, NamedData, Program

@@ -5,6 +5,9 @@ that takes a `torch.fx.GraphModule` and returns None or an object with a `graph_
 `PassResult`).
 """
 
-from delegraph.aot.passes.interface import ExportPass, GraphPass, PassResult, run_passes
+from torch.fx.passes.infra.pass_base import PassResult
+
+from delegraph.aot.passes.interface import run_passes
+from delegraph.interfaces.graph_pass import ExportPass, GraphPass
 
 __all__ = ["ExportPass", "GraphPass", "PassResult", "run_passes"]

@@ -1,40 +1,20 @@
-"""What a pass is, and `run_passes`: (program, passes) -> program, each pass checked after it ran."""
+"""`run_passes`: (program, passes) -> program, each pass checked after it ran."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
-from torch.fx.passes.infra.pass_base import PassResult
 
 from delegraph.aot.edge.dialects import Dialect, verify
 from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import DelegraphError, LoweringError
+from delegraph.interfaces.graph_pass import GraphPass
 
-__all__ = ["ExportPass", "GraphPass", "PassResult", "run_passes"]
-
-
-class ExportPass(ABC):
-    """A pass with a name. `requires` is checked before it, `ensures` after it (None: nothing beyond the pipeline's)."""
-
-    requires: Dialect | None = None
-    ensures: Dialect | None = None
-
-    def __call__(self, graph_module: GraphModule) -> PassResult:
-        """Run the pass on `graph_module`, in place."""
-        return self.call(graph_module)
-
-    @abstractmethod
-    def call(self, graph_module: GraphModule) -> PassResult:
-        """Edit the graph; return `PassResult(graph_module, modified)`. New nodes carry `meta["val"]`."""
-
-
-GraphPass: TypeAlias = Callable[[GraphModule], Any]
+__all__ = ["run_passes"]
 
 
 def run_passes(

@@ -9,10 +9,11 @@ from delegraph.devtools.selective_build.deployed import OrderOfNames
 from delegraph.devtools.selective_build.needs import ProgramNeeds
 from delegraph.devtools.selective_build.registrations import FALLBACK, Registrations, registrations
 from delegraph.errors import BackendMissing, OperatorMissing, PluginError, PluginNotFound
+from delegraph.interfaces.kernel import Kernel, kernel_key_text
+from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry
-from delegraph.plugins.stamp import BlobStamp
-from delegraph.runtime.kernels import Kernel, KernelRegistry, kernel_key_text
+from delegraph.runtime.kernels import KernelRegistry
 
 __all__ = ["Choice", "ChosenLibrary", "choose"]
 

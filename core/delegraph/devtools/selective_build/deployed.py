@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import TypeAlias
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces.kernel import KernelLibrary, kernel_key_text
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.runtime.environment import Environment
-from delegraph.runtime.kernels import KernelLibrary, kernel_key_text
 from delegraph.runtime.module import Module
 from delegraph.runtime.program import Program, Source
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from delegraph.plugins.stamp import BlobStamp, read_stamp
+from delegraph.interfaces.kernel import KernelKey, TensorMeta
+from delegraph.interfaces.stamp import BlobStamp, read_stamp
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.program.schema import (
     ExecutionPlan,
@@ -19,7 +20,6 @@ from delegraph.program.schema import (
     Value,
 )
 from delegraph.runtime.instructions import kernel_key
-from delegraph.runtime.kernels import KernelKey, TensorMeta
 
 __all__ = ["OperatorCall", "ProgramNeeds", "needs_of"]
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from delegraph.devtools.selective_build.needs import OperatorCall, ProgramNeeds
-from delegraph.runtime.kernels import kernel_key_text
+from delegraph.interfaces.kernel import kernel_key_text
 
 __all__ = ["operator_yaml"]
 

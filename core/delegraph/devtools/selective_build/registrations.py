@@ -16,10 +16,10 @@ from types import FrameType
 from typing import Any, Final
 
 from delegraph.errors import PluginLoadError
+from delegraph.interfaces.kernel import Kernel, KernelLibrary, kernel_key_text
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.loader import reference
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.runtime.kernels import Kernel, KernelLibrary, kernel_key_text
 
 __all__ = ["FALLBACK", "Registrations", "registrations"]
 

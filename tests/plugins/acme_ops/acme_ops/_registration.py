@@ -6,7 +6,7 @@
 # isort: skip_file
 from __future__ import annotations
 
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 
 from acme_ops.kernels import (
     scaled,

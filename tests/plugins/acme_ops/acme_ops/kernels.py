@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.runtime.kernels import KernelContext
+from delegraph.interfaces import KernelContext
 
 
 def scaled(context: KernelContext, x: NDArray[Any], factor: float, out: NDArray[Any]) -> None:

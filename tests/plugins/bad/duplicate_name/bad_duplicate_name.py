@@ -1,6 +1,6 @@
 """Claims `AcmeNpu`, which is the name of the distribution acme-npu's backend."""
 
-from delegraph.runtime.backends import BackendInterface
+from delegraph.interfaces import BackendInterface
 
 
 class Backend(BackendInterface):

@@ -1,7 +1,7 @@
 """`distroy` for `destroy`, `metod_loaded` for `method_loaded`."""
 
+from delegraph.interfaces import BackendInterface
 from delegraph.plugins import hookimpl
-from delegraph.runtime.backends import BackendInterface
 
 
 class Backend(BackendInterface):

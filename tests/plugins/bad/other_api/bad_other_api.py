@@ -1,6 +1,6 @@
 """Needs a plug-in API that does not exist yet."""
 
-from delegraph.runtime.backends import BackendInterface
+from delegraph.interfaces import BackendInterface
 
 
 class Backend(BackendInterface):

@@ -1,6 +1,6 @@
 """A factory and a constructor that raise."""
 
-from delegraph.runtime.backends import BackendInterface
+from delegraph.interfaces import BackendInterface
 
 
 def partitioner(options):

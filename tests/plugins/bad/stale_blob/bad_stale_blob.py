@@ -1,6 +1,6 @@
 """A runtime half that reads blobs of version 2 alone."""
 
-from delegraph.runtime.backends import BackendInterface, Compatibility, Verdict
+from delegraph.interfaces import BackendInterface, Compatibility, Verdict
 
 
 class Backend(BackendInterface):

@@ -1,6 +1,6 @@
 """An AOT half that was forgotten when the runtime half moved on: it still stamps its blobs with version 1."""
 
-from delegraph.aot.delegation.backend_details import BackendDetails, PreprocessResult
+from delegraph.interfaces import BackendDetails, PreprocessResult
 
 
 class Lowering(BackendDetails):

@@ -2,7 +2,7 @@
 
 import torch
 
-from delegraph.runtime.backends import BackendInterface
+from delegraph.interfaces import BackendInterface
 
 
 class Backend(BackendInterface):

@@ -1,6 +1,6 @@
 """`execute` has lost its context."""
 
-from delegraph.runtime.backends import BackendInterface
+from delegraph.interfaces import BackendInterface
 
 
 class Backend(BackendInterface):

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from acme_npu.aot.preprocess import OPCODES
-from delegraph.aot.delegation.partition import DelegationSpec, Partitioner, PartitionResult
+from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
 
 BACKEND_ID = "AcmeNpu"
 

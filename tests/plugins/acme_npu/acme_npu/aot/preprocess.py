@@ -6,8 +6,8 @@ import torch
 from torch.export import ExportedProgram
 
 from acme_npu.bytecode import BLOB_VERSION, Bytecode, Instruction, Opcode
-from delegraph.aot.delegation.backend_details import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.errors import UnsupportedOperator
+from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 
 aten = torch.ops.aten
 OPCODES = {aten.add.Tensor: Opcode.ADD, aten.mul.Tensor: Opcode.MUL, aten.relu.default: Opcode.RELU}

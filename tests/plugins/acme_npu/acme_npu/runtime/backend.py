@@ -9,16 +9,16 @@ import numpy as np
 
 from acme_npu.bytecode import BLOB_VERSION, Bytecode, Opcode, decode
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.plugins.stamp import BlobStamp
-from delegraph.program.schema import Buffer, CompileSpec
-from delegraph.runtime.backends import (
+from delegraph.interfaces import (
     Argument,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
+    BlobStamp,
     Compatibility,
     Verdict,
 )
+from delegraph.program.schema import Buffer, CompileSpec
 
 
 class AcmeBackend(BackendInterface):

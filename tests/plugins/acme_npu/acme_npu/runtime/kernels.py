@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from delegraph.runtime.kernels import KernelContext, KernelLibrary
+from delegraph.interfaces import KernelContext, KernelLibrary
 
 library = KernelLibrary("acme")
 

@@ -1,0 +1,166 @@
+"""What a plug-in implements: one class for each thing, once. No torch; derive from these, or write what fits them.
+
+An entry-point group, the class that its objects fit, the half that uses it, and what it is there for:
+
+    delegraph.partitioners      `PartitionerFactory`; it makes a `Partitioner`   AOT      chooses nodes for a backend
+    delegraph.lowerings         `BackendDetails`                                 AOT      compiles partitions into blobs
+    delegraph.quantizers        `QuantizerFactory`; it makes a `Quantizer`       AOT      says how values are quantized
+    delegraph.passes            `PassFactory`; it makes a `GraphPass`            AOT      rewrites graphs
+    delegraph.memory_planners   `MemoryPlanner`                                  AOT      places tensors in memory
+    delegraph.backends          `BackendInterface`                               runtime  runs blobs
+    delegraph.kernels           `KernelLibraryInterface`, mostly `KernelLibrary` runtime  has kernels of operators
+    delegraph.plugins           `ToolHooks`                                      either   wraps and watches the others
+
+What is checked when a plug-in is loaded, and what tools may wrap, is read off these classes (`delegraph.plugins`): the
+public methods that a class defines, with their parameters, and the attributes to which it gives values. Call them
+*hooks*. An object fits if it has every hook and can be called with those parameters by position; it may call them
+otherwise, and have more where they have defaults.
+
+    backend.py         one blob's life: is_available, check, init, execute, destroy; what these are handed
+    stamp.py           who made a blob
+    kernel.py          kernels, their keys, libraries of them; what a kernel is handed
+    memory_planner.py  lifetimes -> plan, and when a plan is sound
+    lowering.py        partitioners and preprocess
+    quantizer.py       quantizers
+    graph_pass.py      passes
+    tool.py            events, and the hooks that may be wrapped
+    options.py         what a user wrote beside a plug-in's name
+    platform.py        the machine: clock, log, abort, allocation
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delegraph.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from delegraph.interfaces.backend import (
+        Argument,
+        Availability,
+        BackendExecutionContext,
+        BackendInitContext,
+        BackendInterface,
+        Compatibility,
+        EventTracer,
+        Handle,
+        Verdict,
+    )
+    from delegraph.interfaces.graph_pass import ExportPass, GraphPass, PassFactory
+    from delegraph.interfaces.kernel import (
+        BindContext,
+        BoundCall,
+        Kernel,
+        KernelContext,
+        KernelKey,
+        KernelLibrary,
+        KernelLibraryInterface,
+        TensorMeta,
+        kernel_key_text,
+    )
+    from delegraph.interfaces.lowering import (
+        BackendDetails,
+        CompileSpec,
+        DelegationSpec,
+        NamedDataStoreOutput,
+        Partitioner,
+        PartitionerFactory,
+        PartitionResult,
+        PreprocessResult,
+    )
+    from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
+    from delegraph.interfaces.options import Options
+    from delegraph.interfaces.platform import LogLevel, Platform
+    from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
+    from delegraph.interfaces.stamp import BlobStamp
+    from delegraph.interfaces.tool import ToolHooks
+
+
+__all__ = [
+    "Argument",
+    "Availability",
+    "BackendDetails",
+    "BackendExecutionContext",
+    "BackendInitContext",
+    "BackendInterface",
+    "BindContext",
+    "BlobStamp",
+    "BoundCall",
+    "Compatibility",
+    "CompileSpec",
+    "DelegationSpec",
+    "EventTracer",
+    "ExportPass",
+    "GraphPass",
+    "Handle",
+    "Kernel",
+    "KernelContext",
+    "KernelKey",
+    "KernelLibrary",
+    "KernelLibraryInterface",
+    "Lifetime",
+    "LogLevel",
+    "MemoryPlanner",
+    "NamedDataStoreOutput",
+    "Options",
+    "PartitionResult",
+    "Partitioner",
+    "PartitionerFactory",
+    "PassFactory",
+    "Plan",
+    "PlanError",
+    "Platform",
+    "PreprocessResult",
+    "Quantizer",
+    "QuantizerFactory",
+    "TensorMeta",
+    "ToolHooks",
+    "Verdict",
+    "check_plan",
+    "kernel_key_text",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "backend": (
+            "Argument",
+            "Availability",
+            "BackendExecutionContext",
+            "BackendInitContext",
+            "BackendInterface",
+            "Compatibility",
+            "EventTracer",
+            "Handle",
+            "Verdict",
+        ),
+        "graph_pass": ("ExportPass", "GraphPass", "PassFactory"),
+        "kernel": (
+            "BindContext",
+            "BoundCall",
+            "Kernel",
+            "KernelContext",
+            "KernelKey",
+            "KernelLibrary",
+            "KernelLibraryInterface",
+            "TensorMeta",
+            "kernel_key_text",
+        ),
+        "lowering": (
+            "BackendDetails",
+            "CompileSpec",
+            "DelegationSpec",
+            "NamedDataStoreOutput",
+            "PartitionResult",
+            "Partitioner",
+            "PartitionerFactory",
+            "PreprocessResult",
+        ),
+        "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
+        "options": ("Options",),
+        "platform": ("LogLevel", "Platform"),
+        "quantizer": ("Quantizer", "QuantizerFactory"),
+        "stamp": ("BlobStamp",),
+        "tool": ("ToolHooks",),
+    },
+)

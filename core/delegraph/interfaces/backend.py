@@ -1,0 +1,187 @@
+"""A blob's life at run time, as a backend's author writes it: judged, made a delegate, executed, destroyed.
+
+The same contract as ExecuTorch's `runtime/backend/interface.h`, with NumPy arrays for tensors, a reason for a
+device that is not there, and a check of the blob's stamp before `init`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.interfaces.stamp import BlobStamp
+from delegraph.program.schema import Buffer, CompileSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Argument",
+    "Availability",
+    "BackendExecutionContext",
+    "BackendInitContext",
+    "BackendInterface",
+    "Compatibility",
+    "EventTracer",
+    "Handle",
+    "Verdict",
+]
+
+Handle: TypeAlias = Any
+"""Whatever a backend's `init` returns and its `execute` takes."""
+
+Argument: TypeAlias = "NDArray[Any] | int | float | bool | str | None | list[Any]"
+"""A delegate's input or output: an array over planned memory, or a scalar input."""
+
+
+class Verdict(Enum):
+    """What a backend thinks of a blob before it looks inside."""
+
+    OK = "ok"
+    RECOMPILE = "recompile"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """A verdict and, unless it is OK, its reason."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Whether a device can be used here; if not, why, and what would fix it. True or false in a condition."""
+
+    available: bool
+    reason: str = ""
+    fix: str = ""
+
+    def __bool__(self) -> bool:
+        return self.available
+
+
+class EventTracer(Protocol):
+    """What a backend may report to: `delegraph.runtime.EventTracer`, where the caller gave one."""
+
+    @property
+    def debug_level(self) -> int:
+        """0: times only; 1: and the program's outputs; 2: and what every instruction wrote."""
+
+    def now(self) -> int:
+        """The platform's clock, in nanoseconds."""
+
+    def profile(
+        self, name: str, *, delegate_debug_id: int | str | None = None, metadata: bytes = b""
+    ) -> AbstractContextManager[None]:
+        """Time the body of a `with` statement. `delegate_debug_id` is the delegate's own name of what runs there."""
+
+    def log_profiling(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        *,
+        delegate_debug_id: int | str | None = None,
+        metadata: bytes = b"",
+    ) -> None:
+        """Record a span that was timed elsewhere (a device's own clock, converted to nanoseconds)."""
+
+    def log_value(self, name: str, value: Any, *, delegate_debug_id: int | str | None = None) -> None:
+        """Keep a copy of `value` (an array, a scalar, a list of them)."""
+
+    def track_allocation(self, allocator: str, nbytes: int) -> None:
+        """Record that `nbytes` were taken from the named allocator."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInitContext:
+    """What `init` may use.
+
+    `named_data` maps keys to blobs shared by the program's delegates (views, valid for the program's life);
+    `runtime_specs` are the caller's load-time options for this backend;
+    `platform` is the machine's clock, log and memory.
+    """
+
+    method_name: str
+    named_data: Mapping[str, Buffer] = field(default_factory=dict)
+    runtime_specs: Mapping[str, bool | int | str] = field(default_factory=dict)
+    event_tracer: EventTracer | None = None
+    platform: Platform = DEFAULT_PLATFORM
+
+
+class BackendExecutionContext(Protocol):
+    """What `execute` may use."""
+
+    @property
+    def method_name(self) -> str:
+        """The method that is executing."""
+
+    @property
+    def event_tracer(self) -> EventTracer | None:
+        """Where to report what happens inside, if anybody listens."""
+
+    def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """`out` at its new `shape`, over the same planned memory; write into what is returned."""
+
+    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Uninitialised scratch memory, valid until `execute` returns."""
+
+
+class BackendInterface(ABC):
+    """The runtime half of a backend. One instance serves a process; each delegate has a handle of its own.
+
+    Methods may be called from several threads for different handles, never for one handle at a time.
+    No torch may be imported by the module that defines it.
+    """
+
+    delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
+    """The lowest plug-in API that this backend needs."""
+
+    def is_available(self) -> Availability | bool:
+        """Whether the device can be used now. Cheap; never raises."""
+        return True
+
+    def check(self, stamp: BlobStamp | None) -> Compatibility:
+        """Judge a blob by its stamp (None: the file carries none), before `init` sees a byte of it."""
+        return Compatibility(Verdict.OK)
+
+    @abstractmethod
+    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
+        """Make a delegate of the blob. Raises a `RuntimeFault` if it cannot; `processed` may be kept or dropped."""
+
+    @abstractmethod
+    def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
+        """Run once. `args` are the inputs, then the outputs; outputs are filled in place."""
+
+    def bind(
+        self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
+    ) -> Callable[[], object] | None:
+        """Called at load where every argument is an array of fixed shape and place: an equivalent of `execute` with
+        all of them already in it, or None to be called through `execute`."""
+        return None
+
+    def destroy(self, handle: Handle) -> None:
+        """Release what `init` acquired. Called once, when the method goes."""
+
+    def set_option(self, options: Mapping[str, bool | int | str]) -> None:
+        """Change options of the backend as a whole. Raises `InvalidArgument` for an unknown key."""
+        if options:
+            from delegraph.errors import InvalidArgument
+
+            raise InvalidArgument(f"{type(self).__name__} has no options; got {', '.join(sorted(options))}")
+
+    def get_option(self, keys: Sequence[str]) -> dict[str, bool | int | str]:
+        """Current values of `keys`. Raises `InvalidArgument` for an unknown one."""
+        if keys:
+            from delegraph.errors import InvalidArgument
+
+            raise InvalidArgument(f"{type(self).__name__} has no options; asked for {', '.join(keys)}")
+        return {}

@@ -1,0 +1,184 @@
+"""What a kernel is, what it is handed, and the library that offers it.
+
+A kernel is a function `(context, *schema_arguments)`, out arguments included and last. Tensors are NumPy
+arrays (of any strides) that alias planned memory, scalars are Python's, dtypes and layouts are `int` codes
+as in the file, absent optionals are None, lists are lists. It writes its result into `out` and returns nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+
+from delegraph.errors import KernelAlreadyRegistered
+from delegraph.program.dtypes import scalar_type
+from delegraph.program.schema import ScalarType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "BindContext",
+    "BoundCall",
+    "Kernel",
+    "KernelContext",
+    "KernelKey",
+    "KernelLibrary",
+    "KernelLibraryInterface",
+    "TensorMeta",
+    "kernel_key_text",
+]
+
+TensorMeta: TypeAlias = tuple[ScalarType, tuple[int, ...]]
+"""The dtype and dim order of one tensor argument."""
+
+KernelKey: TypeAlias = tuple[TensorMeta, ...]
+"""One `TensorMeta` per tensor in the schema's arguments (out arguments included), in order."""
+
+BoundCall: TypeAlias = Callable[[], object]
+"""A call with everything already in it; what the executor runs."""
+
+
+class KernelContext(Protocol):
+    """What a kernel may ask of the runtime."""
+
+    def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """`out` at its new `shape`, over the same planned memory; write into what is returned.
+
+        Raises `InvalidArgument` if `out` is static and of another shape, or `shape` exceeds its bound.
+        """
+
+    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Uninitialised C-contiguous scratch memory, valid until the kernel returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One implementation of one operator.
+
+    `key` None makes it the library's fallback. `bind`, if given, is called at load in place of `function` where
+    every argument is known and fixed (static shapes): `bind(context, *args)` returns a call without arguments, with
+    whatever can be prepared already done (packed weights, chosen code path), or None to decline. Tensor arguments keep
+    their memory for the method's life; only those that `context.is_constant(array)` says never change content.
+    """
+
+    op: str
+    function: Callable[..., object]
+    library: str
+    key: KernelKey | None = None
+    bind: Callable[..., BoundCall | None] | None = None
+
+
+class BindContext(KernelContext, Protocol):
+    """What a kernel's `bind` may ask."""
+
+    def is_constant(self, array: NDArray[Any]) -> bool:
+        """Whether the array's content can never change: it lies in the program's constants."""
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Uninitialised C-contiguous scratch memory that the bound call may use each time it runs.
+
+        All instructions of a method share it: nothing survives in it from one call to the next.
+        """
+
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+class KernelLibraryInterface(ABC):
+    """A named set of kernels: what the object behind a `delegraph.kernels` entry point is. Torch-free, unless it is
+    torch's kernels that it offers. Most are a `KernelLibrary`; this one finds kernels as it likes.
+    """
+
+    delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
+    """The lowest plug-in API that this library needs."""
+
+    name: str = ""
+    """What orders and reports call it; "" stands for its entry point's name."""
+
+    on_request: bool = False
+    """Whether the library is asked only where the user names it: installing it changes nothing by itself."""
+
+    @abstractmethod
+    def lookup(self, op: str, key: KernelKey) -> Kernel | None:
+        """The kernel of exactly `key`, else the fallback, else None."""
+
+    @abstractmethod
+    def operator_names(self) -> frozenset[str]:
+        """Every operator ("namespace::name.overload") that this library has some kernel for."""
+
+
+class KernelLibrary(KernelLibraryInterface):
+    """A table of kernels, filled by decorated functions.
+
+    library = KernelLibrary("mine")
+
+    @library.kernel("aten::add.out")
+    def add_out(context, self, other, alpha, out): ...
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._kernels: dict[tuple[str, KernelKey | None], Kernel] = {}
+
+    def kernel(
+        self,
+        op: str,
+        *,
+        dtypes: Sequence[str] | None = None,
+        dim_orders: Sequence[tuple[int, ...]] | None = None,
+        bind: Callable[..., BoundCall | None] | None = None,
+    ) -> Callable[[_F], _F]:
+        """Register the decorated function for `op` ("namespace::name.overload").
+
+        `dtypes` and `dim_orders`, given together, one per tensor argument of the schema (out included), make a partial
+        kernel. Raises `KernelAlreadyRegistered` if this library has the same operator and key.
+        """
+        if (dtypes is None) != (dim_orders is None):
+            raise ValueError(f"{op}: a partial kernel names both dtypes and dim_orders")
+        key: KernelKey | None = None
+        if dtypes is not None and dim_orders is not None:
+            key = tuple((scalar_type(d), tuple(o)) for d, o in zip(dtypes, dim_orders, strict=True))
+
+        def register(function: _F) -> _F:
+            self.add(Kernel(op, function, self.name, key, bind))
+            return function
+
+        return register
+
+    def add(self, kernel: Kernel) -> None:
+        """Add one kernel. Raises `KernelAlreadyRegistered` on a duplicate of (op, key)."""
+        slot = (kernel.op, kernel.key)
+        if slot in self._kernels:
+            raise KernelAlreadyRegistered(
+                f"kernel library {self.name!r} registers {kernel.op} twice"
+                f" ({'fallback' if kernel.key is None else kernel_key_text(kernel.key)}):"
+                f" {_where(self._kernels[slot].function)} and {_where(kernel.function)}"
+            )
+        self._kernels[slot] = kernel
+
+    def lookup(self, op: str, key: KernelKey) -> Kernel | None:
+        """The kernel of exactly `key`, else the fallback, else None."""
+        return self._kernels.get((op, key)) or self._kernels.get((op, None))
+
+    def operator_names(self) -> frozenset[str]:
+        """Every operator that this library has some kernel for."""
+        return frozenset(op for op, _ in self._kernels)
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(self._kernels.values())
+
+    def __repr__(self) -> str:
+        return f"KernelLibrary({self.name!r}, {len(self._kernels)} kernels)"
+
+
+def kernel_key_text(key: KernelKey) -> str:
+    """ExecuTorch's text of a key: `v1/6;0,1|6;0,1`."""
+    return "v1/" + "|".join(f"{int(dtype)};{','.join(map(str, order))}" for dtype, order in key)
+
+
+def _where(function: Callable[..., object]) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', repr(function))}"

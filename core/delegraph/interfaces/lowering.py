@@ -1,0 +1,150 @@
+"""The AOT half of a backend, as its author writes it: which nodes (`Partitioner`), into which bytes (`BackendDetails`).
+
+Names and meaning are ExecuTorch's (`exir/backend/partitioner.py`, `backend_details.py`), so that what was written there
+moves here by changing imports; `PartitionResult.declined` is what it lacks: a reason for every node that a partitioner
+looked at and left.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from delegraph.program.schema import CompileSpec, NamedData
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+__all__ = [
+    "BackendDetails",
+    "CompileSpec",
+    "DelegationSpec",
+    "NamedDataStoreOutput",
+    "PartitionResult",
+    "Partitioner",
+    "PartitionerFactory",
+    "PreprocessResult",
+]
+
+# ---- which nodes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationSpec:
+    """Which backend a tag goes to, and with which compile specs."""
+
+    backend_id: str
+    compile_specs: list[CompileSpec] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """The program with `node.meta["delegation_tag"]` set on what was taken, and what each tag means.
+
+    `declined` maps node names to the reason why this partitioner left them; a node of a control-flow body is named
+    with the body's path before it, `true_graph_0.add`.
+    """
+
+    tagged_exported_program: ExportedProgram
+    partition_tags: Mapping[str, DelegationSpec]
+    declined: Mapping[str, str] = field(default_factory=dict)
+
+
+class Partitioner(ABC):
+    """Chooses nodes for one backend (or several). Registered as a factory in the group `delegraph.partitioners`."""
+
+    delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
+    """The lowest plug-in API that this partitioner needs."""
+
+    def __call__(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Same as `partition`."""
+        return self.partition(exported_program)
+
+    @abstractmethod
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag nodes of the edge program; change nothing but `node.meta["delegation_tag"]`.
+
+        One tag becomes one delegate call, in the graph and in each control-flow body (`graph_modules`) where it stands.
+        Delegate calls belong to others. A parameter, unchanged buffer or lifted constant that carries a tag belongs to
+        the delegates that read it (`tag_constant_data`), and so does a buffer that one delegate alone reads and
+        changes (`tag_mutated_buffer`); all other values that a partition reads become inputs of its call.
+        """
+
+    def ops_to_not_decompose(
+        self, ep: ExportedProgram
+    ) -> tuple[list[torch._ops.OpOverload], Callable[[torch.fx.Node], bool] | None]:
+        """Operators to keep whole for this partitioner, and a filter over their nodes (None: keep all).
+
+        A kept node that ends up undelegated is decomposed afterwards.
+        """
+        return ([], None)
+
+
+class PartitionerFactory(Protocol):
+    """What stands behind a `delegraph.partitioners` entry point, whose name is what users write in `backends=[…]`."""
+
+    def __call__(self, options: Mapping[str, Any], /) -> Partitioner:
+        """Make a partitioner.
+
+        It may have keyword parameters in place of `options`; then these are its options. An option that it does not
+        have, or did not look at, is refused on its behalf.
+        """
+
+
+# ---- into which bytes ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDataStoreOutput:
+    """The finished store: what goes into the `.pte`, and what goes into `.ptd` files by tag."""
+
+    pte_data: Mapping[str, NamedData] = field(default_factory=dict)
+    external_data: Mapping[str, Mapping[str, NamedData]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PreprocessResult:
+    """What `preprocess` returns.
+
+    `debug_handle_map` maps the delegate's own instruction ids to the debug handles of the edge nodes they came from;
+    `data_store_output` holds blobs to be shared by key with other delegates of the program.
+    """
+
+    processed_bytes: bytes = b""
+    debug_handle_map: Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]] = field(default_factory=dict)
+    data_store_output: NamedDataStoreOutput | None = None
+
+
+class BackendDetails(ABC):
+    """Compiles partitions ahead of time. Registered under its backend id in the group `delegraph.lowerings`."""
+
+    delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
+    """The lowest plug-in API that this backend needs."""
+
+    blob_version: ClassVar[int] = 1
+    """Goes into every blob's stamp; raise it when the runtime half can no longer read older blobs."""
+
+    @staticmethod
+    @abstractmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        """Compile one partition.
+
+        `edge_program` is in the edge dialect; weights that the partition owns are its parameters, buffers and lifted
+        constants (`edge_program.state_dict`, `.constants`). It must not be modified. Raise `UnsupportedOperator`,
+        naming the node, for what the partitioner should not have claimed.
+        """
+
+    @classmethod
+    def preprocess_multimethod(
+        cls,
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        """Compile every partition of every method at once. Override it to share weights between them."""
+        return {
+            method: [cls.preprocess(p, s) for p, s in zip(programs, compile_specs[method], strict=True)]
+            for method, programs in edge_programs.items()
+        }
