@@ -18,7 +18,8 @@ from delegraph.aot.delegation.partition import Partitioner
 from delegraph.aot.delegation.report import LoweringReport, make_report
 from delegraph.aot.edge.dialects import BACKEND, verify
 from delegraph.aot.edge.edge_program import EdgeCompileConfig, decompose_leftovers, kept_operators, make_edge_program
-from delegraph.aot.emission.to_executorch import ExecutorchProgramManager, to_executorch
+from delegraph.aot.emission.manager import ExecutorchProgramManager
+from delegraph.aot.emission.to_executorch import to_executorch
 from delegraph.aot.export import Model, export_methods
 from delegraph.aot.passes import GraphPass, run_passes
 from delegraph.errors import LoweringError
