@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
     from delegraph.aot.edge.edge_program import EdgeCompileConfig
-    from delegraph.aot.emission.to_executorch import ExecutorchProgramManager
+    from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.lower import EdgeProgramManager, Lowered, LoweringConfig, to_edge, to_edge_transform_and_lower
     from delegraph.aot.passes import ExportPass, PassResult
     from delegraph.interfaces.lowering import (
@@ -75,7 +75,7 @@ __getattr__, __dir__ = lazy_names(
         "delegation.report": ("LoweringReport",),
         "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
         "edge.edge_program": ("EdgeCompileConfig",),
-        "emission.to_executorch": ("ExecutorchProgramManager",),
+        "emission.manager": ("ExecutorchProgramManager",),
         "lower": ("EdgeProgramManager", "Lowered", "LoweringConfig", "to_edge", "to_edge_transform_and_lower"),
         "passes": ("ExportPass", "PassResult"),
     },

@@ -22,7 +22,8 @@ from delegraph.aot.edge.edge_program import (
     kept_whole,
     make_edge_program,
 )
-from delegraph.aot.emission.to_executorch import ExecutorchProgramManager, to_executorch
+from delegraph.aot.emission.manager import ExecutorchProgramManager
+from delegraph.aot.emission.to_executorch import to_executorch
 from delegraph.aot.export import Model, export_methods
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.passes import GraphPass, run_passes

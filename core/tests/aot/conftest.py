@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from delegraph.aot.config import ExecutorchBackendConfig
-from delegraph.aot.emission.to_executorch import ExecutorchProgramManager
+from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.lower import to_edge
 
 LowerModel = Callable[..., ExecutorchProgramManager]

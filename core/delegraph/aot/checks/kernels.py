@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch.fx import Node
@@ -13,14 +13,15 @@ from delegraph.errors import MissingKernel
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.prim_op_names import PRIM_OPS
 
-__all__ = ["check_kernels"]
+__all__ = ["check_kernels", "operators_by_library"]
 
 
-def _operators_of(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dict[str, frozenset[str]]:
+def operators_by_library(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dict[str, frozenset[str]]:
     """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime".
 
     `kernels` are libraries or names of installed ones; None: all that are installed, but for those that wait to be
-    asked for. A library that does not load offers nothing then; `delegraph plugins list` shows it.
+    asked for. A library that does not load offers nothing then; `delegraph plugins list` shows it. Raises `PluginError`
+    for a name that nobody offers.
     """
     if kernels is None:
         libraries, _broken = registry.load_all("delegraph.kernels")
@@ -30,9 +31,8 @@ def _operators_of(kernels: Sequence[Any] | None, registry: PluginRegistry) -> di
     return {"runtime": PRIM_OPS} | {library.name: library.operator_names() for library in asked}
 
 
-def check_kernels(methods: Iterable[EmittedMethod], registry: PluginRegistry, kernels: Sequence[Any] | None) -> None:
-    """Raise one `MissingKernel` for everything that no library could run; `kernels` as for `_operators_of`."""
-    libraries = _operators_of(kernels, registry)
+def check_kernels(methods: Iterable[EmittedMethod], libraries: Mapping[str, frozenset[str]]) -> None:
+    """Raise one `MissingKernel` for everything that none of `libraries` (name -> operators) could run."""
     known = frozenset[str]().union(*libraries.values())
     missing: dict[str, list[tuple[str, Node]]] = {}
     for method in methods:

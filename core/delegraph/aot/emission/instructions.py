@@ -9,14 +9,11 @@ from typing import Any, Final
 from torch.fx import Node
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
-from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.emission.constant_pool import ContentPool
 from delegraph.aot.emission.values import ValueTable
 from delegraph.aot.graph.signature import Constant
 from delegraph.aot.graph.source_location import user_frames
 from delegraph.program.schema import (
-    BackendDelegate,
-    Buffer,
     DelegateCall,
     Frame,
     Instruction,
@@ -34,12 +31,10 @@ COPY_: Final = Operator("aten::copy_")
 
 @dataclass(slots=True)
 class ProgramData:
-    """What the methods of a program share: constants, initial states, blobs; each content once."""
+    """What the methods of a program share: constants and initial states, each content once."""
 
     constants: ContentPool = field(default_factory=ContentPool)
     mutable_data: ContentPool = field(default_factory=ContentPool)
-    delegate_data: list[Buffer] = field(default_factory=list)
-    named_data: NamedDataStore = field(default_factory=NamedDataStore)
     external: dict[str, dict[str, Constant]] = field(default_factory=dict)
     """Weights that go to a `.ptd`: tag -> fully qualified name -> tensor."""
 
@@ -63,8 +58,9 @@ class MethodBuilder:
         self.operators: dict[Operator, int] = {}
         self.users: dict[Operator, list[Node]] = {}
         """Which nodes need an operator."""
-        self.delegates: list[BackendDelegate] = []
-        self.delegate_infos: dict[int, DelegateInfo] = {}
+        self.delegates: list[LoweredBackendModule] = []
+        self.delegate_calls: dict[int, LoweredBackendModule] = {}
+        """By instruction."""
         self.node: Node | None = None
 
     # ---- calls -----------------------------------------------------------------------------------------
@@ -91,13 +87,9 @@ class MethodBuilder:
         return self.table.scalar(value)
 
     def delegate(self, lowered: LoweredBackendModule, args: Sequence[int]) -> None:
-        """Call a delegate on its inputs, then its outputs."""
-        self.data.delegate_data.append(lowered.processed_bytes)
-        if lowered.named_data_store_output is not None:
-            self.data.named_data.merge(lowered.named_data_store_output)
-        blob = len(self.data.delegate_data) - 1
-        self.delegates.append(BackendDelegate(lowered.backend_id, blob, tuple(lowered.compile_specs)))
-        self.delegate_infos[len(self.instructions)] = DelegateInfo(lowered.backend_id, lowered.debug_handle_map)
+        """Call a delegate on its inputs, then its outputs. Its blob may be empty still: nothing of it is read."""
+        self.delegates.append(lowered)
+        self.delegate_calls[len(self.instructions)] = lowered
         self._append(DelegateCall(len(self.delegates) - 1, tuple(args)))
 
     def clone(self, source: int, target: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.emission.constant_pool import tensor_bytes
@@ -60,6 +61,7 @@ class EmittedMethod:
     """A method whose tensors have no places yet. `inputs` and `outputs` are value indices."""
 
     name: str
+    program: ExportedProgram
     builder: MethodBuilder
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -71,7 +73,8 @@ def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) 
     emitter = _MethodEmitter(method, data, options)
     outputs = emitter.emit()
     inputs = tuple(emitter.index(node) for node in method.inputs)
-    return EmittedMethod(method.name, emitter.builder, inputs, outputs, container_metadata(method.program))
+    container = container_metadata(method.program)
+    return EmittedMethod(method.name, method.program, emitter.builder, inputs, outputs, container)
 
 
 class _MethodEmitter(GraphEmitter):

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 
-from delegraph.aot.graph.bodies import output_values
+from delegraph.aot.graph.bodies import graph_modules, output_values
 from delegraph.errors import LoweringError
 
 __all__ = ["Constant", "MethodGraph", "State", "WriteBack", "live_nodes"]
@@ -81,6 +81,16 @@ class MethodGraph:
             else:
                 constants[node] = Constant(_tensor_of(program, spec, name), str(spec.target))
         return cls(name, program, constants, states, inputs, kept, write_backs)
+
+    def calls(self) -> list[Node]:
+        """The operator calls that the outputs and write-backs need, those in the bodies of control flow included."""
+        roots = [*self.outputs, *(write_back.source for write_back in self.write_backs)]
+        calls: list[Node] = []
+        for path, module in graph_modules(self.program.graph_module):
+            graph = module.graph
+            live = live_nodes(graph, output_values(graph) if path else roots, self.constants)
+            calls += (n for n in graph.nodes if n in live and n.op == "call_function" and n not in self.constants)
+        return calls
 
 
 def live_nodes(graph: Graph, roots: Sequence[Any], stop: Mapping[Node, Any]) -> set[Node]:

@@ -1,0 +1,122 @@
+"""Planned program, its delegates compiled by now -> ExecutorchProgramManager: the stage that takes the blobs in.
+
+methods without blobs ─┐
+blobs, compile specs   ├──> Program and `.ptd` files
+named data, debug maps ┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from types import MappingProxyType
+
+from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule
+from delegraph.aot.delegation.named_data_store import NamedDataStore, NamedDataStoreOutput
+from delegraph.aot.emission.constant_pool import tensor_bytes
+from delegraph.aot.emission.instructions import DelegateInfo
+from delegraph.aot.emission.manager import ExecutorchProgramManager
+from delegraph.aot.emission.method import EmittedMethod
+from delegraph.aot.emission.stages import PlannedProgram
+from delegraph.aot.graph.signature import Constant
+from delegraph.aot.graph.tensor_spec import spec_of_tensor
+from delegraph.errors import LoweringError
+from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
+from delegraph.program.schema import BackendDelegate, ExecutionPlan, Program
+
+__all__ = ["assemble"]
+
+
+def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig) -> ExecutorchProgramManager:
+    """The finished program. Raises `LoweringError` where two delegates store different bytes under one key."""
+    emitted = planned.emitted
+    named = _named_data(emitted.methods)
+    return ExecutorchProgramManager(
+        executorch_program=_program(planned, named),
+        config=config,
+        exported_programs=MappingProxyType({method.name: method.program for method in emitted.methods}),
+        debug_handle_map={method.name: method.builder.debug_handles() for method in emitted.methods},
+        delegate_map={method.name: _delegate_infos(method) for method in emitted.methods},
+        memory=planned.memory,
+        tensor_data=_tensor_data(emitted.data.external, named),
+    )
+
+
+def _program(planned: PlannedProgram, named: NamedDataStoreOutput) -> Program:
+    methods, data = planned.emitted.methods, planned.emitted.data
+    blobs = count()
+    plans = [
+        replace(plan, delegates=tuple(_delegates(method, blobs)))
+        for plan, method in zip(planned.plans, methods, strict=True)
+    ]
+    mutable = data.mutable_data.buffers
+    return Program(
+        execution_plan=tuple(sorted([*plans, *planned.emitted.constant_methods], key=_name)),
+        constants=tuple(data.constants.buffers),
+        mutable_data=tuple(mutable) if len(mutable) > 1 else (),
+        delegate_data=tuple(lowered.processed_bytes for lowered in _lowered(methods)),
+        named_data=MappingProxyType(dict(named.pte_data)),
+    )
+
+
+def _name(plan: ExecutionPlan) -> str:
+    return plan.name
+
+
+def _lowered(methods: tuple[EmittedMethod, ...]) -> Iterator[LoweredBackendModule]:
+    """The delegates of all methods, in the order of their blobs."""
+    for method in methods:
+        yield from method.builder.delegates
+
+
+def _delegates(method: EmittedMethod, blobs: Iterator[int]) -> Iterator[BackendDelegate]:
+    for lowered, blob in zip(method.builder.delegates, blobs, strict=False):
+        yield BackendDelegate(lowered.backend_id, blob, tuple(lowered.compile_specs))
+
+
+def _delegate_infos(method: EmittedMethod) -> dict[int, DelegateInfo]:
+    return {
+        step: DelegateInfo(lowered.backend_id, lowered.debug_handle_map)
+        for step, lowered in method.builder.delegate_calls.items()
+    }
+
+
+def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:
+    """What the delegates share by key, each content once."""
+    store = NamedDataStore()
+    for lowered in _lowered(methods):
+        if lowered.named_data_store_output is None:
+            continue
+        try:
+            store.merge(lowered.named_data_store_output)
+        except ValueError as error:
+            raise LoweringError(
+                f"two delegates disagree, the second of backend {lowered.backend_id!r}: {error}; a backend shares data"
+                " under a key that depends on their content"
+            ) from error
+    return store.get_named_data_store_output()
+
+
+def _tensor_data(weights: Mapping[str, Mapping[str, Constant]], named: NamedDataStoreOutput) -> dict[str, FlatTensor]:
+    """The `.ptd` files: external weights by name, and blobs that backends put there."""
+    files: dict[str, dict[str, ExternalData]] = {
+        tag: {name: _external_weight(constant) for name, constant in entries.items()}
+        for tag, entries in weights.items()
+    }
+    for tag, blobs in named.external_data.items():
+        entries = files.setdefault(tag, {})
+        if both := sorted(entries.keys() & blobs.keys()):
+            raise LoweringError(
+                f"{tag}.ptd would have two entries {both[0]!r}: a weight of the model and data of a backend; give"
+                " one of the two files another name (external_constants)"
+            )
+        entries.update((key, ExternalData(blob.data, None, blob.alignment)) for key, blob in blobs.items())
+    return {tag: FlatTensor(MappingProxyType(entries)) for tag, entries in files.items()}
+
+
+def _external_weight(constant: Constant) -> ExternalData:
+    spec = spec_of_tensor(constant.tensor)
+    layout = TensorLayout(spec.scalar_type, spec.sizes, spec.dim_order)
+    return ExternalData(tensor_bytes(constant.tensor, spec.dim_order), layout)

@@ -1,0 +1,196 @@
+"""Edge programs -> planned program: emission's stages, functions from a value to the next, for a pipeline to name.
+
+    edge programs ── apply_passes ──> edge programs ── prepare ──> MethodGraphs ── emit ──> EmittedProgram
+        ── plan ──> PlannedProgram ── (backends compile) ── assemble.py ──> ExecutorchProgramManager
+
+Everything up to `plan` works on delegates whose blobs are still empty, so whatever can be refused is refused before a
+backend's compiler runs. No stage edits the caller's programs: passes work on copies of the graph, the others read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.checks.config import check_config
+from delegraph.aot.checks.kernels import check_kernels, operators_by_library
+from delegraph.aot.checks.memory_ids import check_memory_ids
+from delegraph.aot.checks.out_variants import check_out_variants
+from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.edge.dialects import ATEN
+from delegraph.aot.emission.container_metadata import dump_spec
+from delegraph.aot.emission.instructions import ProgramData
+from delegraph.aot.emission.memory import MemoryReport, load_planner, plan_memory, shared_memory
+from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
+from delegraph.aot.emission.values import ValueTable
+from delegraph.aot.graph.signature import MethodGraph
+from delegraph.aot.graph.tensor_spec import spec_of_tensor
+from delegraph.aot.passes import run_passes
+from delegraph.aot.passes.constant_folding import fold_constants
+from delegraph.interfaces.memory_planner import MemoryPlanner
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.schema import Chain, ContainerMetadata, ExecutionPlan
+
+__all__ = [
+    "EmissionRequest",
+    "EmittedProgram",
+    "PlannedProgram",
+    "apply_passes",
+    "check_emittable",
+    "check_runnable",
+    "emit",
+    "make_request",
+    "plan",
+    "prepare",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EmissionRequest:
+    """What the caller asked of emission, every name in it looked up.
+
+    `operators` maps the device's kernel libraries to the operators that they have; None: it is not to be checked.
+    """
+
+    config: ExecutorchBackendConfig
+    planner: MemoryPlanner
+    operators: Mapping[str, frozenset[str]] | None
+    constant_methods: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedProgram:
+    """Methods whose tensors have no places yet, those that only give constants, and the data that all of them share."""
+
+    methods: tuple[EmittedMethod, ...]
+    constant_methods: tuple[ExecutionPlan, ...]
+    data: ProgramData
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProgram:
+    """`plans` correspond to the emitted methods; complete but for their delegates, which need their blobs first."""
+
+    emitted: EmittedProgram
+    plans: tuple[ExecutionPlan, ...]
+    memory: Mapping[str, MemoryReport]
+
+
+def make_request(
+    methods: Sequence[str],
+    config: ExecutorchBackendConfig,
+    constant_methods: Mapping[str, Any],
+    registry: PluginRegistry,
+) -> EmissionRequest:
+    """Look up whatever `config` names; `methods` are the names of all methods that have a graph.
+
+    Raises `LoweringError`, `PluginError` for a name that nobody offers, `InvalidArgument` for an alignment.
+    """
+    check_config(config, methods, constant_methods)
+    return EmissionRequest(
+        config,
+        load_planner(config.memory_planner, registry),
+        operators_by_library(config.kernels, registry) if config.check_kernels else None,
+        constant_methods,
+    )
+
+
+def apply_passes(
+    programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig
+) -> dict[str, ExportedProgram]:
+    """The user's passes on each program, in sorted order of the methods. Raises as `run_passes`."""
+    return {name: _after_passes(name, programs[name], config) for name in sorted(programs)}
+
+
+def _after_passes(name: str, program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
+    passes = config.passes_of(name)
+    return run_passes(program, passes, ATEN) if passes else program
+
+
+def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> list[MethodGraph]:
+    """The methods with their signatures resolved and their constants folded."""
+    methods = [MethodGraph.of_program(name, program) for name, program in programs.items()]
+    return [fold_constants(method) if config.do_const_prop else method for method in methods]
+
+
+def check_emittable(methods: Sequence[MethodGraph]) -> None:
+    """Raise `MissingOutVariant` or `LoweringError` for calls that no program can hold."""
+    check_out_variants(call for method in methods for call in method.calls())
+    check_memory_ids(methods)
+
+
+def emit(methods: Sequence[MethodGraph], request: EmissionRequest) -> EmittedProgram:
+    """The methods' values and instructions. Raises `UnboundedDimension`, `UnsupportedOperator`, `LoweringError`."""
+    data, options = ProgramData(), _method_options(request.config)
+    emitted = tuple(emit_method(method, data, options) for method in methods)
+    constant_methods = request.constant_methods.items()
+    return EmittedProgram(emitted, tuple(_constant_method(name, value, data) for name, value in constant_methods), data)
+
+
+def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
+    """Raise `MissingKernel` for the operators that the device's kernel libraries lack."""
+    if request.operators is not None:
+        check_kernels(program.methods, request.operators)
+
+
+def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
+    """A place for each tensor. Raises `PluginError` if the planner's answer is unsound."""
+    shared = shared_memory(program.methods)
+    plans: list[ExecutionPlan] = []
+    memory: dict[str, MemoryReport] = {}
+    for method in program.methods:
+        builder = method.builder
+        values, memory[method.name] = plan_memory(method, request.planner, shared)
+        stacktrace = builder.stacktrace() if request.config.emit_stacktrace else None
+        plans.append(
+            ExecutionPlan(
+                name=method.name,
+                values=values,
+                inputs=method.inputs,
+                outputs=method.outputs,
+                chains=(Chain(tuple(builder.instructions), stacktrace=stacktrace),),
+                operators=tuple(builder.operators),
+                non_const_buffer_sizes=memory[method.name].buffer_sizes,
+                container_meta_type=method.container,
+            )
+        )
+    return PlannedProgram(program, tuple(plans), memory)
+
+
+def _method_options(config: ExecutorchBackendConfig) -> MethodOptions:
+    return MethodOptions(
+        alloc_graph_input=config.alloc_graph_input,
+        alloc_graph_output=config.alloc_graph_output,
+        alloc_mutable_buffers=config.alloc_mutable_buffers,
+        share_mutable_buffers=config.share_mutable_buffers,
+        elide_views=config.remove_view_copy,
+        external_tag=config.external_tag,
+    )
+
+
+def _constant_method(name: str, value: Any, data: ProgramData) -> ExecutionPlan:
+    """A method without instructions whose outputs are values of the file."""
+    leaves, spec = pytree.tree_flatten(value)
+    table = ValueTable()
+    outputs = tuple(_constant_output(leaf, table, data) for leaf in leaves)
+    return ExecutionPlan(
+        name=name,
+        values=tuple(table.values),
+        inputs=(),
+        outputs=outputs,
+        chains=(Chain(()),),
+        non_const_buffer_sizes=(0,),
+        container_meta_type=ContainerMetadata("", dump_spec(spec)),
+    )
+
+
+def _constant_output(leaf: Any, table: ValueTable, data: ProgramData) -> int:
+    if not isinstance(leaf, torch.Tensor):
+        return table.scalar(leaf)
+    spec = spec_of_tensor(leaf)
+    return table.tensor(spec, None, data.constants.add_tensor(leaf, spec.dim_order))
