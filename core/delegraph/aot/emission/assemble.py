@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
-from delegraph.aot.delegation.named_data_store import NamedDataStore, NamedDataStoreOutput
+from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.emission.constant_pool import tensor_bytes
 from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.manager import ExecutorchProgramManager
@@ -23,6 +23,7 @@ from delegraph.aot.emission.stages import PlannedProgram
 from delegraph.aot.graph.signature import Constant
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.schema import BackendDelegate, ExecutionPlan, Program
 
