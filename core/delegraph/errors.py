@@ -13,6 +13,7 @@
     ├── PluginError                      who offers what
     │   ├── PluginNotFound               nobody offers the name
     │   ├── PluginConflict               two distributions offer one name
+    │   ├── UnknownOption                an option that the plug-in does not have
     │   ├── PluginLoadError              importing, building or validating the plug-in failed
     │   └── PluginVersionError           it was built for another plug-in API
     └── RuntimeFault                     at load or execution; `code` is ExecuTorch's error code
@@ -60,6 +61,7 @@ __all__ = [
     "PreprocessError",
     "RuntimeFault",
     "UnboundedDimension",
+    "UnknownOption",
     "UnsupportedOperator",
     "VerificationError",
 ]
@@ -129,6 +131,10 @@ class PluginNotFound(PluginError):
 
 class PluginConflict(PluginError):
     """Two distributions offer one name and nothing says which is meant."""
+
+
+class UnknownOption(PluginError):
+    """An option was given to a plug-in, or to a backend, that does not have it."""
 
 
 class PluginLoadError(PluginError):

@@ -13,6 +13,8 @@ from torch.fx import Graph, Node
 from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
 from delegraph.aot.graph.bodies import graph_modules
+from delegraph.aot.graph.source_location import user_location
+from delegraph.errors import InvalidPartition
 from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
 from delegraph.program.schema import CompileSpec
 from delegraph_partitioners.stages import Unit, components, stages
@@ -77,7 +79,7 @@ class CapabilityBasedPartitioner(Partitioner):
         self, ep: ExportedProgram
     ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
         """`keep_whole`, wherever `support` accepts the node."""
-        return self.keep_whole, lambda node: self.support(node) is None
+        return self.keep_whole, lambda node: self._supported(node) is None
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the partitions, and give a reason for every other call."""
@@ -142,7 +144,20 @@ class CapabilityBasedPartitioner(Partitioner):
             return f"is an element of {producer.name}, which was left" if producer in reasons else None
         if not self.take_scalars and is_scalar(node):
             return "computes a size or another scalar, which goes into delegates as an input"
-        return self.support(node)
+        return self._supported(node)
+
+    def _supported(self, node: Node) -> str | None:
+        """What `support` says. Raises `InvalidPartition` if it is neither None nor a reason."""
+        reason: object = self.support(node)
+        if reason is None or (isinstance(reason, str) and reason):
+            return reason
+        named = getattr(self.support, "__qualname__", repr(self.support))
+        raise InvalidPartition(
+            f"support {named} of {self.spec.backend_id} returned {reason!r}; it returns None for a node that the"
+            " backend takes, and the reason in words for any other",
+            node=node.name,
+            location=user_location(node),
+        )
 
     def _not_worthwhile(self, groups: Iterable[Collection[Node]]) -> dict[Node, str]:
         """Supported nodes that no delegate is to be made for, with reasons."""

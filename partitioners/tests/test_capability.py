@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from delegraph.aot.delegation.cut import Delegated, to_backend
 from delegraph.aot.delegation.partition import TAG
+from delegraph.errors import InvalidPartition
 from delegraph.interfaces import BackendDetails, CompileSpec, Partitioner, PreprocessResult
 from delegraph.plugins.registry import PluginRegistry
 from delegraph_partitioners import AllNodesPartitioner, CapabilityBasedPartitioner, OperatorsPartitioner
@@ -219,3 +220,15 @@ def test_the_delegated_program_computes_the_same(case: tuple[ExportedProgram, An
     assert not any(TAG in node.meta for node in delegated.programs["forward"].graph.nodes)
     with torch.no_grad():
         torch.testing.assert_close(delegated.programs["forward"].module()(X), model(X))
+
+
+def test_support_that_returns_a_bool() -> None:
+    def support(node: Node) -> Any:
+        return node.target is aten.relu.default
+
+    with pytest.raises(InvalidPartition) as caught:
+        lower(functional(lambda x: x.relu(), X), CapabilityBasedPartitioner("Blank", support))
+    assert "of Blank returned True; it returns None for a node that the backend takes, and the reason in words" in str(
+        caught.value
+    )
+    assert caught.value.node == "relu"

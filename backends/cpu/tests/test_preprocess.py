@@ -15,8 +15,9 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
-from delegraph.errors import DelegateInvalidCompatibility, LoweringError, PreprocessError, UnsupportedOperator
+from delegraph.errors import DelegateInvalidCompatibility, PreprocessError, UnknownOption, UnsupportedOperator
 from delegraph.interfaces import BackendInitContext, PreprocessResult
+from delegraph.plugins import PluginRegistry
 from delegraph_cpu.aot import preprocess
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.converters import CONVERTERS
@@ -176,9 +177,13 @@ def test_a_graph_that_onnxruntime_refuses_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_partitioner_options() -> None:
-    assert cpu_partitioner({"minimum_nodes": 3}).minimum_nodes == 3  # type: ignore[attr-defined]
-    with pytest.raises(LoweringError, match="partitioner 'cpu' has no option threads; it has minimum_nodes"):
-        cpu_partitioner({"threads": 2})
+    registry = PluginRegistry()
+    registry.register("partitioners", "cpu", cpu_partitioner)
+    assert registry.create("partitioners", "cpu", {"minimum_nodes": 3}).minimum_nodes == 3
+    with pytest.raises(
+        UnknownOption, match="partitioner 'cpu' has no option 'threads'; it has minimum_nodes, allow_trivial"
+    ):
+        registry.create("partitioners", "cpu", {"threads": 2})
 
 
 def test_the_table_is_as_broad_as_it_says() -> None:

@@ -44,6 +44,12 @@ class Group:
     base: str = ""
     """The class to derive from, as authors import it."""
 
+    @property
+    def title(self) -> str:
+        """What messages call one of its plug-ins: `memory planner`."""
+        plural = self.name.removeprefix("delegraph.").replace("_", " ")
+        return plural.removesuffix("es" if plural.endswith("sses") else "s")
+
     @cached_property
     def interface(self) -> type:
         """The class that the group's objects fit."""

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import PluginConflict, PluginError, PluginLoadError, PluginNotFound
+from delegraph.errors import PluginConflict, PluginError, PluginLoadError, PluginNotFound, UnknownOption
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
+from delegraph.plugins.factory import make
 from delegraph.plugins.hookspecs import group_named
 from delegraph.plugins.loader import adopt, failure, import_offer
 from delegraph.plugins.validation import faults
@@ -115,11 +116,14 @@ class PluginRegistry:
     def create(self, group: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """What the factory behind `name` makes of `options`.
 
-        Raises as `load`, and `PluginLoadError` if the factory raises or makes something that does not fit.
+        Raises as `load`, `UnknownOption` for an option that it does not have, and `PluginLoadError` if the factory
+        raises or makes something that does not fit.
         """
         offer, factory = self.find(group, name), self.load(group, name)
         try:
-            made = factory(options or {})
+            made = make(factory, options or {}, f"{group_named(group).title} {name!r}")
+        except UnknownOption:
+            raise
         except Exception as error:
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from delegraph.plugins.factory import takes_keywords
 from delegraph.plugins.hookspecs import Form, Group
 
 __all__ = ["faults", "misspelt", "signature_fault"]
@@ -24,6 +25,8 @@ def faults(group: Group, plugin: Any) -> list[str]:
     if group.form in (Form.FACTORY, Form.FUNCTION):
         if not callable(plugin):
             return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}: {group.text('__call__')}"]
+        if group.form is Form.FACTORY and takes_keywords(plugin):
+            return []
         return list(signature_fault(group, "__call__", plugin))
     if group.form is Form.CLASS and not isinstance(plugin, type):
         return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}"]

@@ -161,7 +161,9 @@ def test_a_lowering_is_a_class_with_static_hooks() -> None:
 def test_a_factory_is_called_with_options() -> None:
     assert faults(PARTITIONERS, lambda options: None) == []
     assert faults(PARTITIONERS, type("P", (), {"__init__": lambda self, options=None: None})) == []
-    assert faults(PARTITIONERS, lambda: None) == ["its signature is (); it has to be (options)"]
+    assert faults(PARTITIONERS, lambda a, b: None) == ["its signature is (a, b); it has to be (options)"]
+    assert faults(PARTITIONERS, lambda *, optimize=1: None) == []
+    assert faults(PARTITIONERS, lambda: None) == []
     assert faults(PARTITIONERS, 3) == [
         "it is a int; delegraph.partitioners takes a callable that makes something of options: (options)"
     ]

@@ -6,8 +6,6 @@ run and back into it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -41,10 +39,8 @@ class AcmePartitioner(Partitioner):
         return PartitionResult(exported_program, tags, declined)
 
 
-def acme_partitioner(options: Mapping[str, object]) -> AcmePartitioner:
+def acme_partitioner() -> AcmePartitioner:
     """The factory behind the entry point; the NPU has no options."""
-    if options:
-        raise ValueError(f"acme has no options; got {', '.join(options)}")
     return AcmePartitioner()
 
 

@@ -1,0 +1,50 @@
+"""A factory and options -> what it makes of them; an option that it does not have is refused on its behalf.
+
+A factory says what options it has by how it is written: with keyword parameters they are its options, and one that
+takes a mapping has those that it looks at.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter
+from typing import Any
+
+from delegraph.errors import UnknownOption
+from delegraph.interfaces.options import Options
+from delegraph.plugins.discovery import did_you_mean
+
+__all__ = ["make", "refuse_unknown", "takes_keywords"]
+
+
+def make(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> Any:
+    """What `factory` makes of `options`. Raises `UnknownOption` naming the `owner`, or what the factory raises."""
+    if takes_keywords(factory):
+        known = inspect.signature(factory).parameters
+        if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in known.values()):
+            refuse_unknown(owner, (name for name in options if name not in known), known)
+        return factory(**options)
+    given = Options(options)
+    made = factory(given)
+    refuse_unknown(owner, given.unread, given.asked)
+    return made
+
+
+def takes_keywords(factory: Callable[..., Any]) -> bool:
+    """Whether the factory's options are keyword parameters: it has no others."""
+    try:
+        kinds = [parameter.kind for parameter in inspect.signature(factory).parameters.values()]
+    except ValueError:  # a builtin without a signature
+        return False
+    return all(kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) for kind in kinds)
+
+
+def refuse_unknown(owner: str, unknown: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `UnknownOption` if anything is `unknown`: whose option it is not, and which `known` ones there are."""
+    names, known = list(unknown), list(known)
+    if not names:
+        return
+    has = f"it has {', '.join(known)}" if known else "it has none"
+    hints = "".join(did_you_mean(name, known) for name in names)
+    raise UnknownOption(f"{owner} has no option {', '.join(map(repr, names))}; {has}{hints}")

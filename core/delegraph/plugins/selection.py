@@ -1,0 +1,140 @@
+"""What a user writes for a plug-in -> its name and options: `"npu{optimize=3}"`, `("npu", {"optimize": 3})` or `"npu"`.
+
+text    = plug-in { "," plug-in }
+plug-in = name [ "{" [ option { "," option } ] "}" ]
+option  = key "=" value
+value   = an integer, a float, true, false, 'quoted' or "quoted" text (with a backslash before the quote or
+          a backslash), or bare text up to the next comma or brace
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
+
+from delegraph.errors import PluginError
+
+__all__ = ["Selected", "parse_plugin", "parse_plugins", "selected"]
+
+OptionValue: TypeAlias = bool | int | float | str
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A plug-in by its name, with what was written beside it."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def selected(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> Selected | _T:
+    """A plug-in as it was named, or the object that was given in place of a name.
+
+    `"npu{optimize=3}"` and `("npu", {"optimize": 3})` mean the same. Raises `PluginError` for text or a pair that is
+    malformed.
+    """
+    if isinstance(plugin, str):
+        return parse_plugin(plugin)
+    if not isinstance(plugin, tuple):
+        return plugin
+    if len(plugin) != 2 or not isinstance(plugin[0], str) or not isinstance(plugin[1], Mapping):
+        raise PluginError(f'a plug-in with options is a name and a mapping, ("npu", {{"optimize": 3}}), not {plugin!r}')
+    name, options = plugin
+    if "{" in name:
+        raise PluginError(f"{plugin!r} has options in its name and beside it; write them in one place")
+    return Selected(name, dict(options))
+
+
+def parse_plugin(text: str) -> Selected:
+    """One plug-in. Raises `PluginError` that shows where the text is malformed."""
+    scanner = _Scanner(text)
+    found = _plugin(scanner)
+    if not scanner.ended:
+        raise scanner.fault("the end: one plug-in is meant here")
+    return found
+
+
+def parse_plugins(text: str) -> list[Selected]:
+    """Plug-ins with commas between them, as on the command line. Raises as `parse_plugin`."""
+    scanner = _Scanner(text)
+    found = [_plugin(scanner)]
+    while not scanner.ended:
+        scanner.take(_COMMA, "',' or the end")
+        found.append(_plugin(scanner))
+    return found
+
+
+_NAME: Final = re.compile(r"\s*([^\s{},=\"']+)\s*")
+_OPEN, _CLOSE = re.compile(r"\{\s*"), re.compile(r"\}\s*")
+_COMMA, _EQUALS = re.compile(r",\s*"), re.compile(r"=\s*")
+_QUOTED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*""", re.DOTALL)
+_BARE: Final = re.compile(r"([^,{}\"'\s](?:[^,{}\"']*[^,{}\"'\s])?)\s*")
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_FLOAT: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
+_WORDS: Final = {"true": True, "false": False}
+
+
+class _Scanner:
+    """A place in a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._at == len(self._text)
+
+    def find(self, pattern: re.Pattern[str]) -> str | None:
+        """What stands here, if it is `pattern`, and go behind it."""
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            return None
+        self._at = match.end()
+        return match[match.lastindex or 0]
+
+    def take(self, pattern: re.Pattern[str], expected: str) -> str:
+        """As `find`. Raises `PluginError` if it is not here."""
+        found = self.find(pattern)
+        if found is None:
+            raise self.fault(expected)
+        return found
+
+    def fault(self, expected: str) -> PluginError:
+        """The text with a mark under this place, and what should stand there."""
+        there = repr(self._text[self._at]) if not self.ended else "the end"
+        return PluginError(
+            f"character {self._at + 1} is {there}; expected {expected}\n  {self._text}\n  {' ' * self._at}^"
+        )
+
+
+def _plugin(scanner: _Scanner) -> Selected:
+    name = scanner.take(_NAME, "a plug-in's name")
+    options: dict[str, OptionValue] = {}
+    if scanner.find(_OPEN) is None:
+        return Selected(name)
+    while scanner.find(_CLOSE) is None:
+        if options:
+            scanner.take(_COMMA, "',' or '}'")
+        key = scanner.take(_NAME, "an option's name" if options else "an option's name or '}'")
+        if key in options:
+            raise PluginError(f"the option {key!r} of {name!r} is given twice")
+        scanner.take(_EQUALS, f"'=' and a value for the option {key!r}")
+        options[key] = _value(scanner)
+    return Selected(name, options)
+
+
+def _value(scanner: _Scanner) -> OptionValue:
+    quoted = scanner.find(_QUOTED)
+    if quoted is not None:
+        return re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL)
+    bare = scanner.take(_BARE, "a value")
+    if bare in _WORDS:
+        return _WORDS[bare]
+    if _INTEGER.fullmatch(bare):
+        return int(bare)
+    return float(bare) if _FLOAT.fullmatch(bare) else bare
