@@ -16,7 +16,7 @@ from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import DelegraphError, LoweringError
 
-__all__ = ["ExportPass", "GraphPass", "PassResult", "run_passes"]
+__all__ = ["ExportPass", "GraphPass", "PassResult", "ProgramPass", "run_passes"]
 
 
 class ExportPass(ABC):
@@ -34,7 +34,22 @@ class ExportPass(ABC):
         """Edit the graph; return `PassResult(graph_module, modified)`. New nodes carry `meta["val"]`."""
 
 
-GraphPass: TypeAlias = Callable[[GraphModule], Any]
+class ProgramPass(ABC):
+    """A pass that needs more than a graph: signature or weights. `requires` and `ensures` as for `ExportPass`."""
+
+    requires: Dialect | None = None
+    ensures: Dialect | None = None
+
+    def __call__(self, program: ExportedProgram) -> ExportedProgram:
+        """Run the pass on `program`, whose graphs it may edit: it takes the program over (`copy_program` makes one)."""
+        return self.call(program)
+
+    @abstractmethod
+    def call(self, program: ExportedProgram) -> ExportedProgram:
+        """The program after the pass: `program` itself, edited, or one made from it. New nodes carry `meta["val"]`."""
+
+
+GraphPass: TypeAlias = Callable[[GraphModule], Any] | ProgramPass
 
 
 def run_passes(
@@ -56,11 +71,13 @@ def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
     if requires is not None:
         verify(program, requires)
     try:
-        result = graph_pass(program.graph_module)
+        result = graph_pass(program) if isinstance(graph_pass, ProgramPass) else graph_pass(program.graph_module)
     except DelegraphError:
         raise
     except Exception as cause:
         raise LoweringError(f"pass {name} failed: {cause}") from cause
+    if isinstance(graph_pass, ProgramPass):
+        return _checked(result, name)
     module = program.graph_module if result is None else getattr(result, "graph_module", result)
     if not isinstance(module, GraphModule):
         raise LoweringError(
@@ -68,3 +85,10 @@ def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
         )
     module.graph.lint()
     return rebuild(program, attributes(module), module.graph, program.graph_signature.output_specs)
+
+
+def _checked(result: Any, name: str) -> ExportedProgram:
+    if not isinstance(result, ExportedProgram):
+        raise LoweringError(f"pass {name} returned {type(result).__name__}; a ProgramPass returns an ExportedProgram")
+    result.graph.lint()
+    return result
