@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
-    from delegraph.interfaces.graph_pass import ExportPass, GraphPass, PassFactory
+    from delegraph.interfaces.graph_pass import ExportPass, GraphPass, PassFactory, ProgramPass
     from delegraph.interfaces.kernel import (
         BindContext,
         BoundCall,
@@ -111,6 +111,7 @@ __all__ = [
     "PlanError",
     "Platform",
     "PreprocessResult",
+    "ProgramPass",
     "Quantizer",
     "QuantizerFactory",
     "TensorMeta",
@@ -134,7 +135,7 @@ __getattr__, __dir__ = lazy_names(
             "Handle",
             "Verdict",
         ),
-        "graph_pass": ("ExportPass", "GraphPass", "PassFactory"),
+        "graph_pass": ("ExportPass", "GraphPass", "PassFactory", "ProgramPass"),
         "kernel": (
             "BindContext",
             "BoundCall",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
+    from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
     from torch.fx.passes.infra.pass_base import PassResult
 
-__all__ = ["Dialect", "ExportPass", "GraphPass", "PassFactory"]
+__all__ = ["Dialect", "ExportPass", "GraphPass", "PassFactory", "ProgramPass"]
 
 
 class Dialect(Protocol):
@@ -41,9 +42,24 @@ class ExportPass(ABC):
         """Edit the graph; return `PassResult(graph_module, modified)`. New nodes carry `meta["val"]`."""
 
 
-GraphPass: TypeAlias = "Callable[[GraphModule], Any]"
-"""An `ExportPass`, or any callable that edits a graph module and returns None, a module, or what has a `graph_module`
-(ExecuTorch's and torch's `PassResult`)."""
+class ProgramPass(ABC):
+    """A pass that needs more than a graph: signature or weights. `requires` and `ensures` as for `ExportPass`."""
+
+    requires: Dialect | None = None
+    ensures: Dialect | None = None
+
+    def __call__(self, program: ExportedProgram) -> ExportedProgram:
+        """Run the pass on `program`, whose graphs it may edit: it takes the program over."""
+        return self.call(program)
+
+    @abstractmethod
+    def call(self, program: ExportedProgram) -> ExportedProgram:
+        """The program after the pass: `program` itself, edited, or one made from it. New nodes carry `meta["val"]`."""
+
+
+GraphPass: TypeAlias = "Callable[[GraphModule], Any] | ProgramPass"
+"""An `ExportPass` or `ProgramPass`, or any callable that edits a graph module and returns None, a module, or what has a
+`graph_module` (ExecuTorch's and torch's `PassResult`)."""
 
 
 class PassFactory(Protocol):

@@ -20,7 +20,7 @@ HIGHEST: Final = 2**16 - 1
 def check_memory_ids(methods: Iterable[MethodGraph]) -> None:
     """Raise `LoweringError`, naming the node, unless each memory id that a pass asked for is a number from 1 on."""
     for method in methods:
-        for node in (*method.inputs, *method.states, *method.calls()):
+        for node in (*method.signature.inputs, *method.signature.states, *method.calls()):
             if "memory_id" in node.meta and (problem := _problem(node)):
                 raise LoweringError(
                     f"meta['memory_id'] is {node.meta['memory_id']!r}: {problem}. A memory id is a whole number from 1"

@@ -12,6 +12,8 @@ from dataclasses import replace
 from itertools import count
 from types import MappingProxyType
 
+import torch
+
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
 from delegraph.aot.delegation.named_data_store import NamedDataStore
@@ -20,7 +22,6 @@ from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.stages import PlannedProgram
-from delegraph.aot.graph.signature import Constant
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
@@ -100,11 +101,12 @@ def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:
     return store.get_named_data_store_output()
 
 
-def _tensor_data(weights: Mapping[str, Mapping[str, Constant]], named: NamedDataStoreOutput) -> dict[str, FlatTensor]:
+def _tensor_data(
+    weights: Mapping[str, Mapping[str, torch.Tensor]], named: NamedDataStoreOutput
+) -> dict[str, FlatTensor]:
     """The `.ptd` files: external weights by name, and blobs that backends put there."""
     files: dict[str, dict[str, ExternalData]] = {
-        tag: {name: _external_weight(constant) for name, constant in entries.items()}
-        for tag, entries in weights.items()
+        tag: {name: _external_weight(tensor) for name, tensor in entries.items()} for tag, entries in weights.items()
     }
     for tag, blobs in named.external_data.items():
         entries = files.setdefault(tag, {})
@@ -117,7 +119,7 @@ def _tensor_data(weights: Mapping[str, Mapping[str, Constant]], named: NamedData
     return {tag: FlatTensor(MappingProxyType(entries)) for tag, entries in files.items()}
 
 
-def _external_weight(constant: Constant) -> ExternalData:
-    spec = spec_of_tensor(constant.tensor)
+def _external_weight(tensor: torch.Tensor) -> ExternalData:
+    spec = spec_of_tensor(tensor)
     layout = TensorLayout(spec.scalar_type, spec.sizes, spec.dim_order)
-    return ExternalData(tensor_bytes(constant.tensor, spec.dim_order), layout)
+    return ExternalData(tensor_bytes(tensor, spec.dim_order), layout)

@@ -7,15 +7,13 @@ own that each round overwrites at its end.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import torch
 from torch.fx import Node
 
 from delegraph.aot.emission.nodes import GraphEmitter, NodeValue
-from delegraph.aot.graph.bodies import output_values
+from delegraph.aot.graph.bodies import output_producer, output_values
 from delegraph.program.schema import Operator
 
 __all__ = ["CONTROL_FLOW"]
@@ -124,22 +122,12 @@ def _emit_body(outer: GraphEmitter, reference: Any, inputs: Sequence[NodeValue],
     """Emit a branch so that its outputs end up in `targets`: written there at once, or copied where that cannot be."""
     inner = outer.body(reference)
     for output, target in zip(output_values(inner.module.graph), targets, strict=True):
-        producer = _producer(output)
+        producer = output_producer(output)
         if producer is not None:
             inner.destinations.setdefault(producer, target)
     results = _run(inner, inputs)
     pairs = [(result, target) for result, target in zip(results, targets, strict=True) if result != target]
     _set_all(inner, [result for result, _ in pairs], [target for _, target in pairs])
-
-
-def _producer(output: Any) -> tuple[Node, int] | None:
-    """The call, and which of its results, that makes a tensor output; None for inputs, scalars and constants."""
-    if not isinstance(output, Node) or not isinstance(output.meta.get("val"), torch.Tensor):
-        return None
-    if output.target is operator.getitem:
-        source, position = output.args
-        return (source, position) if isinstance(source, Node) and source.op == "call_function" else None  # type: ignore[return-value]
-    return (output, 0) if output.op == "call_function" else None
 
 
 def _slices(inner: GraphEmitter, skip: int, count: int) -> tuple[int, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import torch
 from torch.fx import Node
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
 from delegraph.aot.emission.constant_pool import ContentPool
 from delegraph.aot.emission.values import ValueTable
-from delegraph.aot.graph.signature import Constant
 from delegraph.aot.graph.source_location import user_frames
 from delegraph.program.schema import (
     DelegateCall,
@@ -35,7 +35,7 @@ class ProgramData:
 
     constants: ContentPool = field(default_factory=ContentPool)
     mutable_data: ContentPool = field(default_factory=ContentPool)
-    external: dict[str, dict[str, Constant]] = field(default_factory=dict)
+    external: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     """Weights that go to a `.ptd`: tag -> fully qualified name -> tensor."""
 
 

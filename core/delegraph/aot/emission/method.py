@@ -21,10 +21,10 @@ from delegraph.aot.emission.container_metadata import container_metadata
 from delegraph.aot.emission.instructions import MethodBuilder, ProgramData
 from delegraph.aot.emission.nodes import EmitOptions, GraphEmitter
 from delegraph.aot.emission.values import PlannedTensor
-from delegraph.aot.graph.signature import Constant, MethodGraph, State
+from delegraph.aot.graph.signature import HeldTensor, MethodGraph
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
-from delegraph.aot.passes.reinplace import in_place_updates
+from delegraph.aot.passes.view_elision import own_results
 from delegraph.errors import LoweringError
 from delegraph.program.schema import (
     Bool,
@@ -52,7 +52,6 @@ class MethodOptions:
     alloc_graph_output: bool = True
     alloc_mutable_buffers: bool = True
     share_mutable_buffers: bool = False
-    elide_views: bool = True
     external_tag: ExternalTag = lambda node: None
 
 
@@ -72,7 +71,7 @@ def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) 
     """Emit `method`; its weights and blobs go to `data`. Raises `LoweringError` and its kinds, naming the node."""
     emitter = _MethodEmitter(method, data, options)
     outputs = emitter.emit()
-    inputs = tuple(emitter.index(node) for node in method.inputs)
+    inputs = tuple(emitter.index(node) for node in method.signature.inputs)
     container = container_metadata(method.program)
     return EmittedMethod(method.name, method.program, emitter.builder, inputs, outputs, container)
 
@@ -81,29 +80,27 @@ class _MethodEmitter(GraphEmitter):
     """The graph of a method: a body with inputs, weights and states around it."""
 
     def __init__(self, method: MethodGraph, data: ProgramData, options: MethodOptions) -> None:
-        unplanned = frozenset() if options.alloc_graph_output else frozenset(_own_results(method))
+        unplanned = frozenset() if options.alloc_graph_output else frozenset(own_results(method.signature))
         super().__init__(
             MethodBuilder(data),
             method.program.graph_module,
             Bounds.of_program(method.program),
-            EmitOptions(options.elide_views, unplanned),
-            method.constants,
+            EmitOptions(unplanned),
+            method.signature.constants,
         )
-        self.method = method
         self.method_options = options
-        self.in_place = in_place_updates(method)
+        self.signature = method.signature
 
     def emit(self) -> tuple[int, ...]:
         """Emit everything; the indices of the outputs."""
-        for node in self.method.inputs:
+        for node in self.signature.inputs:
             self.builder.node = node
             self.values[node] = self._input(node)
-        for node, state in self.method.states.items():
+        for node, state in self.signature.states.items():
             self.values[node] = self._state(node, state)
-        targets = [*self.method.states, *(write_back.target for write_back in self.method.write_backs)]
+        targets = [*self.signature.states, *(write_back.target for write_back in self.signature.write_backs)]
         self.pinned = {self.index(node) for node in targets}
-        sources = [write_back.source for write_back in self.method.write_backs]
-        self.run([*self.method.outputs, *sources])
+        self.run(self.signature.results)
         outputs = tuple(self._outputs())
         self._write_back()
         return outputs
@@ -120,36 +117,33 @@ class _MethodEmitter(GraphEmitter):
             return self.builder.table.variable(value)
         return self.builder.table.add(_plain_input(node, value))
 
-    def _state(self, node: Node, state: State) -> int:
+    def _state(self, node: Node, state: HeldTensor) -> int:
         """A tensor that keeps its bytes between runs. Zeros need no initial data: planned memory starts as zeros."""
         spec = self.bounds.spec(node.meta["val"], node)
         extra = ExtraTensorInfo(fully_qualified_name=state.name)
         if not self.method_options.alloc_mutable_buffers:
             return self.builder.table.tensor(spec, None, 0, extra)
-        initial = tensor_bytes(state.initial, spec.dim_order)
+        initial = tensor_bytes(state.tensor, spec.dim_order)
         idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0
         shared = state.name if self.method_options.share_mutable_buffers else None
         planned = PlannedTensor(spec.nbytes, int(node.meta.get("memory_id", 1)), True, shared)
         return self.builder.table.tensor(spec, planned, idx, extra)
 
-    def constant(self, name: str, constant: Constant) -> int:
-        """A weight: in the program, or in the `.ptd` that its tag names."""
-        node = self.builder.node
-        is_weight = node is not None and node.op == "placeholder" and constant.name is not None
-        tag = self.method_options.external_tag(node) if is_weight and node is not None else None
+    def weight(self, node: Node, held: HeldTensor) -> int:
+        """In the program, or in the `.ptd` that its tag names."""
+        tag = self.method_options.external_tag(node)
         if tag is None:
-            return super().constant(name, constant)
-        assert constant.name is not None
-        self.builder.data.external.setdefault(tag, {})[constant.name] = constant
-        extra = ExtraTensorInfo(fully_qualified_name=constant.name, location=TensorDataLocation.EXTERNAL)
-        return self.builder.table.tensor(spec_of_tensor(constant.tensor), extra=extra)
+            return self.constant(held.tensor)
+        self.builder.data.external.setdefault(tag, {})[held.name] = held.tensor
+        extra = ExtraTensorInfo(fully_qualified_name=held.name, location=TensorDataLocation.EXTERNAL)
+        return self.builder.table.tensor(spec_of_tensor(held.tensor), extra=extra)
 
     # ---- what it ends with -----------------------------------------------------------------------------
 
     def _outputs(self) -> list[int]:
         """The outputs' values; a copy where the value is not the output's own to keep."""
         outputs: list[int] = []
-        for output in self.method.outputs:
+        for output in self.signature.outputs:
             index = self.index(output)
             if self.builder.table.is_tensor(index) and self._needs_copy(output, index, outputs):
                 index = self._copy(output, index)
@@ -173,7 +167,7 @@ class _MethodEmitter(GraphEmitter):
 
     def _write_back(self) -> None:
         """Give states and mutated inputs their new values; what one of them overwrites is copied away before."""
-        pairs = [(w.source, self.index(w.source), self.index(w.target)) for w in self.method.write_backs]
+        pairs = [(w.source, self.index(w.source), self.index(w.target)) for w in self.signature.write_backs]
         pairs = [(node, source, target) for node, source, target in pairs if source != target]
         table = self.builder.table
         for position, (node, source, target) in enumerate(pairs):
@@ -191,12 +185,6 @@ class _MethodEmitter(GraphEmitter):
 def any_byte(data: memoryview) -> bool:
     """Whether some byte is not zero."""
     return bool(data) and bool(torch.frombuffer(data, dtype=torch.uint8).any())
-
-
-def _own_results(method: MethodGraph) -> list[Node]:
-    """Outputs that are the results of calls."""
-    nodes = [node for node in method.outputs if isinstance(node, Node)]
-    return [node for node in nodes if node.op == "call_function" and node not in method.constants]
 
 
 def _plain_input(node: Node, value: Any) -> Value:

@@ -19,11 +19,11 @@ from delegraph.aot.emission.instructions import MethodBuilder
 from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
 from delegraph.aot.emission.values import ArgumentType, PlannedTensor, argument_types
 from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.graph.memory_use import MemoryUse, memory_use
 from delegraph.aot.graph.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
-from delegraph.aot.graph.signature import Constant, live_nodes
+from delegraph.aot.graph.signature import HeldTensor, live_nodes
 from delegraph.aot.graph.source_location import user_location
-from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, spec_of_tensor
-from delegraph.aot.passes.view_elision import VIEW_COPY, shows_same_bytes
+from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, result_spec, spec_of_tensor
 from delegraph.errors import LoweringError, UnsupportedOperator
 from delegraph.program.schema import Operator, TensorShapeDynamism
 
@@ -37,10 +37,7 @@ NodeValue: TypeAlias = "int | tuple[int, ...]"
 _RUNTIME_NAMES: Final = {aten.item.default: Operator("aten::_local_scalar_dense")}
 """Operators that give a scalar and go by another name at run time."""
 
-_CHOOSE_LAYOUT: Final = frozenset(
-    {torch.ops.dim_order_ops._to_dim_order_copy.default, torch.ops.dim_order_ops._clone_dim_order.default}
-)
-
+VIEW_COPY: Final = aten.view_copy.default
 ET_VIEW: Final = Operator("executorch_prim::et_view", "default")
 
 
@@ -48,7 +45,6 @@ ET_VIEW: Final = Operator("executorch_prim::et_view", "default")
 class EmitOptions:
     """What the configuration says about single nodes."""
 
-    elide_views: bool = True
     unplanned: frozenset[Node] = frozenset()
     """Nodes whose results are graph outputs that get their memory at run time."""
 
@@ -62,7 +58,7 @@ class GraphEmitter:
         module: GraphModule,
         bounds: Bounds,
         options: EmitOptions,
-        constants: Mapping[Node, Constant] | None = None,
+        constants: Mapping[Node, HeldTensor] | None = None,
     ) -> None:
         self.builder = builder
         self.module = module
@@ -73,17 +69,12 @@ class GraphEmitter:
         self.destinations: dict[tuple[Node, int], int] = {}
         """Results (node, position) that go into a tensor which is there already."""
         self.pinned: set[int] = set()
-        """Values whose memory changes under a view of it: states, and inputs that are written back."""
-        self.kept: set[Node] = set()
-        """Graph outputs: they have memory of their own."""
-        self.in_place: frozenset[Node] = frozenset()
-        """Values that take the memory of the argument that they are changed from."""
+        """Values whose memory is overwritten at the end: states, and inputs that are written back."""
 
     def run(self, roots: Sequence[Any]) -> None:
         """Emit what `roots` need."""
-        self.kept = {node for node in roots if isinstance(node, Node)}
         graph = self.module.graph
-        live = live_nodes(graph, roots, self.constants)
+        live = live_nodes(graph, roots)
         for node in graph.nodes:
             if node in live and node not in self.values:
                 self.builder.node = node
@@ -102,11 +93,11 @@ class GraphEmitter:
 
     def _emit(self, node: Node) -> None:
         if node in self.constants:
-            self.values[node] = self.constant(node.name, self.constants[node])
+            self.values[node] = self.weight(node, self.constants[node])
         elif node.op == "get_attr":
             held = referenced(self.module, node)
             if isinstance(held, torch.Tensor):
-                self.values[node] = self.constant(str(node.target), Constant(held))
+                self.values[node] = self.constant(held)
         elif node.op == "call_function":
             try:
                 self.values[node] = self._call(node)
@@ -130,10 +121,9 @@ class GraphEmitter:
     def _operator(self, node: Node, op: OpOverload) -> NodeValue:
         if gives_scalar(op):
             return self._scalar_operator(node, op)
-        if self.options.elide_views:
-            view = self._view(node)
-            if view is not None:
-                return view
+        use = memory_use(node)
+        if use is MemoryUse.VIEW or use is MemoryUse.RESIZED_VIEW:
+            return self._view(node, use)
         call = _call_form(op)
         outs = self._outs(node) if call.variant.outs else ()
         args, written = self._arguments(node, call, outs)
@@ -182,7 +172,7 @@ class GraphEmitter:
         if given is None:
             return self.builder.constant(None)
         value = node.meta["val"][position]
-        if any(user in self.in_place and user.args[1] == position for user in node.users):
+        if any(_is_in_place(user) and user.args[1] == position for user in node.users):
             return self.index(given)
         if not isinstance(given, Node):
             return tuple(self._clone(node, position, leaf, one) for leaf, one in zip(value, given, strict=True))
@@ -200,7 +190,7 @@ class GraphEmitter:
         return results if len(results) <= 1 else (self.builder.table.tensor_list(results),)
 
     def _outs(self, node: Node) -> tuple[int, ...]:
-        if node in self.in_place:
+        if _is_in_place(node):
             return (self.index(node.args[0]),)
         value = node.meta["val"]
         leaves = value if isinstance(value, (tuple, list)) else (value,)
@@ -215,32 +205,13 @@ class GraphEmitter:
         self.builder.kernel(_RUNTIME_NAMES.get(op) or operator_of(op), [*args, result])
         return result
 
-    def _view(self, node: Node) -> int | None:
-        """The node's value if it needs no memory of its own, because it shows that of its first argument."""
-        source = node.args[0] if node.args else None
-        new = node.meta.get("val")
-        if not isinstance(source, Node) or not isinstance(new, torch.Tensor) or node in self.kept:
-            return None
-        base, table = self.values.get(source), self.builder.table
-        if not isinstance(base, int) or not table.is_tensor(base):
-            return None
-        root = table.root(base)
-        if root in self.pinned or not (root in table.planned or table.is_constant(base)):
-            return None
-        old_spec, new_spec = table.specs[base], self.bounds.spec(new, node)
-        if shows_same_bytes(node, old_spec, new_spec):
-            return table.alias(new_spec, base)
-        if node.target is VIEW_COPY and root in table.planned and not new_spec.is_static and old_spec.is_contiguous:
-            return self._dynamic_view(node, base, new_spec)
-        return None
-
-    def _dynamic_view(self, node: Node, base: int, spec: TensorSpec) -> int:
-        """A view of sizes known at run time: an instruction, but no copy."""
-        table = self.builder.table
-        kind = argument_types(VIEW_COPY._schema)[1]
-        sizes = table.argument(node.args[1], kind, self.value)
-        view = table.alias(spec, base)
-        self.builder.kernel(ET_VIEW, [base, sizes, view])
+    def _view(self, node: Node, use: MemoryUse) -> int:
+        """A tensor over the memory of the first argument. Sizes known at run time take an instruction, but no copy."""
+        base, table = self.index(node.args[0]), self.builder.table
+        view = table.alias(self.bounds.spec(node.meta["val"], node), base)
+        if use is MemoryUse.RESIZED_VIEW:
+            sizes = table.argument(node.args[1], argument_types(VIEW_COPY._schema)[1], self.value)
+            self.builder.kernel(ET_VIEW, [base, sizes, view])
         return view
 
     # ---- scalars ---------------------------------------------------------------------------------------
@@ -305,21 +276,17 @@ class GraphEmitter:
             return self.builder.table.empty_tensor()
         if not isinstance(value, torch.Tensor):
             return self.builder.table.variable(value)
-        spec = self._usual_layout(node, self.bounds.spec(value, node))
+        spec = self._spec(node, value)
         if dynamic:
             spec = replace(spec, dynamism=TensorShapeDynamism.DYNAMIC_BOUND)
         planned = PlannedTensor(spec.nbytes, _memory_id(node, position))
         return self.builder.table.tensor(spec, None if self._is_unplanned(node, position) else planned)
 
-    def _usual_layout(self, node: Node, spec: TensorSpec) -> TensorSpec:
-        """Contiguous where eager's operator makes up an order of its own (nonzero, svd): kernels expect usual ones."""
-        if spec.is_contiguous or spec.is_channels_last or node.target in _CHOOSE_LAYOUT:
-            return spec
+    def _spec(self, node: Node, value: torch.Tensor) -> TensorSpec:
+        """How the result `value` of `node` lies in memory."""
         sources = (self.values.get(source) for source in node.all_input_nodes)
         specs = (self.builder.table.specs.get(source) for source in sources if isinstance(source, int))
-        if any(source is not None and source.dim_order == spec.dim_order for source in specs):
-            return spec
-        return replace(spec, dim_order=tuple(range(len(spec.sizes))))
+        return result_spec(node, self.bounds.spec(value, node), [spec for spec in specs if spec is not None])
 
     def _is_unplanned(self, node: Node, position: int) -> bool:
         unplanned = self.options.unplanned
@@ -327,12 +294,14 @@ class GraphEmitter:
             return node in unplanned
         return any(u.target is operator.getitem and u.args[1] == position and u in unplanned for u in node.users)
 
-    def constant(self, name: str, constant: Constant) -> int:
+    def weight(self, node: Node, held: HeldTensor) -> int:
+        """A tensor that the model brings with it."""
+        return self.constant(held.tensor)
+
+    def constant(self, tensor: torch.Tensor) -> int:
         """A tensor whose bytes are in the program."""
-        spec = spec_of_tensor(constant.tensor)
-        return self.builder.table.tensor(
-            spec, None, self.builder.data.constants.add_tensor(constant.tensor, spec.dim_order)
-        )
+        spec = spec_of_tensor(tensor)
+        return self.builder.table.tensor(spec, None, self.builder.data.constants.add_tensor(tensor, spec.dim_order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +330,10 @@ def _call_form(op: OpOverload) -> _CallForm:
     returns = op._schema.returns
     gives_many = len(returns) != 1 or returns[0].type.kind() == "ListType"
     return _CallForm(variant, arguments, gives_many)
+
+
+def _is_in_place(node: Node) -> bool:
+    return memory_use(node) is MemoryUse.IN_PLACE
 
 
 def _memory_id(node: Node, position: int) -> int:

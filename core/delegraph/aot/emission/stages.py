@@ -28,10 +28,15 @@ from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, load_planner, plan_memory, shared_memory
 from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
 from delegraph.aot.emission.values import ValueTable
+from delegraph.aot.graph.edit import copy_program
+from delegraph.aot.graph.memory_use import clear_memory_use
 from delegraph.aot.graph.signature import MethodGraph
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.aot.passes import run_passes
-from delegraph.aot.passes.constant_folding import fold_constants
+from delegraph.aot.passes.constant_folding import ConstantFolding
+from delegraph.aot.passes.reinplacing import Reinplacing
+from delegraph.aot.passes.view_elision import ViewElision
+from delegraph.interfaces.graph_pass import ProgramPass
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import Chain, ContainerMetadata, ExecutionPlan
@@ -41,6 +46,7 @@ __all__ = [
     "EmittedProgram",
     "PlannedProgram",
     "apply_passes",
+    "built_in_passes",
     "check_emittable",
     "check_runnable",
     "emit",
@@ -113,9 +119,26 @@ def _after_passes(name: str, program: ExportedProgram, config: ExecutorchBackend
 
 
 def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> list[MethodGraph]:
-    """The methods with their signatures resolved and their constants folded."""
-    methods = [MethodGraph.of_program(name, program) for name, program in programs.items()]
-    return [fold_constants(method) if config.do_const_prop else method for method in methods]
+    """The methods after the passes that `built_in_passes` lists, their signatures resolved."""
+    passes = built_in_passes(config)
+    return [_after_built_in_passes(name, program, passes) for name, program in programs.items()]
+
+
+def built_in_passes(config: ExecutorchBackendConfig) -> tuple[ProgramPass, ...]:
+    """What is done to a program before it is emitted, in order."""
+    folding = (ConstantFolding(),) if config.do_const_prop else ()
+    views = ViewElision(config.alloc_graph_input, config.alloc_graph_output, config.external_tag)
+    return (*folding, Reinplacing(), *((views,) if config.remove_view_copy else ()))
+
+
+def _after_built_in_passes(name: str, program: ExportedProgram, passes: Sequence[ProgramPass]) -> MethodGraph:
+    """One copy for all passes: they edit it in turn, and trust each other."""
+    MethodGraph.of_program(name, program)  # refuses what no program file can hold
+    program = copy_program(program)
+    clear_memory_use(program.graph_module)
+    for built_in in passes:
+        program = built_in(program)
+    return MethodGraph.of_program(name, program)
 
 
 def check_emittable(methods: Sequence[MethodGraph]) -> None:
@@ -168,7 +191,6 @@ def _method_options(config: ExecutorchBackendConfig) -> MethodOptions:
         alloc_graph_output=config.alloc_graph_output,
         alloc_mutable_buffers=config.alloc_mutable_buffers,
         share_mutable_buffers=config.share_mutable_buffers,
-        elide_views=config.remove_view_copy,
         external_tag=config.external_tag,
     )
 

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-__all__ = ["all_nodes", "attributes", "bodies", "graph_modules", "output_values", "referenced"]
+__all__ = [
+    "all_nodes",
+    "attributes",
+    "bodies",
+    "graph_modules",
+    "output_producer",
+    "output_values",
+    "referenced",
+]
 
 
 def graph_modules(root: GraphModule, path: str = "") -> Iterator[tuple[str, GraphModule]]:
@@ -44,3 +52,13 @@ def output_values(graph: Graph) -> list[Any]:
     """What the graph returns, flat: nodes and plain values."""
     values = graph.output_node().args[0]
     return list(values) if isinstance(values, (tuple, list)) else [values]
+
+
+def output_producer(output: Any) -> tuple[Node, int] | None:
+    """The call, and which of its results, that makes a tensor output; None for inputs, scalars and constants."""
+    if not isinstance(output, Node) or not isinstance(output.meta.get("val"), torch.Tensor):
+        return None
+    if output.target is operator.getitem:
+        source, position = output.args
+        return (source, position) if isinstance(source, Node) and source.op == "call_function" else None  # type: ignore[return-value]
+    return (output, 0) if output.op == "call_function" else None

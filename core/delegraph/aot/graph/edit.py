@@ -20,7 +20,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot.graph.bodies import attributes
 
@@ -31,6 +31,10 @@ class _EdgeProgramVerifier(Verifier):
     """torch's own check of a functional program; what each dialect admits beyond that is in `dialects.py`."""
 
     dialect = "DELEGRAPH"
+
+    def allowed_getattr_types(self) -> tuple[type[Any], ...]:
+        """Tensors too: folding puts a constant where its computation stood."""
+        return (*super().allowed_getattr_types(), torch.Tensor)
 
 
 def rebuild(
@@ -70,7 +74,10 @@ def rebuild(
 
 
 def copy_program(program: ExportedProgram) -> ExportedProgram:
-    """A program whose graph can be edited without touching the original; weights are shared."""
+    """A program whose graphs, those of control-flow bodies included, can be edited without touching the original.
+
+    Weights and delegates are shared.
+    """
     graph = Graph()
     mapping: dict[Node, Node] = {}
     outputs = graph.graph_copy(program.graph, mapping)
@@ -78,7 +85,18 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
         new.name = old.name  # the signature refers to it; the graph would rename `input`, a Python builtin
     output = graph.output(outputs)
     output.meta = dict(program.graph.output_node().meta)
-    return rebuild(program, attributes(program.graph_module), graph, program.graph_signature.output_specs)
+    root = _with_copied_bodies(attributes(program.graph_module))
+    return rebuild(program, root, graph, program.graph_signature.output_specs)
+
+
+def _with_copied_bodies(root: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _copied_body(held) if isinstance(held, GraphModule) else held for name, held in root.items()}
+
+
+def _copied_body(body: GraphModule) -> GraphModule:
+    graph = Graph()
+    graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
+    return GraphModule(_with_copied_bodies(attributes(body)), graph)
 
 
 def unused_name(prefix: str, own: Collection[str], others: Collection[str]) -> str:

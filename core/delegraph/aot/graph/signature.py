@@ -1,7 +1,12 @@
-"""ExportedProgram -> MethodGraph: a method's graph with its signature resolved to nodes, read and never edited.
+"""ExportedProgram -> its signature resolved to nodes and tensors, once, for whoever asks which placeholder is what.
 
-What a stage decides about the graph (a node is constant, dead, written back) stands beside it, so that the caller's
-program is never touched, nothing is copied and nothing is traced again.
+torch writes a signature in names: an input spec says that `p_weight` is the parameter `weight`, an output spec that
+output 0 is the new value of the buffer `cache`. Here it is in nodes and tensors:
+
+    def forward(p_weight, b_cache, x):                     constants    {p_weight: HeldTensor("weight", …)}
+        add = b_cache + x                                  states       {b_cache: HeldTensor("cache", …)}
+        mul = add * p_weight                               inputs       (x,)
+        return add, mul    # BUFFER_MUTATION, USER_OUTPUT  write_backs  (b_cache <- add,)   outputs (mul,)
 """
 
 from __future__ import annotations
@@ -18,23 +23,16 @@ from torch.fx import Graph, Node
 from delegraph.aot.graph.bodies import graph_modules, output_values
 from delegraph.errors import LoweringError
 
-__all__ = ["Constant", "MethodGraph", "State", "WriteBack", "live_nodes"]
+__all__ = ["HeldTensor", "MethodGraph", "ResolvedSignature", "WriteBack", "live_nodes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
-    """A tensor that no run changes. `name` is its fully qualified name, or None for one that folding made."""
-
-    tensor: torch.Tensor
-    name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A buffer (or parameter) that the method mutates: its fully qualified name and its value before the first run."""
+class HeldTensor:
+    """A tensor that a program brings with it: a parameter, a buffer or a lifted constant, by its qualified name."""
 
     name: str
-    initial: torch.Tensor
+    tensor: torch.Tensor
+    kind: InputKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,59 +44,94 @@ class WriteBack:
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedSignature:
+    """What the placeholders and outputs of a program stand for.
+
+    `constants` are the tensors that no run changes, `states` those that the program gives a new value, `inputs` the
+    caller's; `others` what is not a tensor (tokens, script objects). `outputs` are the caller's, flat: nodes and plain
+    values. A state whose new value is its old one has no write-back.
+    """
+
+    inputs: tuple[Node, ...]
+    constants: Mapping[Node, HeldTensor]
+    states: Mapping[Node, HeldTensor]
+    others: Mapping[Node, InputSpec]
+    outputs: tuple[Any, ...]
+    write_backs: tuple[WriteBack, ...]
+
+    @classmethod
+    def of(cls, program: ExportedProgram) -> ResolvedSignature:
+        """Resolve the signature of `program`, in any dialect; a partition's too."""
+        placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+        signature, results = program.graph_signature, output_values(program.graph)
+        changed = _changed_placeholders(program, placeholders)
+        inputs: list[Node] = []
+        constants: dict[Node, HeldTensor] = {}
+        states: dict[Node, HeldTensor] = {}
+        others: dict[Node, InputSpec] = {}
+        for spec in signature.input_specs:
+            node = placeholders.get(spec.arg.name)
+            if node is None:
+                continue
+            if spec.kind is InputKind.USER_INPUT:
+                inputs.append(node)
+            elif not isinstance(tensor := _held(program, spec), torch.Tensor):
+                others[node] = spec
+            else:
+                (states if node in changed.values() else constants)[node] = HeldTensor(
+                    str(spec.target), tensor, spec.kind
+                )
+        outputs = [r for s, r in zip(signature.output_specs, results, strict=True) if s.kind is OutputKind.USER_OUTPUT]
+        write_backs = [WriteBack(node, results[i]) for i, node in changed.items() if results[i] is not node]
+        return cls(tuple(inputs), constants, states, others, tuple(outputs), tuple(write_backs))
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The tensors that the program brings with it, states included: placeholder's name -> tensor."""
+        return {node.name: held.tensor for node, held in (*self.constants.items(), *self.states.items())}
+
+    @property
+    def results(self) -> list[Any]:
+        """What a run has to compute: the outputs, then the sources of the write-backs."""
+        return [*self.outputs, *(write_back.source for write_back in self.write_backs)]
+
+
+@dataclass(frozen=True, slots=True)
 class MethodGraph:
-    """One method. `outputs` are the user's, flat: nodes and plain values."""
+    """One method with its signature: read by emission and its checks, never edited."""
 
     name: str
     program: ExportedProgram
-    constants: Mapping[Node, Constant]
-    states: Mapping[Node, State]
-    inputs: Sequence[Node]
-    outputs: Sequence[Any]
-    write_backs: Sequence[WriteBack]
+    signature: ResolvedSignature
 
     @classmethod
     def of_program(cls, name: str, program: ExportedProgram) -> MethodGraph:
         """Resolve the signature of `program`. Raises `LoweringError` for an input that no program file can hold."""
-        placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-        signature = program.graph_signature
-        results = output_values(program.graph)
-        mutated = _mutations(signature.output_specs, signature.input_specs, placeholders)
-        write_backs = [WriteBack(mutated[i], results[i]) for i in mutated if results[i] is not mutated[i]]
-        kept = [r for s, r in zip(signature.output_specs, results, strict=True) if s.kind is OutputKind.USER_OUTPUT]
-        changed = set(mutated.values())
-        constants: dict[Node, Constant] = {}
-        states: dict[Node, State] = {}
-        inputs: list[Node] = []
-        for spec in signature.input_specs:
-            node = placeholders.get(spec.arg.name)
-            if node is None or spec.kind is InputKind.TOKEN:
-                continue
-            if spec.kind is InputKind.USER_INPUT:
-                inputs.append(node)
-            elif node in changed:
-                states[node] = State(str(spec.target), _tensor_of(program, spec, name))
-            else:
-                constants[node] = Constant(_tensor_of(program, spec, name), str(spec.target))
-        return cls(name, program, constants, states, inputs, kept, write_backs)
+        signature = ResolvedSignature.of(program)
+        for node, spec in signature.others.items():
+            if spec.kind is not InputKind.TOKEN:
+                raise LoweringError(
+                    f"method {name!r}: {spec.kind.name.lower()} {str(spec.target)!r} is"
+                    f" {type(_held(program, spec)).__name__}, not a tensor; a program file holds tensors and plain"
+                    " numbers only",
+                    node=node.name,
+                )
+        return cls(name, program, signature)
 
     def calls(self) -> list[Node]:
         """The operator calls that the outputs and write-backs need, those in the bodies of control flow included."""
-        roots = [*self.outputs, *(write_back.source for write_back in self.write_backs)]
         calls: list[Node] = []
         for path, module in graph_modules(self.program.graph_module):
             graph = module.graph
-            live = live_nodes(graph, output_values(graph) if path else roots, self.constants)
-            calls += (n for n in graph.nodes if n in live and n.op == "call_function" and n not in self.constants)
+            live = live_nodes(graph, output_values(graph) if path else self.signature.results)
+            calls += (n for n in graph.nodes if n in live and n.op == "call_function")
         return calls
 
 
-def live_nodes(graph: Graph, roots: Sequence[Any], stop: Mapping[Node, Any]) -> set[Node]:
-    """The nodes that `roots` need, and those that act on memory. Behind nodes in `stop` nothing is needed."""
+def live_nodes(graph: Graph, roots: Sequence[Any]) -> set[Node]:
+    """The nodes that `roots` need, and those that act on memory."""
     live: set[Node] = {node for node in roots if isinstance(node, Node)}
     for node in reversed(graph.nodes):
-        if node in stop:
-            continue
         if node in live or _acts(node):
             live.add(node)
             if node.op == "call_function":
@@ -112,31 +145,23 @@ def _acts(node: Node) -> bool:
     return node.op == "call_function" and isinstance(schema, torch.FunctionSchema) and schema.is_mutable
 
 
-def _mutations(
-    output_specs: Sequence[Any], input_specs: Sequence[InputSpec], placeholders: Mapping[str, Node]
-) -> dict[int, Node]:
-    """Index of each output that is a mutation -> the placeholder that it mutates."""
-    by_target = {spec.target: spec.arg.name for spec in input_specs if spec.target is not None}
-    mutated: dict[int, Node] = {}
-    for i, spec in enumerate(output_specs):
+def _changed_placeholders(program: ExportedProgram, placeholders: Mapping[str, Node]) -> dict[int, Node]:
+    """Index of each output that is a new value -> the placeholder that takes it."""
+    signature = program.graph_signature
+    by_target = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
+    changed: dict[int, Node] = {}
+    for i, spec in enumerate(signature.output_specs):
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
-            mutated[i] = placeholders[spec.target]
+            changed[i] = placeholders[str(spec.target)]
         elif spec.kind in _STATE_MUTATIONS:
-            mutated[i] = placeholders[by_target[spec.target]]
-    return mutated
+            changed[i] = placeholders[by_target[spec.target]]
+    return changed
 
 
 _STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", None)})
 
 
-def _tensor_of(program: ExportedProgram, spec: InputSpec, method: str) -> torch.Tensor:
+def _held(program: ExportedProgram, spec: InputSpec) -> Any:
     target = str(spec.target)
-    held = program.state_dict if target in program.state_dict else program.constants
-    value = held.get(target)
-    if not isinstance(value, torch.Tensor):
-        raise LoweringError(
-            f"method {method!r}: {spec.kind.name.lower()} {target!r} is {type(value).__name__}, not a tensor; a program"
-            " file holds tensors and plain numbers only",
-            node=spec.arg.name,
-        )
-    return value
+    held: Mapping[str, Any] = program.state_dict if target in program.state_dict else program.constants
+    return held.get(target)

@@ -20,7 +20,7 @@ from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError, UnboundedDimension
 from delegraph.program.schema import ScalarType, TensorShapeDynamism
 
-__all__ = ["Bounds", "TensorSpec", "scalar_type_of", "spec_of_tensor"]
+__all__ = ["Bounds", "TensorSpec", "result_spec", "scalar_type_of", "spec_of_tensor"]
 
 MAX_BOUND: Final = 2**31 - 2
 """A larger bound is torch's default for "no bound given": a size in the file is an int32 (`Tensor.sizes`)."""
@@ -169,6 +169,19 @@ def scalar_type_of(dtype: torch.dtype) -> ScalarType:
     if code is None:
         raise LoweringError(f"{dtype} tensors cannot stand in a program; cast them to a plain dtype before export")
     return code
+
+
+def result_spec(node: Node, spec: TensorSpec, sources: Sequence[TensorSpec]) -> TensorSpec:
+    """How the result of `node` lies in the program's memory, whose eager value has `spec`.
+
+    Contiguous where eager's operator makes up an order of its own (nonzero, svd): kernels expect usual ones. An order
+    that an argument (`sources`) has is passed on.
+    """
+    if spec.is_contiguous or spec.is_channels_last or getattr(node.target, "namespace", "") == "dim_order_ops":
+        return spec
+    if any(source.dim_order == spec.dim_order for source in sources):
+        return spec
+    return replace(spec, dim_order=tuple(range(len(spec.sizes))))
 
 
 def spec_of_tensor(tensor: torch.Tensor) -> TensorSpec:

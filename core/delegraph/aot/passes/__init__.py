@@ -7,7 +7,7 @@ that takes a `torch.fx.GraphModule` and returns None or an object with a `graph_
 
 from torch.fx.passes.infra.pass_base import PassResult
 
-from delegraph.aot.passes.interface import run_passes
-from delegraph.interfaces.graph_pass import ExportPass, GraphPass
+from delegraph.aot.passes.run import run_passes
+from delegraph.interfaces.graph_pass import ExportPass, GraphPass, ProgramPass
 
-__all__ = ["ExportPass", "GraphPass", "PassResult", "run_passes"]
+__all__ = ["ExportPass", "GraphPass", "PassResult", "ProgramPass", "run_passes"]

@@ -1,4 +1,7 @@
-"""MethodGraph -> the constants that stand for its constant computations: what depends on weights alone is done now.
+"""Program -> the same, what depends on weights alone computed now: a constant stands where the computation stood.
+
+    %permute = aten.permute_copy.default(%p_weight, [1, 0])         %_folded_permute = constant _folded_permute
+    %mm = aten.mm.default(%x, %permute)                       ->    %mm = aten.mm.default(%x, %_folded_permute)
 
 A group of connected constant computations is folded when its results take no more bytes in the file than the weights
 that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. The same computation
@@ -9,19 +12,24 @@ weights.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from delegraph.aot.graph.signature import Constant, MethodGraph, live_nodes
+from delegraph.aot.edge.dialects import ATEN, Dialect
+from delegraph.aot.graph.bodies import attributes, referenced
+from delegraph.aot.graph.edit import rebuild
+from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
+from delegraph.interfaces.graph_pass import ProgramPass
 
-__all__ = ["fold_constants"]
+__all__ = ["ConstantFolding"]
 
 ALLOWANCE: Final = 1024
 """Bytes that the results of a group may take beyond the weights it replaces."""
@@ -32,20 +40,51 @@ INSTRUCTION_NBYTES: Final = 128
 _UNDEFINED_CONTENT: Final = frozenset({"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided"})
 
 
-def fold_constants(method: MethodGraph) -> MethodGraph:
-    """`method` with the results of constant computations as further constants."""
-    foldable = _foldable_nodes(method)
-    live = live_nodes(method.program.graph, [*method.outputs, *(w.source for w in method.write_backs)], {})
-    groups = _groups(method, {node: None for node in foldable if node in live})
-    first = _firsts(foldable)
-    values: dict[Node, Any] = {}
-    folded: dict[Node, Constant] = {}
-    for group in groups:
-        room = max(ALLOWANCE, INSTRUCTION_NBYTES * len(group.nodes))
-        if group.results and group.bytes_after(first) <= group.bytes_before(method, live) + room:
-            _evaluate(group, method.constants, first, values)
-            folded.update({node: Constant(values[node]) for node in group.results})
-    return replace(method, constants={**method.constants, **folded})
+class ConstantFolding(ProgramPass):
+    """Puts constants in the place of constant computations, unless that would make the file larger."""
+
+    requires: Dialect | None = ATEN
+
+    def call(self, program: ExportedProgram) -> ExportedProgram:
+        """Fold; equal computations are done once and share their constant."""
+        constants = _constants(program)
+        needed = ResolvedSignature.of(program).results
+        foldable = _foldable_nodes(program, constants)
+        live = live_nodes(program.graph, needed)
+        first = _firsts(foldable)
+        values: dict[Node, Any] = {}
+        folded: dict[Node, torch.Tensor] = {}
+        for group in _groups([node for node in foldable if node in live], constants, needed):
+            room = max(ALLOWANCE, INSTRUCTION_NBYTES * len(group.nodes))
+            if group.results and group.bytes_after(first) <= group.bytes_before(constants, needed, live) + room:
+                _evaluate(group, constants, first, values)
+                folded.update({node: values[node] for node in group.results})
+        return _replaced(program, folded, first, foldable) if folded else program
+
+
+def _constants(program: ExportedProgram) -> dict[Node, torch.Tensor]:
+    """The tensors that no run changes."""
+    held = {node: held.tensor for node, held in ResolvedSignature.of(program).constants.items()}
+    attached = {node: referenced(program.graph_module, node) for node in program.graph.find_nodes(op="get_attr")}
+    return held | {node: tensor for node, tensor in attached.items() if isinstance(tensor, torch.Tensor)}
+
+
+def _replaced(
+    program: ExportedProgram, folded: Mapping[Node, torch.Tensor], first: Mapping[Node, Node], foldable: Iterable[Node]
+) -> ExportedProgram:
+    """`program` with constants where `folded` stood, and without the calls that nothing needs now."""
+    graph, root = program.graph, attributes(program.graph_module)
+    for node, tensor in folded.items():
+        name = f"_folded_{first[node].name}"
+        root[name] = tensor
+        with graph.inserting_before(node):
+            constant = graph.create_node("get_attr", name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+    for node in reversed(list(foldable)):
+        if not node.users:
+            graph.erase_node(node)
+    return rebuild(program, root, graph, program.graph_signature.output_specs)
 
 
 @dataclass(slots=True)
@@ -60,23 +99,22 @@ class _Group:
         """Bytes of the results, each computation counted once."""
         return sum(_nbytes(node.meta["val"]) for node in {first[node] for node in self.results})
 
-    def bytes_before(self, method: MethodGraph, live: set[Node]) -> int:
+    def bytes_before(self, constants: Mapping[Node, torch.Tensor], needed: Iterable[Any], live: set[Node]) -> int:
         """Bytes of the weights that nothing else needs."""
-        outputs = {node for node in method.outputs if isinstance(node, Node)}
-        outputs |= {write_back.source for write_back in method.write_backs}
+        results = {node for node in needed if isinstance(node, Node)}
         freed = [
             weight
             for weight in self.weights
-            if weight not in outputs and all(user in self.nodes or user not in live for user in weight.users)
+            if weight not in results and all(user in self.nodes or user not in live for user in weight.users)
         ]
-        return sum(method.constants[weight].tensor.nbytes for weight in freed)
+        return sum(constants[weight].nbytes for weight in freed)
 
 
-def _foldable_nodes(method: MethodGraph) -> dict[Node, None]:
+def _foldable_nodes(program: ExportedProgram, constants: Mapping[Node, torch.Tensor]) -> dict[Node, None]:
     """Calls that are sure to give the same static tensors in each run, in graph order."""
     foldable: dict[Node, None] = {}
-    known: set[Node] = {n for n, c in method.constants.items() if not isinstance(c.tensor, FakeTensor)}
-    for node in method.program.graph.nodes:
+    known: set[Node] = {node for node, tensor in constants.items() if not isinstance(tensor, FakeTensor)}
+    for node in program.graph.nodes:
         if node.op == "call_function" and _is_pure(node) and all(n in known for n in node.all_input_nodes):
             known.add(node)
             foldable[node] = None
@@ -122,7 +160,8 @@ def _key(value: Any, first: Mapping[Node, Node]) -> object:
     return type(value), value
 
 
-def _groups(method: MethodGraph, nodes: Mapping[Node, None]) -> list[_Group]:
+def _groups(nodes: Sequence[Node], constants: Mapping[Node, torch.Tensor], needed: Iterable[Any]) -> list[_Group]:
+    """The connected groups of `nodes`; a result is what the rest of the program, or its caller, reads."""
     leader: dict[Node, Node] = {}
 
     def find(node: Node) -> Node:
@@ -134,23 +173,24 @@ def _groups(method: MethodGraph, nodes: Mapping[Node, None]) -> list[_Group]:
     for node in nodes:
         for source in node.all_input_nodes:
             leader[find(source)] = find(node)
-    needed = {n for n in method.outputs if isinstance(n, Node)} | {w.source for w in method.write_backs}
+    inside = set(nodes)
+    outputs = {node for node in needed if isinstance(node, Node)}
     groups: dict[Node, _Group] = {}
     for node in nodes:
         group = groups.setdefault(find(node), _Group())
         group.nodes[node] = None
-        group.weights.update((n, None) for n in node.all_input_nodes if n in method.constants)
+        group.weights.update((n, None) for n in node.all_input_nodes if n in constants)
         is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
-        if is_tensor and (node in needed or any(user not in nodes for user in node.users)):
+        if is_tensor and (node in outputs or any(user not in inside for user in node.users)):
             group.results[node] = None
     return list(groups.values())
 
 
 def _evaluate(
-    group: _Group, constants: Mapping[Node, Constant], first: Mapping[Node, Node], values: dict[Node, Any]
+    group: _Group, constants: Mapping[Node, torch.Tensor], first: Mapping[Node, Node], values: dict[Node, Any]
 ) -> None:
     """Add the values of the group's nodes to `values`."""
-    values.update({node: constants[node].tensor.detach() for node in group.weights})
+    values.update({node: constants[node].detach() for node in group.weights})
     with torch.no_grad():
         for node in group.nodes:
             if first[node] in values:

@@ -36,11 +36,13 @@ def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
     if requires is not None:
         verify(program, requires)
     try:
-        result = graph_pass(program.graph_module)
+        result = graph_pass(program) if isinstance(graph_pass, ProgramPass) else graph_pass(program.graph_module)
     except DelegraphError:
         raise
     except Exception as cause:
         raise LoweringError(f"pass {name} failed: {cause}") from cause
+    if isinstance(graph_pass, ProgramPass):
+        return _checked(result, name)
     module = program.graph_module if result is None else getattr(result, "graph_module", result)
     if not isinstance(module, GraphModule):
         raise LoweringError(
@@ -48,3 +50,10 @@ def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
         )
     module.graph.lint()
     return rebuild(program, attributes(module), module.graph, program.graph_signature.output_specs)
+
+
+def _checked(result: Any, name: str) -> ExportedProgram:
+    if not isinstance(result, ExportedProgram):
+        raise LoweringError(f"pass {name} returned {type(result).__name__}; a ProgramPass returns an ExportedProgram")
+    result.graph.lint()
+    return result

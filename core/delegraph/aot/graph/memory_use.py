@@ -1,0 +1,45 @@
+"""What a pass decided about a result's memory, written on its node: read by emission, shown by the graph's text.
+
+%view : f32[4] = aten.view_copy.default(%add, [4])  # shows the memory of %add
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Final
+
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.graph.bodies import all_nodes
+
+__all__ = ["MEMORY_USE", "MemoryUse", "clear_memory_use", "memory_use"]
+
+MEMORY_USE: Final = "memory_use"
+"""The key in `node.meta`. A node without it has memory of its own."""
+
+
+class MemoryUse(Enum):
+    """How a result is kept. Each value is how the graph's text says it."""
+
+    VIEW = "shows the memory of"
+    """The bytes are those of the first argument: no instruction."""
+
+    RESIZED_VIEW = "shows, at a size known at run time, the memory of"
+    """The same; the sizes take an instruction (`executorch_prim::et_view`)."""
+
+    IN_PLACE = "overwrites the memory of"
+    """The result is the argument that it is a changed version of, and the call may write into it."""
+
+
+def memory_use(node: Node) -> MemoryUse | None:
+    """What was decided about `node`; None: it has memory of its own."""
+    use = node.meta.get(MEMORY_USE)
+    return use if isinstance(use, MemoryUse) else None
+
+
+def clear_memory_use(module: GraphModule, uses: Collection[MemoryUse] = tuple(MemoryUse)) -> None:
+    """Take the marks of these kinds off the nodes of a graph and of the bodies in it."""
+    for node in all_nodes(module):
+        if memory_use(node) in uses:
+            del node.meta[MEMORY_USE]
