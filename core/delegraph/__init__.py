@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from delegraph.aot.config import ExecutorchBackendConfig
+    from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.delegation.report import LoweringReport
-    from delegraph.aot.edge.edge_program import EdgeCompileConfig
-    from delegraph.aot.lower import Lowered, LoweringConfig, lower, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.lower import Lowered, lower, to_edge, to_edge_transform_and_lower
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
@@ -52,9 +51,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "aot.config": ("ExecutorchBackendConfig",),
-        "aot.edge.edge_program": ("EdgeCompileConfig",),
-        "aot.lower": ("Lowered", "LoweringConfig", "lower", "to_edge", "to_edge_transform_and_lower"),
+        "aot.config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig"),
+        "aot.lower": ("Lowered", "lower", "to_edge", "to_edge_transform_and_lower"),
         "aot.delegation.report": ("LoweringReport",),
         "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "runtime.method": ("Method",),

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from delegraph.aot.config import ExecutorchBackendConfig
+    from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.delegation.named_data_store import NamedDataStore
     from delegraph.aot.delegation.partition import tag_constant_data, tag_mutated_buffer
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
-    from delegraph.aot.edge.edge_program import EdgeCompileConfig
     from delegraph.aot.emission.manager import ExecutorchProgramManager
-    from delegraph.aot.lower import EdgeProgramManager, Lowered, LoweringConfig, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
     from delegraph.aot.passes import ExportPass, PassResult
     from delegraph.interfaces.lowering import (
         BackendDetails,
@@ -60,7 +59,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "config": ("ExecutorchBackendConfig",),
+        "config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig"),
         ".interfaces.lowering": (
             "BackendDetails",
             "CompileSpec",
@@ -74,9 +73,8 @@ __getattr__, __dir__ = lazy_names(
         "delegation.partition": ("tag_constant_data", "tag_mutated_buffer"),
         "delegation.report": ("LoweringReport",),
         "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
-        "edge.edge_program": ("EdgeCompileConfig",),
         "emission.manager": ("ExecutorchProgramManager",),
-        "lower": ("EdgeProgramManager", "Lowered", "LoweringConfig", "to_edge", "to_edge_transform_and_lower"),
+        "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
         "passes": ("ExportPass", "PassResult"),
     },
 )

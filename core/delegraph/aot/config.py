@@ -1,23 +1,59 @@
-"""How an edge program becomes a file: `ExecutorchBackendConfig`, with ExecuTorch's field names."""
+"""What can be set about lowering: how edge programs are made, how they become a file, and both together.
+
+Names of the first two are ExecuTorch's (`exir/capture/_config.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from torch._ops import OpOverload
 from torch.fx import Node
 
-from delegraph.aot.passes import GraphPass
+from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.program.serialize import SerializationConfig
 
-__all__ = ["DEFAULT_EXTERNAL_TAG", "ExecutorchBackendConfig", "ExternalConstants"]
+__all__ = [
+    "DEFAULT_EXTERNAL_TAG",
+    "EdgeCompileConfig",
+    "ExecutorchBackendConfig",
+    "ExternalConstants",
+    "LoweringConfig",
+    "Pass",
+    "Passes",
+]
 
 DEFAULT_EXTERNAL_TAG = "_default_external_constant"
 """The `.ptd` that `external_constants=True` writes (ExecuTorch `exir/tensor.py`)."""
 
 ExternalConstants: TypeAlias = "bool | Callable[[Node], str | None]"
+
+Pass: TypeAlias = "GraphPass | str | tuple[str, Mapping[str, Any]]"
+"""A pass, or the name of an installed one: `"name"`, `"name{option=1}"`, `("name", {"option": 1})`."""
+
+Passes: TypeAlias = "Sequence[Pass] | Mapping[str, Sequence[Pass]]"
+"""Passes in order, for all methods or by method name."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCompileConfig:
+    """How edge programs are made.
+
+    `preserve_ops` stay whole whatever the backends ask for (each then needs a kernel or a backend);
+    `_core_aten_ops_exception_list` are admitted although they are not core; without `_check_ir_validity` nothing is
+    verified.
+    """
+
+    preserve_ops: Sequence[OpOverload] = ()
+    _core_aten_ops_exception_list: Sequence[OpOverload] = ()
+    _check_ir_validity: bool = True
+    allowed_ops: frozenset[OpOverload] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "allowed_ops", frozenset({*self.preserve_ops, *self._core_aten_ops_exception_list}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +71,7 @@ class ExecutorchBackendConfig:
     can run the program. Alignments are in bytes; None is the format's own (16).
     """
 
-    passes: Sequence[GraphPass] | Mapping[str, Sequence[GraphPass]] = ()
+    passes: Passes = ()
     memory_planner: str | MemoryPlanner = "greedy"
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
@@ -52,10 +88,6 @@ class ExecutorchBackendConfig:
     kernels: Sequence[Any] | None = None
     check_kernels: bool = True
 
-    def passes_of(self, method: str) -> Sequence[GraphPass]:
-        """The passes for one method."""
-        return self.passes.get(method, ()) if isinstance(self.passes, Mapping) else self.passes
-
     def external_tag(self, node: Node) -> str | None:
         """The `.ptd` that a weight's placeholder goes to."""
         if callable(self.external_constants):
@@ -71,3 +103,16 @@ class ExecutorchBackendConfig:
             delegate_alignment=self.delegate_alignment,
             extract_delegate_segments=self.extract_delegate_segments,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringConfig:
+    """Everything that `delegraph.lower` leaves at its default: the stages' own configurations and the user's passes.
+
+    `constant_methods` become methods that return a constant.
+    """
+
+    edge: EdgeCompileConfig = field(default_factory=EdgeCompileConfig)
+    executorch: ExecutorchBackendConfig = field(default_factory=ExecutorchBackendConfig)
+    transform_passes: Passes = ()
+    constant_methods: Mapping[str, Any] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -10,24 +11,34 @@ from torch.export import ExportedProgram
 
 from delegraph.errors import LoweringError
 
-__all__ = ["Model", "export_methods"]
+__all__ = ["ExportRequest", "Model", "export_method", "export_requests"]
 
 Model: TypeAlias = "torch.nn.Module | ExportedProgram | Mapping[str, torch.nn.Module | ExportedProgram]"
 
 
-def export_methods(
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """One method to export: a module with example arguments, or a program that is exported already."""
+
+    model: torch.nn.Module | ExportedProgram
+    args: tuple[Any, ...] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    dynamic_shapes: Any = None
+
+
+def export_requests(
     model: Model,
     args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
-) -> dict[str, ExportedProgram]:
-    """Export every method that is not exported yet; a single model is the method `forward`.
+) -> dict[str, ExportRequest]:
+    """What is to be exported, by method; a single model is the method `forward`.
 
     With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name. Raises `LoweringError` where
-    arguments are missing, left over, or torch.export fails (chained).
+    arguments are missing, left over, or not what they have to be.
     """
     if not isinstance(model, Mapping):
-        return {"forward": _export("forward", model, args, kwargs, dynamic_shapes)}
+        return {"forward": _request("forward", model, args, kwargs, dynamic_shapes)}
     if not model:
         raise LoweringError("no methods to lower: the mapping of models is empty")
     by_method = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
@@ -35,27 +46,38 @@ def export_methods(
         if value is not None and (not isinstance(value, Mapping) or not set(value) <= set(model)):
             raise LoweringError(f"{name} must be a mapping by method name; the methods are {', '.join(sorted(model))}")
     return {
-        method: _export(method, one, *(value and value.get(method) for value in by_method.values()))
+        method: _request(method, one, *(value and value.get(method) for value in by_method.values()))
         for method, one in model.items()
     }
 
 
-def _export(
-    method: str, model: torch.nn.Module | ExportedProgram, args: Any, kwargs: Any, dynamic_shapes: Any
-) -> ExportedProgram:
+def _request(method: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportRequest:
     if isinstance(model, ExportedProgram):
         if args is not None or kwargs or dynamic_shapes is not None:
             raise LoweringError(
                 f"method {method!r} is exported already: example arguments and dynamic shapes belong to torch.export"
             )
-        return model
+        return ExportRequest(model)
     if not isinstance(model, torch.nn.Module):
         raise LoweringError(
             f"method {method!r}: expected an nn.Module or an ExportedProgram, not {type(model).__name__}"
         )
     if args is None and not kwargs:
         raise LoweringError(f"method {method!r}: an nn.Module needs example arguments to be exported")
+    if args is not None and not isinstance(args, (tuple, list)):
+        raise LoweringError(
+            f"method {method!r}: example arguments are a tuple, not {type(args).__name__}; for one argument write (x,)"
+        )
+    return ExportRequest(model, tuple(args or ()), dict(kwargs or {}), dynamic_shapes)
+
+
+def export_method(method: str, request: ExportRequest) -> ExportedProgram:
+    """The program of one method. Raises `LoweringError` if torch.export fails (chained)."""
+    if isinstance(request.model, ExportedProgram):
+        return request.model
     try:
-        return torch.export.export(model, tuple(args or ()), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+        return torch.export.export(
+            request.model, request.args or (), dict(request.kwargs or {}), dynamic_shapes=request.dynamic_shapes
+        )
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises
         raise LoweringError(f"torch.export of method {method!r} failed: {cause}") from cause

@@ -16,7 +16,6 @@ from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner,
 from delegraph.aot.emission import stages
 from delegraph.aot.emission.assemble import assemble
 from delegraph.aot.emission.planners import Lifetime, Plan, greedy
-from delegraph.aot.emission.to_executorch import to_executorch
 from delegraph.aot.lower import EdgeProgramManager, to_edge
 from delegraph.errors import InvalidArgument, LoweringError, PluginError, PluginNotFound
 from delegraph.plugins.registry import PluginRegistry

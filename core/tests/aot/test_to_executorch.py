@@ -14,8 +14,7 @@ from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.delegation.partition import TAG, tag_constant_data
 from delegraph.aot.emission.planners import greedy
-from delegraph.aot.emission.to_executorch import to_executorch
-from delegraph.aot.lower import to_edge
+from delegraph.aot.lower import EdgeProgramManager, to_edge
 from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant, UnsupportedOperator
 from delegraph.interfaces import (
     BackendDetails,
@@ -69,7 +68,7 @@ def test_one_name_for_two_methods_is_refused(lower_model) -> None:
     with pytest.raises(LoweringError, match="forward: a method and a constant method of one name"):
         lower_model(Scale(), (torch.randn(4),), constant_methods={"forward": 1})
     with pytest.raises(LoweringError, match="no method to lower"):
-        to_executorch({})
+        EdgeProgramManager({}).to_executorch()
 
 
 def test_weights_are_not_copied(lower_model) -> None:
@@ -203,24 +202,24 @@ def test_operators_without_kernel_are_refused_with_node_line_and_remedy() -> Non
     edge = to_edge(torch.export.export(Scale3(), (torch.randn(4),)))
     programs = {"forward": edge.exported_program()}
     with pytest.raises(MissingKernel) as caught:
-        to_executorch(programs, registry=registry_with("aten::mul.out"))
+        EdgeProgramManager(programs, plugins=registry_with("aten::mul.out")).to_executorch()
     text = str(caught.value)
     assert text.startswith("2 operators without a kernel in the kernel libraries (runtime, small):")
     assert "- aten::relu.out\n    forward: relu" in text
     assert "test_to_executorch.py" in text
     assert "return (x * self.weight).relu() * 3" in text
     assert "check_kernels=False" in text
-    to_executorch(programs, ExecutorchBackendConfig(check_kernels=False), registry=registry_with())
-    to_executorch(programs, registry=registry_with("aten::mul.out", "aten::mul.Scalar_out", "aten::relu.out"))
+    EdgeProgramManager(programs, plugins=registry_with()).to_executorch(ExecutorchBackendConfig(check_kernels=False))
+    EdgeProgramManager(programs, plugins=registry_with("aten::mul.out", "aten::mul.Scalar_out", "aten::relu.out")).to_executorch()
 
 
 def test_the_libraries_of_the_device_are_those_that_are_named() -> None:
     programs = {"forward": to_edge(torch.export.export(nn.ReLU(), (torch.randn(3),))).exported_program()}
     has, has_not = KernelLibrary("has"), KernelLibrary("has_not")
     has.kernel("aten::relu.out")(lambda *args: None)
-    to_executorch(programs, ExecutorchBackendConfig(kernels=[has]), registry=registry_with())
+    EdgeProgramManager(programs, plugins=registry_with()).to_executorch(ExecutorchBackendConfig(kernels=[has]))
     with pytest.raises(MissingKernel, match=r"kernel libraries \(has_not, runtime\)"):
-        to_executorch(programs, ExecutorchBackendConfig(kernels=[has_not]), registry=registry_with("aten::relu.out"))
+        EdgeProgramManager(programs, plugins=registry_with("aten::relu.out")).to_executorch(ExecutorchBackendConfig(kernels=[has_not]))
 
 
 def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:
@@ -284,7 +283,7 @@ def test_a_delegate_call_has_its_blob_specs_data_and_maps() -> None:
     registry = registry_with()
     registry.register("lowerings", "Doubler", Doubler)
     exported = torch.export.export(Scale3(), (torch.randn(4),))
-    edge = to_edge(exported, registry=registry).to_backend(TakesRelu())
+    edge = to_edge(exported, plugins=registry).to_backend(TakesRelu())
     manager = edge.to_executorch(ExecutorchBackendConfig(check_kernels=False))
     program = manager.executorch_program
     (plan,) = program.execution_plan

@@ -21,26 +21,26 @@ _GROUP = "lowerings"
 
 
 def compile_delegates(
-    modules: Mapping[str, Sequence[LoweredBackendModule]], registry: PluginRegistry | None = None
+    modules: Mapping[str, Sequence[LoweredBackendModule]], plugins: PluginRegistry | None = None
 ) -> None:
     """Fill in the blobs of these modules, by method.
 
     Each backend's `preprocess_multimethod` is called once, with all its partitions of all methods. Raises
     `PreprocessError` naming the partitions, the plug-in and the cause; `UnsupportedOperator` passes through.
     """
-    registry = registry or default_registry()
+    plugins = plugins or default_registry()
     for backend_id in dict.fromkeys(module.backend_id for group in modules.values() for module in group):
         mine = {method: [m for m in group if m.backend_id == backend_id] for method, group in modules.items()}
-        _compile({method: group for method, group in mine.items() if group}, backend_id, registry)
+        _compile({method: group for method, group in mine.items() if group}, backend_id, plugins)
 
 
-def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, registry: PluginRegistry) -> None:
-    lowering = registry.load(_GROUP, backend_id)
-    offer = registry.find(_GROUP, backend_id)
+def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, plugins: PluginRegistry) -> None:
+    lowering = plugins.load(_GROUP, backend_id)
+    offer = plugins.find(_GROUP, backend_id)
     stamp = stamp_of(offer, backend_id, lowering)
     specs = {method: [_without_stamp(m.compile_specs) for m in group] for method, group in modules.items()}
     if _compiles_one_by_one(lowering):
-        preprocess = registry.bound(_GROUP, lowering, "preprocess")
+        preprocess = plugins.bound(_GROUP, lowering, "preprocess")
         results = {
             method: [
                 _call(preprocess, (m.original_module, s), offer, {method: [m]})
@@ -52,7 +52,7 @@ def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, re
         programs: dict[str, list[ExportedProgram]] = {
             method: [m.original_module for m in group] for method, group in modules.items()
         }
-        together = registry.bound(_GROUP, lowering, "preprocess_multimethod")
+        together = plugins.bound(_GROUP, lowering, "preprocess_multimethod")
         results = _call(together, (programs, specs), offer, modules)
         _check_shape(results, modules, offer)
     for method, group in modules.items():

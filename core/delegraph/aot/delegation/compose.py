@@ -13,7 +13,7 @@ A lowered program still runs in eager mode: a delegate call runs the program tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
 
@@ -34,7 +34,7 @@ from delegraph.aot.graph.provenance import name_sources, source_call, source_of
 from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["Delegated", "Seen", "compile_partitions", "delegate", "named_partitioners", "to_backend"]
+__all__ = ["Delegated", "Seen", "compile_partitions", "delegate", "merged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +58,14 @@ class Delegated:
     seen: dict[str, dict[str, Mapping[str, Sequence[Seen]]]] = field(default_factory=dict)
 
 
-def to_backend(
-    programs: Mapping[str, ExportedProgram],
-    partitioners: Mapping[str, Partitioner] | Sequence[Partitioner],
-    plugins: PluginRegistry | None = None,
-) -> Delegated:
-    """Give the partitioners, in order of priority, what they want of every method, and compile it.
-
-    As `delegate`; backends are looked up in `plugins` (what is installed) under the group `delegraph.lowerings`. All
-    partitions of one backend, of all methods, are compiled together, so that it can share weights between them.
-
-    Raises as `delegate`, and `PreprocessError`, `UnsupportedOperator`, or a `PluginError` for the backend.
-    """
-    result = delegate(programs, partitioners)
-    compile_partitions(result, plugins)
-    return result
+def merged(one: Delegated, other: Delegated) -> Delegated:
+    """What two steps of delegation did, as one."""
+    methods = {**one.partitions, **other.partitions}
+    return Delegated(
+        {**one.programs, **other.programs},
+        {method: [*one.partitions.get(method, ()), *other.partitions.get(method, ())] for method in methods},
+        {m: {**one.seen.get(m, {}), **other.seen.get(m, {})} for m in {**one.seen, **other.seen}},
+    )
 
 
 def compile_partitions(delegated: Delegated, plugins: PluginRegistry | None = None) -> None:
@@ -83,49 +76,28 @@ def compile_partitions(delegated: Delegated, plugins: PluginRegistry | None = No
 
 def delegate(
     programs: Mapping[str, ExportedProgram],
-    partitioners: Mapping[str, Partitioner] | Sequence[Partitioner],
+    partitioners: Mapping[str, Partitioner],
     keeps: Mapping[str, Mapping[str, Keep]] | None = None,
 ) -> Delegated:
     """Cut out of every method what the partitioners want, in order of priority; nothing is compiled yet.
 
-    `partitioners` may be named: the names stand in reports and messages. `keeps` says by method and partitioner which
-    operators that one sees whole; what stands in `programs` whole for another one it sees decomposed. The given
-    programs are not changed; weights are not copied. Raises `InvalidPartition`, or `LoweringError` if a partitioner
-    raised.
+    The names of `partitioners` stand in reports and messages. `keeps` says by method and partitioner which operators
+    that one sees whole; what stands in `programs` whole for another one it sees decomposed. The given programs are not
+    changed; weights are not copied. Raises `InvalidPartition`, or `LoweringError` if a partitioner raised.
     """
     result = Delegated({method: _working_copy(program) for method, program in programs.items()})
-    named = named_partitioners(partitioners)
-    for position, (name, partitioner) in enumerate(named.items()):
+    for position, (name, partitioner) in enumerate(partitioners.items()):
         for method, source in result.programs.items():
             own = (keeps or {}).get(method, {})
             whole = frozenset[OpOverload]().union(*own.values())
             form = form_of(source, own.get(name, {}), whole)
             partitioned = partition_program(form, partitioner, name=name, method=method)
             result.seen.setdefault(method, {})[name] = _seen(partitioned)
-            if position + 1 < len(named):  # behind the last one comes the decomposed form for kernels
+            if position + 1 < len(partitioners):  # behind the last one comes the decomposed form for kernels
                 partitioned = onto_source(source, partitioned, own.get(name, {}), whole)
             result.programs[method], partitions = cut_out(partitioned)
             result.partitions.setdefault(method, []).extend(partitions)
     return result
-
-
-def named_partitioners(partitioners: Mapping[str, Partitioner] | Iterable[Partitioner]) -> dict[str, Partitioner]:
-    """Partitioners by the name that reports and messages use: the class's; the second of a class is `Name (2)`."""
-    if isinstance(partitioners, Mapping):
-        return dict(partitioners)
-    named: dict[str, Partitioner] = {}
-    for partitioner in partitioners:
-        named[unique_name(type(partitioner).__name__, named)] = partitioner
-    return named
-
-
-def unique_name(name: str, taken: Iterable[str]) -> str:
-    """`name`, or `name (2)`, `name (3)` … if it is taken."""
-    known, number, unique = set(taken), 1, name
-    while unique in known:
-        number += 1
-        unique = f"{name} ({number})"
-    return unique
 
 
 def _seen(partitioned: Partitioned) -> dict[str, list[Seen]]:

@@ -14,7 +14,7 @@ graphs on the right are rebuilt from the source by the same rules, so that a cal
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from torch._ops import OpOverload
@@ -28,12 +28,49 @@ from delegraph.aot.delegation.partition import (
     scheduled,
 )
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
-from delegraph.aot.functional.decompose import Keep, is_composite
+from delegraph.aot.functional.decompose import Keep, NodeFilter, is_composite
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.provenance import source_of
+from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import Partitioner
 
-__all__ = ["form_of", "onto_source"]
+__all__ = ["any_keeps", "form_for_kernels", "form_of", "kept_whole", "onto_source"]
+
+
+def kept_whole(program: ExportedProgram, partitioner: Partitioner, name: str) -> Keep:
+    """The operators that `partitioner`, which reports call `name`, asks to see whole.
+
+    Raises `LoweringError` for an operator that cannot be kept: one that changes its arguments.
+    """
+    operators, accepts = partitioner.ops_to_not_decompose(program)
+    for op in operators:
+        if op._schema.is_mutable:
+            raise LoweringError(
+                f"partitioner {name} asks to keep {op}, which changes its arguments; name its functional form"
+            )
+    return dict.fromkeys(operators, accepts)
+
+
+def any_keeps(keeps: Iterable[Keep]) -> Keep:
+    """What stays whole if one of several partitioners is to see it whole."""
+    accepting: dict[OpOverload, list[NodeFilter | None]] = {}
+    for keep in keeps:
+        for op, accepts in keep.items():
+            accepting.setdefault(op, []).append(accepts)
+    return {op: _any_of(filters) for op, filters in accepting.items()}
+
+
+def _any_of(filters: Sequence[NodeFilter | None]) -> NodeFilter | None:
+    real = [accepts for accepts in filters if accepts is not None]
+    if len(real) < len(filters):
+        return None
+    return lambda node: any(accepts(node) for accepts in real)
+
+
+def form_for_kernels(source: ExportedProgram, whole: Collection[OpOverload]) -> ExportedProgram:
+    """`source` with what is left of the operators in `whole`, which no backend took, decomposed."""
+    return form_of(source, {}, whole)
 
 
 def form_of(source: ExportedProgram, keep: Keep, whole: Collection[OpOverload]) -> ExportedProgram:

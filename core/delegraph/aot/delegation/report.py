@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,10 +20,18 @@ from delegraph.aot.graph.provenance import source_call, source_of
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import DelegraphError
 from delegraph.interfaces.lowering import Partitioner
-from delegraph.plugins.registry import PluginRegistry, default_registry
+from delegraph.plugins.registry import PluginRegistry
 from delegraph.tables import Table, print_table
 
-__all__ = ["DelegateEntry", "LeftoverEntry", "LoweringReport", "MethodReport", "Suggestion", "make_report"]
+__all__ = [
+    "DelegateEntry",
+    "LeftoverEntry",
+    "LoweringReport",
+    "MethodReport",
+    "Suggestion",
+    "make_report",
+    "suggestions",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +132,11 @@ class LoweringReport:
 NOBODY_ASKED = "no partitioner asked"
 
 
-def make_report(
-    programs: Mapping[str, ExportedProgram], delegated: Delegated, registry: PluginRegistry | None = None
-) -> LoweringReport:
-    """The report on `delegated`; `programs` are its programs after all further passes, whose nodes are listed.
-
-    Where no partitioner was asked, the installed ones are: what each would take is found by running it.
-    """
+def make_report(programs: Mapping[str, ExportedProgram], delegated: Delegated) -> LoweringReport:
+    """The report on `delegated`; `programs` are its programs after all further passes, whose nodes are listed."""
     methods = {name: _method_report(name, delegated, program) for name, program in programs.items()}
     asked = tuple(dict.fromkeys(name for seen in delegated.seen.values() for name in seen))
-    suggestions = () if asked else tuple(_suggestions(programs, registry or default_registry()))
-    return LoweringReport(methods, asked, suggestions)
+    return LoweringReport(methods, asked)
 
 
 def _method_report(name: str, delegated: Delegated, program: ExportedProgram) -> MethodReport:
@@ -211,10 +213,11 @@ def _module_path(node: Node) -> str:
     return path if is_user_module and not path.startswith("_empty_nn_module_stack") else ""
 
 
-def _suggestions(programs: Mapping[str, ExportedProgram], registry: PluginRegistry) -> Iterable[Suggestion]:
-    for name in registry.names("partitioners"):
+def suggestions(programs: Mapping[str, ExportedProgram], plugins: PluginRegistry) -> Iterator[Suggestion]:
+    """What each installed partitioner would take of these edge programs; found out by running it."""
+    for name in plugins.names("partitioners"):
         try:
-            partitioner: Partitioner = registry.create("partitioners", name)
+            partitioner: Partitioner = plugins.create("partitioners", name)
             taken = {method: _would_take(partitioner, name, method, program) for method, program in programs.items()}
         except DelegraphError as error:
             yield Suggestion(name, problem=str(error).partition("\n")[0])

@@ -1,6 +1,6 @@
 """Edge programs -> planned program: emission's stages, functions from a value to the next, for a pipeline to name.
 
-    edge programs ── apply_passes ──> edge programs ── prepare ──> MethodGraphs ── emit ──> EmittedProgram
+    edge programs ── prepare ──> MethodGraphs ── emit ──> EmittedProgram
         ── plan ──> PlannedProgram ── (backends compile) ── assemble.py ──> ExecutorchProgramManager
 
 Everything up to `plan` works on delegates whose blobs are still empty, so whatever can be refused is refused before a
@@ -45,7 +45,6 @@ __all__ = [
     "EmissionRequest",
     "EmittedProgram",
     "PlannedProgram",
-    "apply_passes",
     "built_in_passes",
     "check_emittable",
     "check_runnable",
@@ -91,7 +90,7 @@ def make_request(
     methods: Sequence[str],
     config: ExecutorchBackendConfig,
     constant_methods: Mapping[str, Any],
-    registry: PluginRegistry,
+    plugins: PluginRegistry,
 ) -> EmissionRequest:
     """Look up whatever `config` names; `methods` are the names of all methods that have a graph.
 
@@ -100,22 +99,10 @@ def make_request(
     check_config(config, methods, constant_methods)
     return EmissionRequest(
         config,
-        load_planner(config.memory_planner, registry),
-        operators_by_library(config.kernels, registry) if config.check_kernels else None,
+        load_planner(config.memory_planner, plugins),
+        operators_by_library(config.kernels, plugins) if config.check_kernels else None,
         constant_methods,
     )
-
-
-def apply_passes(
-    programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig
-) -> dict[str, ExportedProgram]:
-    """The user's passes on each program, in sorted order of the methods. Raises as `run_passes`."""
-    return {name: _after_passes(name, programs[name], config) for name in sorted(programs)}
-
-
-def _after_passes(name: str, program: ExportedProgram, config: ExecutorchBackendConfig) -> ExportedProgram:
-    passes = config.passes_of(name)
-    return run_passes(program, passes, ATEN) if passes else program
 
 
 def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> list[MethodGraph]:

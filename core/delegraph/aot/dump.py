@@ -1,0 +1,61 @@
+"""`DELEGRAPH_DUMP=stage[,stage]` -> each of these stages' programs as text, before and behind it, to be compared.
+
+Files: `<folder>/<stage>.<method>.before.txt` and `.after.txt`; the folder is `DELEGRAPH_DUMP_DIR`, or `delegraph-dump`
+where the process runs. A stage that gives a finished program writes that program's text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from delegraph.aot.graph.text import program_text
+from delegraph.errors import LoweringError
+from delegraph.plugins.discovery import did_you_mean
+from delegraph.program.text import to_text
+
+if TYPE_CHECKING:
+    from delegraph.aot.pipeline import Lowering, Stage
+
+__all__ = ["Dumps"]
+
+VARIABLE: Final = "DELEGRAPH_DUMP"
+FOLDER: Final = "DELEGRAPH_DUMP_DIR"
+
+
+class Dumps:
+    """Writes the programs around the stages of these names."""
+
+    def __init__(self, stages: Sequence[str], folder: Path) -> None:
+        self._stages = frozenset(stages)
+        self._folder = folder
+
+    @classmethod
+    def asked_for(cls, environ: Mapping[str, str], known: Sequence[str]) -> list[Dumps]:
+        """What the environment asks for, if anything. Raises `LoweringError` for a stage that is not `known`."""
+        stages = [name.strip() for name in environ.get(VARIABLE, "").split(",") if name.strip()]
+        for name in stages:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise LoweringError(f"{VARIABLE} names no stage {name!r}{hint}; the stages are {', '.join(known)}")
+        return [cls(stages, Path(environ.get(FOLDER, "delegraph-dump")))] if stages else []
+
+    def started(self, stage: Stage, methods: Sequence[str], lowering: Lowering, remaining: Sequence[Stage]) -> None:
+        self._write(stage, methods, lowering, "before")
+
+    def done(self, stage: Stage, methods: Sequence[str], lowering: Lowering, seconds: float) -> None:
+        self._write(stage, methods, lowering, "after")
+
+    def _write(self, stage: Stage, methods: Sequence[str], lowering: Lowering, when: str) -> None:
+        if stage.name not in self._stages:
+            return
+        os.makedirs(self._folder, exist_ok=True)
+        for method in methods:
+            if method in lowering.programs:
+                text = program_text(lowering.programs[method])
+                (self._folder / f"{stage.name}.{method}.{when}.txt").write_text(text, encoding="utf-8")
+        if lowering.result is not None:
+            text = to_text(lowering.result.executorch_program)
+            (self._folder / f"{stage.name}.program.{when}.txt").write_text(text, encoding="utf-8")

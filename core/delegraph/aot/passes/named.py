@@ -1,0 +1,45 @@
+"""What the user wrote for passes -> passes: those that are named are made by their plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from delegraph.aot.arguments import check_list, check_method_names
+from delegraph.aot.config import Passes
+from delegraph.errors import LoweringError
+from delegraph.interfaces.graph_pass import GraphPass
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.plugins.selection import Selected, selected
+
+__all__ = ["passes_by_method"]
+
+
+def passes_by_method(
+    argument: str, passes: Passes | None, methods: Collection[str], plugins: PluginRegistry
+) -> dict[str, list[GraphPass]]:
+    """For every method its passes, in order. `argument` is what messages call `passes`.
+
+    Raises `LoweringError` for a key that is not a method or what is not a pass, `PluginError` for a name.
+    """
+    if isinstance(passes, Mapping):
+        check_method_names(argument, passes, methods)
+        return {m: _made(f"{argument}[{m!r}]", passes.get(m), plugins) for m in methods}
+    made = _made(argument, passes, plugins)
+    return dict.fromkeys(methods, made)
+
+
+def _made(argument: str, passes: Any, plugins: PluginRegistry) -> list[GraphPass]:
+    check_list(argument, passes)
+    made: list[GraphPass] = []
+    for one in passes or ():
+        chosen = selected(one)
+        if isinstance(chosen, Selected):
+            made.append(plugins.create("passes", chosen.name, chosen.options))
+        elif callable(chosen):
+            made.append(chosen)
+        else:
+            raise LoweringError(
+                f"{argument} has {chosen!r}; it takes passes, names of installed ones and (name, options) pairs"
+            )
+    return made

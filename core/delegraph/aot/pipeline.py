@@ -1,0 +1,276 @@
+"""The stages of lowering as data, and what is done around each of them: timing, events, dumps, verification.
+
+    settings    every name and mapping that the user gave is looked up
+    export      model -> ATen programs                 what `torch.export` gives
+    functional  ATen -> functional core ATen           what some backend wants whole stays whole
+    edge        -> edge dialect
+    transform   the user's passes
+    partition   -> programs that call delegates        which are not compiled yet
+    kernels     what no backend took is decomposed
+    passes      the configuration's passes
+    prepare     constants folded, updates in place, views without copies
+    emit        -> values and instructions
+    plan        -> a place in memory for every tensor
+    compile     the backends make their blobs
+    assemble    -> the finished program
+
+`lower` runs them all in this order, so that whatever can be refused is refused before a compiler runs. `to_edge`,
+`to_backend`, `to_executorch` … run some of them (`lower.py`): a stage takes a `Lowering` and gives the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+
+from delegraph.aot.checks.backends import check_backends
+from delegraph.aot.config import LoweringConfig
+from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate, merged
+from delegraph.aot.delegation.forms import any_keeps, form_for_kernels, kept_whole
+from delegraph.aot.delegation.report import make_report
+from delegraph.aot.dump import Dumps
+from delegraph.aot.edge import dialects
+from delegraph.aot.edge.dialects import Dialect, verify
+from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
+from delegraph.aot.emission import stages as emission
+from delegraph.aot.emission.assemble import assemble
+from delegraph.aot.emission.manager import ExecutorchProgramManager
+from delegraph.aot.export import ExportRequest, export_method
+from delegraph.aot.functional.decompose import Keep
+from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot.graph.signature import MethodGraph
+from delegraph.aot.passes.named import passes_by_method
+from delegraph.aot.passes.run import run_passes
+from delegraph.interfaces.graph_pass import GraphPass
+from delegraph.interfaces.lowering import Partitioner
+from delegraph.plugins.registry import PluginRegistry
+
+__all__ = ["EDGE", "EXECUTORCH", "Lowering", "Stage", "StageWatcher", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """What flows through the stages; each fills in or replaces what it is there for.
+
+    `programs`, `partitioners`, `keeps`, `transforms` and `passes` are by method; `partitioners` and `keeps` then by the name that
+    reports use. What stands under `emission` belongs to the stages from `settings` on.
+    """
+
+    plugins: PluginRegistry
+    config: LoweringConfig
+    methods: tuple[str, ...]
+    requests: Mapping[str, ExportRequest] = field(default_factory=dict)
+    programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
+    partitioners: Mapping[str, Mapping[str, Partitioner]] = field(default_factory=dict)
+    keeps: Mapping[str, Mapping[str, Keep]] = field(default_factory=dict)
+    transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
+    delegated: Delegated = field(default_factory=lambda: Delegated({}))
+
+    # ---- emission
+    request: emission.EmissionRequest | None = None
+    passes: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
+    prepared: Sequence[MethodGraph] = ()
+    emitted: emission.EmittedProgram | None = None
+    planned: emission.PlannedProgram | None = None
+    result: ExecutorchProgramManager | None = None
+
+    @property
+    def kept_operators(self) -> frozenset[OpOverload]:
+        """What may stand whole for a backend's sake."""
+        return frozenset(op for own in self.keeps.values() for keep in own.values() for op in keep)
+
+    def with_programs(self, programs: Mapping[str, ExportedProgram]) -> Lowering:
+        """The same with these programs in the place of those of their names."""
+        return replace(self, programs=MappingProxyType({**self.programs, **programs}))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step, run for each method by itself or, if not `by_method`, once for all.
+
+    `requires` and `ensures` are dialects of the programs, checked before and behind it; where `keeps_whole`, operators
+    that a backend asked for may still stand whole behind it.
+    """
+
+    name: str
+    run: Callable[[Lowering, Sequence[str]], Lowering]
+    by_method: bool = False
+    requires: Dialect | None = None
+    ensures: Dialect | None = None
+    keeps_whole: bool = False
+
+
+class StageWatcher(Protocol):
+    """Whoever is told of each stage: a progress bar, tools, dumps. `methods` are those that the stage runs for."""
+
+    def started(self, stage: Stage, methods: Sequence[str], lowering: Lowering, remaining: Sequence[Stage]) -> None:
+        """`stage` begins; `remaining` are the stages from it on."""
+
+    def done(self, stage: Stage, methods: Sequence[str], lowering: Lowering, seconds: float) -> None:
+        """`stage` has given `lowering`."""
+
+
+def run(lowering: Lowering, stages: Sequence[Stage], watchers: Sequence[StageWatcher] = ()) -> Lowering:
+    """Run `stages` in order. Raises `VerificationError` where a program is not in a stage's dialect, and as they do."""
+    watchers = (_Tools(), *Dumps.asked_for(os.environ, [stage.name for stage in ALL]), *watchers)
+    for position, stage in enumerate(stages):
+        for methods in [(method,) for method in lowering.methods] if stage.by_method else [lowering.methods]:
+            for watcher in watchers:
+                watcher.started(stage, methods, lowering, stages[position:])
+            start = perf_counter()
+            _check(stage.requires, lowering, methods, ())
+            lowering = stage.run(lowering, methods)
+            _check(stage.ensures, lowering, methods, lowering.kept_operators if stage.keeps_whole else ())
+            seconds = perf_counter() - start
+            for watcher in watchers:
+                watcher.done(stage, methods, lowering, seconds)
+    return lowering
+
+
+def _check(dialect: Dialect | None, lowering: Lowering, methods: Sequence[str], kept: Collection[OpOverload]) -> None:
+    config = lowering.config.edge
+    if dialect is not None and config._check_ir_validity:
+        for method in methods:
+            verify(lowering.programs[method], dialect, {*kept, *config.allowed_ops})
+
+
+class _Tools:
+    """Tells the installed tools."""
+
+    def started(self, stage: Stage, methods: Sequence[str], lowering: Lowering, remaining: Sequence[Stage]) -> None:
+        pass
+
+    def done(self, stage: Stage, methods: Sequence[str], lowering: Lowering, seconds: float) -> None:
+        method = methods[0] if stage.by_method else "*"
+        lowering.plugins.notify("lowering_stage_done", stage=stage.name, method=method, seconds=seconds)
+        if stage.name == "partition" and lowering.plugins.offers("plugins"):
+            report = make_report(lowering.programs, lowering.delegated)
+            lowering.plugins.notify("partition_done", report=report)
+
+
+# ---- the stages, in order --------------------------------------------------------------------------
+
+
+def _export(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    return lowering.with_programs({m: export_method(m, lowering.requests[m]) for m in methods})
+
+
+def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    config = lowering.config
+    passes = passes_by_method("ExecutorchBackendConfig.passes", config.executorch.passes, methods, lowering.plugins)
+    request = emission.make_request(sorted(methods), config.executorch, config.constant_methods, lowering.plugins)
+    return replace(lowering, request=request, passes=passes)
+
+
+def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    (method,) = methods
+    program, preserved = lowering.programs[method], dict.fromkeys(lowering.config.edge.preserve_ops)
+    keeps = {
+        name: {op: accepts for op, accepts in kept_whole(program, one, name).items() if op not in preserved}
+        for name, one in lowering.partitioners.get(method, {}).items()
+    }
+    functional = functionalize(program, {**any_keeps(keeps.values()), **preserved})
+    return replace(lowering.with_programs({method: functional}), keeps={**lowering.keeps, method: keeps})
+
+
+def _edge(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    return lowering.with_programs({method: to_edge_dialect(lowering.programs[method]) for method in methods})
+
+
+def _transform(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    config = lowering.config
+    passes = lowering.transforms
+    dialect = dialects.BACKEND if config.edge._check_ir_validity else None
+    kept = {*lowering.kept_operators, *config.edge.allowed_ops}
+    return lowering.with_programs({m: run_passes(lowering.programs[m], passes[m], dialect, kept) for m in methods})
+
+
+def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    delegated = lowering.delegated
+    for methods in _that_share(lowering.partitioners):
+        programs = {method: lowering.programs[method] for method in methods}
+        done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps)
+        delegated = merged(delegated, done)
+        lowering = lowering.with_programs(done.programs)
+    check_backends(delegated.partitions, lowering.plugins)
+    return replace(lowering, delegated=delegated)
+
+
+def _that_share(partitioners: Mapping[str, Mapping[str, Partitioner]]) -> list[list[str]]:
+    """Groups of methods with the same partitioners: each group is cut together."""
+    groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for method, own in partitioners.items():
+        if own:
+            groups.setdefault(tuple((name, id(one)) for name, one in own.items()), []).append(method)
+    return list(groups.values())
+
+
+def _kernels(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    return lowering.with_programs(
+        {method: form_for_kernels(lowering.programs[method], lowering.kept_operators) for method in methods}
+    )
+
+
+def _passes(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    dialect, kept = dialects.ATEN, lowering.config.edge.allowed_ops
+    return lowering.with_programs(
+        {m: run_passes(lowering.programs[m], lowering.passes.get(m, ()), dialect, kept) for m in methods}
+    )
+
+
+def _prepare(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    programs = {method: lowering.programs[method] for method in sorted(methods)}
+    prepared = emission.prepare(programs, lowering.config.executorch)
+    return replace(lowering.with_programs({m.name: m.program for m in prepared}), prepared=prepared)
+
+
+def _emit(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    assert lowering.request is not None
+    emission.check_emittable(lowering.prepared)
+    emitted = emission.emit(lowering.prepared, lowering.request)
+    emission.check_runnable(emitted, lowering.request)
+    return replace(lowering, emitted=emitted)
+
+
+def _plan(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    assert lowering.request is not None
+    assert lowering.emitted is not None
+    return replace(lowering, planned=emission.plan(lowering.emitted, lowering.request))
+
+
+def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    compile_partitions(lowering.delegated, lowering.plugins)
+    return lowering
+
+
+def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    assert lowering.planned is not None
+    return replace(lowering, result=assemble(lowering.planned, lowering.config.executorch))
+
+
+EXPORT = Stage("export", _export, by_method=True)
+SETTINGS = Stage("settings", _settings)
+FUNCTIONAL = Stage("functional", _functional, True, dialects.ATEN, dialects.FUNCTIONAL, keeps_whole=True)
+TO_EDGE = Stage("edge", _edge, True, None, dialects.EDGE, keeps_whole=True)
+TRANSFORM = Stage("transform", _transform)
+PARTITION = Stage("partition", _partition)
+KERNELS = Stage("kernels", _kernels, by_method=True, ensures=dialects.BACKEND)
+PASSES = Stage("passes", _passes)
+PREPARE = Stage("prepare", _prepare)
+EMIT = Stage("emit", _emit)
+PLAN = Stage("plan", _plan)
+COMPILE = Stage("compile", _compile)
+ASSEMBLE = Stage("assemble", _assemble)
+
+EDGE: Final = (FUNCTIONAL, TO_EDGE)
+EXECUTORCH: Final = (PASSES, PREPARE, EMIT, PLAN)
+"""To a program that only lacks its blobs."""
+
+ALL: Final = (SETTINGS, EXPORT, *EDGE, TRANSFORM, PARTITION, KERNELS, *EXECUTORCH, COMPILE, ASSEMBLE)
