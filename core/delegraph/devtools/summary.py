@@ -13,7 +13,7 @@ from typing import Any, Final
 from delegraph.interfaces.kernel import KernelKey, kernel_key_text
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
-from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.program.schema import (
@@ -32,7 +32,6 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
-from delegraph.program.tensor_size import nbytes
 from delegraph.runtime.instructions import kernel_key
 from delegraph.runtime.kernels import KernelRegistry
 

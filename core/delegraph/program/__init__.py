@@ -11,6 +11,7 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.program.deserialize import deserialize_program
+    from delegraph.program.dtypes import nbytes
     from delegraph.program.flat_tensor import (
         ExternalData,
         FlatTensor,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from delegraph.program.schema import Program, ScalarType
     from delegraph.program.segment_source import SegmentSource
     from delegraph.program.serialize import SerializationConfig, serialize_program, write_program
-    from delegraph.program.tensor_size import nbytes
     from delegraph.program.text import to_text
     from delegraph.program.verify import verify_program
 
@@ -64,7 +64,7 @@ __getattr__, __dir__ = lazy_names(
             "serialize_program",
             "write_program",
         ),
-        "tensor_size": ("nbytes",),
+        "dtypes": ("nbytes",),
         "text": ("to_text",),
         "verify": ("verify_program",),
     },

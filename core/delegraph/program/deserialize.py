@@ -13,6 +13,7 @@ from types import MappingProxyType
 from delegraph.errors import InvalidProgram
 from delegraph.program import decode
 from delegraph.program._generated import program_tables as tables
+from delegraph.program.dtypes import nbytes
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.header import HEAD_SIZE, ExtendedHeader, read_head
 from delegraph.program.schema import (
@@ -23,7 +24,6 @@ from delegraph.program.schema import (
     Tensor,
 )
 from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
-from delegraph.program.tensor_size import nbytes
 from delegraph.program.verify import verify_program
 from delegraph.program.verify_values import MAX_RANK, is_external
 

@@ -25,13 +25,13 @@ from delegraph.program import faults
 from delegraph.program._generated import flat_tensor_tables as tables
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
+from delegraph.program.dtypes import nbytes
 from delegraph.program.faults import Faults, under
 from delegraph.program.flatbuffer_builder import Table, build, numbers, rows
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.schema import Buffer, ScalarType
 from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
 from delegraph.program.segments import SegmentLayout, align_up
-from delegraph.program.tensor_size import nbytes
 from delegraph.program.verify import MAX_ALIGNMENT
 from delegraph.program.verify_values import geometry_faults
 

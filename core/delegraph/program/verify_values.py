@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from delegraph.program import faults
+from delegraph.program.dtypes import nbytes
 from delegraph.program.faults import Faults
 from delegraph.program.schema import (
     Bool,
@@ -24,7 +25,6 @@ from delegraph.program.schema import (
     TensorDataLocation,
     TensorList,
 )
-from delegraph.program.tensor_size import nbytes
 
 MAX_RANK: Final = 16
 """The most dims of a tensor that ExecuTorch's runtime takes (`kTensorDimensionLimit`)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from delegraph.errors import InvalidArgument
+from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
-from delegraph.program.tensor_size import nbytes
 from delegraph.runtime.values import attribute_name
 
 

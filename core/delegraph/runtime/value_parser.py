@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault
-from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (
     Bool,
     BoolList,
@@ -30,7 +30,6 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
-from delegraph.program.tensor_size import nbytes
 from delegraph.runtime.memory import HierarchicalAllocator
 from delegraph.runtime.values import LISTS_OF_VALUES, Array, MovingTensor, ValueTable, attribute_name, byte_strides
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from delegraph.aot.graph.tensor_spec import Bounds, scalar_type_of, spec_of_tensor
+from delegraph.aot.graph.dtypes import scalar_type_of
+from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
 from delegraph.errors import LoweringError, UnboundedDimension
 from delegraph.program.schema import Tensor, TensorShapeDynamism
 

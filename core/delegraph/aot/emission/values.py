@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from delegraph.aot.graph.tensor_spec import TensorSpec, scalar_type_of
+from delegraph.aot.graph.dtypes import scalar_type_of
+from delegraph.aot.graph.tensor_spec import TensorSpec
 from delegraph.errors import LoweringError
 from delegraph.program.schema import (
     Bool,

@@ -5,7 +5,6 @@ Nothing here ever looks at an example size: a dimension's bound comes from its s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -16,39 +15,19 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from delegraph.aot.graph.dtypes import scalar_type_of
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError, UnboundedDimension
+from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ScalarType, TensorShapeDynamism
 
-__all__ = ["Bounds", "TensorSpec", "result_spec", "scalar_type_of", "spec_of_tensor"]
+__all__ = ["Bounds", "TensorSpec", "result_spec", "spec_of_tensor"]
 
 MAX_BOUND: Final = 2**31 - 2
 """A larger bound is torch's default for "no bound given": a size in the file is an int32 (`Tensor.sizes`)."""
 
 MAX_RANK: Final = 16
 """ExecuTorch's runtime refuses tensors of more dimensions (`runtime/core/portable_type/tensor_impl.h`)."""
-
-_SCALAR_TYPES: Final[dict[torch.dtype, ScalarType]] = {
-    torch.uint8: ScalarType.BYTE,
-    torch.int8: ScalarType.CHAR,
-    torch.int16: ScalarType.SHORT,
-    torch.int32: ScalarType.INT,
-    torch.int64: ScalarType.LONG,
-    torch.float16: ScalarType.HALF,
-    torch.float32: ScalarType.FLOAT,
-    torch.float64: ScalarType.DOUBLE,
-    torch.complex64: ScalarType.COMPLEX64,
-    torch.complex128: ScalarType.COMPLEX128,
-    torch.bool: ScalarType.BOOL,
-    torch.bfloat16: ScalarType.BFLOAT16,
-    torch.float8_e5m2: ScalarType.FLOAT8E5M2,
-    torch.float8_e4m3fn: ScalarType.FLOAT8E4M3FN,
-    torch.float8_e5m2fnuz: ScalarType.FLOAT8E5M2FNUZ,
-    torch.float8_e4m3fnuz: ScalarType.FLOAT8E4M3FNUZ,
-    torch.uint16: ScalarType.UINT16,
-    torch.uint32: ScalarType.UINT32,
-    torch.uint64: ScalarType.UINT64,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +47,7 @@ class TensorSpec:
     @property
     def nbytes(self) -> int:
         """Bytes that a tensor of the largest shape takes."""
-        return math.prod(self.sizes) * self.dtype.itemsize
+        return nbytes(self.scalar_type, self.sizes)
 
     @property
     def is_static(self) -> bool:
@@ -161,14 +140,6 @@ class Bounds:
         dynamic = any(not isinstance(size, int) for size in value.size())
         dynamism = TensorShapeDynamism.DYNAMIC_BOUND if dynamic else TensorShapeDynamism.STATIC
         return TensorSpec(value.dtype, sizes, _dim_order(sizes, strides, node), dynamism)
-
-
-def scalar_type_of(dtype: torch.dtype) -> ScalarType:
-    """The code of a torch dtype. Raises `LoweringError` for one that a program file cannot hold."""
-    code = _SCALAR_TYPES.get(dtype)
-    if code is None:
-        raise LoweringError(f"{dtype} tensors cannot stand in a program; cast them to a plain dtype before export")
-    return code
 
 
 def result_spec(node: Node, spec: TensorSpec, sources: Sequence[TensorSpec]) -> TensorSpec:
