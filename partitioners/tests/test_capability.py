@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from core.tests.aot.delegating import to_backend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.export import Dim, ExportedProgram, export
 from torch.fx import Node
 
-from delegraph.aot.delegation.cut import Delegated, to_backend
+from delegraph.aot.delegation.compose import Delegated
 from delegraph.aot.delegation.partition import TAG
 from delegraph.errors import InvalidPartition
 from delegraph.interfaces import BackendDetails, CompileSpec, Partitioner, PreprocessResult
@@ -46,11 +47,12 @@ def lower(program: ExportedProgram, *partitioners: Partitioner) -> Delegated:
 
 
 def taken(delegated: Delegated) -> list[tuple[str, ...]]:
-    return [delegate.nodes for delegate in delegated.delegates["forward"]]
+    return [delegate.nodes for delegate in delegated.partitions["forward"]]
 
 
 def declined(delegated: Delegated, name: str = "CapabilityBasedPartitioner") -> dict[str, str]:
-    return dict(delegated.declined["forward"][name])
+    seen = [one for answers in delegated.seen["forward"][name].values() for one in answers if one.tag is None]
+    return {one.name: one.reason for one in seen}
 
 
 def unless(*operators: str) -> Any:
@@ -73,7 +75,7 @@ def test_support_decides_and_its_reason_is_kept() -> None:
 def test_compile_specs_reach_the_delegate() -> None:
     spec = CompileSpec("mode", b"fast")
     delegated = lower(functional(lambda x: x.relu(), X), CapabilityBasedPartitioner("Blank", unless(), [spec]))
-    assert delegated.delegates["forward"][0].lowered_module.compile_specs[0] == spec
+    assert delegated.partitions["forward"][0].lowered_module.compile_specs[0] == spec
 
 
 def test_partitions_below_the_minimum_are_left() -> None:
@@ -102,7 +104,8 @@ def test_elements_go_where_their_tuple_goes() -> None:
     program = functional(lambda x: torch.topk(x.relu(), 2)[0].exp(), X)
     left = lower(program, CapabilityBasedPartitioner("Blank", unless("topk")))
     assert taken(left) == [("relu",), ("exp",)]
-    assert declined(left)["getitem"] == "is an element of topk, which was left"
+    partitioner = CapabilityBasedPartitioner("Blank", unless("topk"))
+    assert partitioner.partition(program).declined["getitem"] == "is an element of topk, which was left"
     assert taken(lower(program, CapabilityBasedPartitioner("Blank", unless()))) == [("relu", "topk", "exp")]
 
 
@@ -124,12 +127,16 @@ def test_sizes_flow_in_as_inputs_unless_asked_for() -> None:
 def test_a_second_partitioner_takes_what_the_first_left() -> None:
     program = functional(lambda x: x.relu().sigmoid().tanh(), X)
     delegated = lower(program, OperatorsPartitioner("Blank", [aten.sigmoid]), AllNodesPartitioner("Blank"))
-    assert [(d.partitioner, d.nodes) for d in delegated.delegates["forward"]] == [
+    assert [(d.partitioner, d.nodes) for d in delegated.partitions["forward"]] == [
         ("OperatorsPartitioner", ("sigmoid",)),
         ("AllNodesPartitioner", ("relu",)),
         ("AllNodesPartitioner", ("tanh",)),
     ]
-    assert "is a delegate already" in declined(delegated, "AllNodesPartitioner").values()
+    again = AllNodesPartitioner("Blank").partition(delegated.programs["forward"])
+    assert set(again.declined.values()) == {
+        "is a delegate already",
+        "is an element of delegraph_call_delegate, which was left",
+    }
 
 
 def test_bodies_of_control_flow_are_partitioned_unless_the_call_is_taken() -> None:
@@ -138,14 +145,14 @@ def test_bodies_of_control_flow_are_partitioned_unless_the_call_is_taken() -> No
 
     program = functional(function, torch.tensor(True), X)
     inside = lower(program, CapabilityBasedPartitioner("Blank", unless("cond", "exp")))
-    assert [(d.path, d.nodes) for d in inside.delegates["forward"]] == [
+    assert [(d.path, d.nodes) for d in inside.partitions["forward"]] == [
         ("", ("sin",)),
         ("true_graph_0", ("relu",)),
         ("false_graph_0", ("tanh",)),
     ]
     assert declined(inside)["true_graph_0.exp"] == "exp.default is too hard"
     whole = lower(program, CapabilityBasedPartitioner("Blank", unless()))
-    assert [(d.path, d.nodes) for d in whole.delegates["forward"]] == [("", ("cond", "sin"))]
+    assert [(d.path, d.nodes) for d in whole.partitions["forward"]] == [("", ("cond", "sin"))]
     for delegated in (inside, whole):
         for flag in (torch.tensor(True), torch.tensor(False)):
             torch.testing.assert_close(delegated.programs["forward"].module()(flag, X), function(flag, X))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from core.tests.aot.delegating import to_backend
 from torch.export import ExportedProgram, export
 
-from delegraph.aot.delegation.cut import to_backend
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
@@ -170,9 +170,10 @@ def test_matches_are_delegated_whole_and_together() -> None:
 
     partitioner = PatternPartitioner("Blank", [ADD_RELU])
     delegated = to_backend({"forward": edge(function, X, Y)}, [partitioner], registry)
-    [delegate] = delegated.delegates["forward"]
+    [delegate] = delegated.partitions["forward"]
     assert plain(delegate.nodes) == ["add", "relu", "add_1", "relu_1", "add_2", "relu_2"]
-    declined = delegated.declined["forward"]["PatternPartitioner"]
+    seen = delegated.seen["forward"]["PatternPartitioner"].values()
+    declined = {one.name: one.reason for answers in seen for one in answers if one.tag is None}
     assert plain(declined) == ["exp", "add_3"]
     assert set(declined.values()) == {"is in no match of Blank's patterns"}
     torch.testing.assert_close(delegated.programs["forward"].module()(X, Y), function(X, Y))
@@ -188,6 +189,6 @@ def test_a_match_is_never_torn_by_what_it_waits_for() -> None:
         return (y + x) * first.exp()  # the second match's add could run early, its mul only after exp
 
     delegated = to_backend({"forward": edge(function, X, Y)}, [PatternPartitioner("Blank", [weighted])], registry)
-    delegates = [set(plain(delegate.nodes)) for delegate in delegated.delegates["forward"]]
+    delegates = [set(plain(delegate.nodes)) for delegate in delegated.partitions["forward"]]
     assert delegates == [{"add", "mul"}, {"add_1", "mul_1"}]
     torch.testing.assert_close(delegated.programs["forward"].module()(X, Y), function(X, Y))

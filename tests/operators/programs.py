@@ -12,8 +12,7 @@ from tests.operators.case import Case
 from torch.utils import _pytree as pytree
 
 import delegraph
-from delegraph.aot import ExecutorchBackendConfig, LoweringConfig
-from delegraph.aot.edge.edge_program import EdgeCompileConfig
+from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
 from delegraph.program import serialize_program
 from delegraph.program.schema import Operator, Program
 from delegraph.runtime import Runtime

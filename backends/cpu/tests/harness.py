@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot.edge.edge_program import EdgeCompileConfig, kept_operators, make_edge_program
+from delegraph.aot.delegation.forms import kept_whole
+from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
+from delegraph.aot.functional.functionalize import functionalize
 from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.partitioner import cpu_partitioner
@@ -42,7 +44,7 @@ class Context:
 def edge(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None) -> ExportedProgram:
     """The module in the edge dialect, as the cpu partitioner asks for it."""
     exported = torch.export.export(module.eval(), tuple(args), dynamic_shapes=dynamic_shapes)
-    return make_edge_program(exported, kept_operators(exported, [cpu_partitioner()]), EdgeCompileConfig())
+    return to_edge_dialect(functionalize(exported, kept_whole(exported, cpu_partitioner(), "cpu")))
 
 
 def declined(program: ExportedProgram) -> dict[str, str]:

@@ -59,8 +59,8 @@ __all__ = ["EDGE", "EXECUTORCH", "Lowering", "Stage", "StageWatcher", "run"]
 class Lowering:
     """What flows through the stages; each fills in or replaces what it is there for.
 
-    `programs`, `partitioners`, `keeps`, `transforms` and `passes` are by method; `partitioners` and `keeps` then by the name that
-    reports use. What stands under `emission` belongs to the stages from `settings` on.
+    Mappings are by method; `partitioners` and `keeps` then by the name that reports use. What stands under `emission`
+    belongs to `settings` and to the stages from `passes` on.
     """
 
     plugins: PluginRegistry

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from core.tests.aot.delegating import to_backend
 from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from delegraph.aot.delegation.compose import Delegated, to_backend
+from delegraph.aot.delegation.compose import Delegated
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call
 from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
 from delegraph.aot.graph.bodies import graph_modules
@@ -178,7 +179,7 @@ def test_partitioners_in_order_of_priority() -> None:
     delegated = lower(model, (IMAGE,), first, Takes(lambda node: "t" if node.name == "mean" else None))
     assert [(d.partitioner, d.nodes) for d in delegated.partitions["forward"]] == [
         ("Takes", ("relu", "sigmoid")),
-        ("Takes_1", ("mean",)),
+        ("Takes (2)", ("mean",)),
     ]
     assert_same(delegated, model, IMAGE)
 

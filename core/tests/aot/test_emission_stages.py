@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph.aot.delegation.backend_details import BackendDetails, PreprocessResult
 from torch import nn
 
 from delegraph.aot.config import ExecutorchBackendConfig
@@ -16,8 +15,9 @@ from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner,
 from delegraph.aot.emission import stages
 from delegraph.aot.emission.assemble import assemble
 from delegraph.aot.emission.planners import Lifetime, Plan, greedy
-from delegraph.aot.lower import EdgeProgramManager, to_edge
+from delegraph.aot.lower import EdgeProgramManager, lower, to_edge
 from delegraph.errors import InvalidArgument, LoweringError, PluginError, PluginNotFound
+from delegraph.interfaces import BackendDetails, PreprocessResult
 from delegraph.plugins.registry import PluginRegistry
 
 ARGS = (torch.randn(4),)
@@ -62,7 +62,7 @@ def registry(**backends: type[BackendDetails]) -> PluginRegistry:
 
 
 def edge(plugins: PluginRegistry | None = None) -> EdgeProgramManager:
-    return to_edge(torch.export.export(Model(), ARGS), registry=plugins or registry())
+    return to_edge(torch.export.export(Model(), ARGS), plugins=plugins or registry())
 
 
 def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
@@ -75,7 +75,7 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
         vars(delegate).update(nothing)
     config = ExecutorchBackendConfig(check_kernels=False)
     request = stages.make_request(["forward"], config, {}, registry())
-    methods = stages.prepare(stages.apply_passes({"forward": program}, config), config)
+    methods = stages.prepare({"forward": program}, config)
     stages.check_emittable(methods)
     planned = stages.plan(stages.emit(methods, request), request)
     for delegate, fields in zip(delegates, compiled, strict=True):
@@ -110,13 +110,13 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
     ],
 )
 def test_settings_are_looked_up_before_anything_else(config: Any, error: type[Exception], message: str) -> None:
-    class NeverReached(dict[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            raise AssertionError("a program was looked at")
+    class NeverReached(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise AssertionError("the model was looked at")
 
     options = ExecutorchBackendConfig(**{"check_kernels": False, **config})
     with pytest.raises(error, match=message):
-        to_executorch(NeverReached(forward=None), options, registry=registry())
+        lower(NeverReached(), ARGS, config=options, plugins=registry())
 
 
 def with_memory_id(target: Any, memory_id: Any) -> Callable[[torch.fx.GraphModule], None]:

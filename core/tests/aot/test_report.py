@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import builtins
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from core.tests.aot.delegating import to_backend
 from torch.export import ExportedProgram, export
 
-from delegraph.aot.delegation.compose import Delegated, to_backend
+from delegraph.aot.delegation.compose import Delegated
 from delegraph.aot.delegation.partition import TAG
-from delegraph.aot.delegation.report import LoweringReport, make_report
+from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
 from delegraph.aot.graph.bodies import graph_modules
 from delegraph.interfaces import (
     BackendDetails,
@@ -83,7 +85,8 @@ def delegated(model: torch.nn.Module, *args: Any, by: tuple[Partitioner, ...]) -
 
 def report(model: torch.nn.Module, *args: Any, by: tuple[Partitioner, ...], **installed: Any) -> LoweringReport:
     result = delegated(model, *args, by=by)
-    return make_report(result.programs, result, registry(**installed))
+    made = make_report(result.programs, result)
+    return made if by else replace(made, suggestions=tuple(suggestions(result.programs, registry(**installed))))
 
 
 def test_every_node_is_accounted_for() -> None:
@@ -123,7 +126,7 @@ class Broken(Partitioner):
 def test_without_backends_the_installed_ones_are_asked() -> None:
     result = delegated(Model(), X, by=())
     installed = registry(npu=Takes("relu", "tanh"), dsp=Takes(), old=Broken())
-    made = make_report(result.programs, result, installed)
+    made = replace(make_report(result.programs, result), suggestions=tuple(suggestions(result.programs, installed)))
     assert [entry.reasons for entry in made.methods["forward"].leftovers] == [{"": "no partitioner asked"}] * 3
     assert [(s.partitioner, s.nodes, s.problem) for s in made.suggestions] == [
         ("dsp", {"forward": 0}, ""),
