@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 
 from .library import Array, Context, kernel
 from .promotion import check_index, check_same_dtype, compute_type
