@@ -56,6 +56,6 @@ ARCHITECTURES: Final = [
     _row("alexnet", delegates=2, leftovers=1),
     _row("efficientnet_b0"),
     _row("regnet_y_400mf"),
-    _row("swin_t"),
+    _row("swin_t", delegates=10, leftovers=18),
     _row("vit_b_16", 32, {"image_size": 32}),
 ]
