@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
+ZOO := build/zoo
 PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable -e plugins/aten
 FUZZ ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search test test-executorch opinfo fuzz lint types floors check bench clean
+.PHONY: help setup setup-executorch demo search test test-executorch zoo opinfo fuzz lint types floors check bench clean
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
@@ -16,6 +17,7 @@ help:
 	@echo "make test    all tests but the long fuzzing run"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
+	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make opinfo  every sample of torch's operator database against the portable kernels; renews docs/operators.md"
 	@echo "make fuzz    $(FUZZ) mutated files against the reader"
 
@@ -47,10 +49,19 @@ search: setup
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo"
+	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo and not zoo"
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch
+
+zoo: setup $(ZOO)/.installed
+	PYTHONPATH=$(ZOO) $(BIN)/python -m pytest -q -n 2 tests/zoo
+
+# Beside .venv, not in it, and without what they depend on: torchvision on PyPI is built for a torch with CUDA, would
+# pull it (several GB), and its operators don't load beside ours.
+$(ZOO)/.installed: requirements-zoo.txt
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(ZOO) -r $<
+	touch $@
 
 opinfo: setup
 	rm -rf build/opinfo

@@ -45,6 +45,7 @@ from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.signature import MethodGraph
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
@@ -159,7 +160,7 @@ class _Tools:
 
 
 def _export(lowering: Lowering, methods: Sequence[str]) -> Lowering:
-    return lowering.with_programs({m: export_method(m, lowering.requests[m]) for m in methods})
+    return lowering.with_programs({m: without_vmap(export_method(m, lowering.requests[m])) for m in methods})
 
 
 def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:

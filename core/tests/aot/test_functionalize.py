@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from core.tests.aot.propagation import assert_values_are_what_operators_give
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -32,6 +33,7 @@ def assert_same_behaviour(
     model: torch.nn.Module, program: ExportedProgram, args: tuple[Any, ...], calls: int = 1
 ) -> None:
     """Results, and what happens to buffers and inputs, over several calls."""
+    assert_values_are_what_operators_give(program)
     reference, module = copy.deepcopy(model), program.module()
     with torch.no_grad():
         for _ in range(calls):
@@ -243,30 +245,22 @@ def test_a_composite_operator_is_traced_once_per_signature(monkeypatch: pytest.M
     assert traced == [aten.linear.default]
 
 
-def test_a_write_that_cannot_be_expressed_names_the_line() -> None:
-    class Unfold(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = x.clone()
-            y.unfold(0, 2, 2).add_(1)
-            return y
-
-    with pytest.raises(LoweringError, match=r"in-place write through aten\.unfold.*cannot be expressed") as error:
-        functionalize(export(Unfold(), (torch.randn(4),)), {})
-    assert "y.unfold(0, 2, 2)" in str(error.value)
-
-
-def test_a_changed_parameter_is_refused() -> None:
+@pytest.mark.parametrize("what", ["parameter", "tensor"])
+def test_a_changed_parameter_or_plain_tensor_is_refused(what: str) -> None:
     class Learns(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(2), requires_grad=False)
+            learnt = torch.zeros(2)
+            self.weight = torch.nn.Parameter(learnt, requires_grad=False) if what == "parameter" else learnt
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.weight.add_(1)
             return x + self.weight
 
-    with pytest.raises(LoweringError, match="changes its parameter weight"):
+    text = rf"changes its {what} weight; only buffers can be changed: register it as a buffer \(register_buffer\)"
+    with pytest.raises(LoweringError, match=text) as error:
         functionalize(export(Learns(), (torch.randn(2),)), {})
+    assert "in forward: self.weight.add_(1)" in str(error.value)
 
 
 def test_a_model_in_training_mode_is_told_to_be_put_into_eval_mode() -> None:

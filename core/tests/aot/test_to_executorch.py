@@ -224,6 +224,37 @@ def test_the_libraries_of_the_device_are_those_that_are_named() -> None:
         has_relu.to_executorch(ExecutorchBackendConfig(kernels=[has_not]))
 
 
+def test_a_missing_kernel_of_an_installed_library_that_waits_to_be_asked_is_offered() -> None:
+    def library(name: str, *operators: str, on_request: bool = False) -> KernelLibrary:
+        made = KernelLibrary(name)
+        made.on_request = on_request
+        for operator in operators:
+            made.kernel(operator)(lambda context, *args: lambda: None)
+        return made
+
+    plugins = registry_with()
+    plugins.register("kernels", "always", library("always"))
+    plugins.register("kernels", "other", library("other", "aten::tan.out", on_request=True))
+    plugins.register("kernels", "some", library("some", "aten::sin.out", on_request=True))
+    plugins.register("kernels", "each", library("each", "aten::sin.out", "aten::cos.out", on_request=True))
+
+    class Waves(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin() + x.cos() - x.cos()
+
+    edge = to_edge(torch.export.export(Waves(), (torch.randn(2),)))
+    given = ExecutorchBackendConfig(kernels=[library("given", "aten::sub.out", "aten::add.out")])
+    with pytest.raises(MissingKernel) as caught:
+        EdgeProgramManager({"forward": edge.exported_program()}, plugins=plugins).to_executorch(given)
+    text = str(caught.value)
+    assert "kernel libraries (given, runtime)" in text
+    assert "library 'each', which is only used on request, has all of them" in text
+    assert "library 'some', which is only used on request, has aten::sin.out: name it" in text
+    assert "ExecutorchBackendConfig(kernels=[…, 'some']) and in load(kernels=[…, 'some'])" in text
+    assert "'other'" not in text
+    assert "'always'" not in text
+
+
 def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:
     class Model(nn.Module):
         def forward(self, x):

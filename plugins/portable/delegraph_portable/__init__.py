@@ -19,6 +19,7 @@ from . import (  # noqa: F401  importing a family registers its kernels
     folding,
     fourier,
     grid_sampling,
+    grouped_matmul,
     householder,
     indexing,
     joining,

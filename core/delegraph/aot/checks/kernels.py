@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch.fx import Node
@@ -31,8 +31,13 @@ def operators_by_library(kernels: Sequence[Any] | None, registry: PluginRegistry
     return {"runtime": PRIM_OPS} | {library.name: library.operator_names() for library in asked}
 
 
-def check_kernels(methods: Iterable[EmittedMethod], libraries: Mapping[str, frozenset[str]]) -> None:
-    """Raise one `MissingKernel` for everything that none of `libraries` (name -> operators) could run."""
+def check_kernels(
+    methods: Iterable[EmittedMethod], libraries: Mapping[str, frozenset[str]], registry: PluginRegistry
+) -> None:
+    """Raise one `MissingKernel` for everything that none of `libraries` (name -> operators) could run.
+
+    It names the libraries of `registry` that are only used on request and have what is missing.
+    """
     known = frozenset[str]().union(*libraries.values())
     missing: dict[str, list[tuple[str, Node]]] = {}
     for method in methods:
@@ -41,17 +46,33 @@ def check_kernels(methods: Iterable[EmittedMethod], libraries: Mapping[str, froz
                 missing.setdefault(str(operator), []).extend((method.name, node) for node in nodes)
     if missing:
         first = next(iter(missing.values()))[0][1]
-        raise MissingKernel(_text(missing, sorted(libraries)), node=first.name, location=user_location(first))
+        text = _text(missing, sorted(libraries), _offers(missing, libraries, registry))
+        raise MissingKernel(text, node=first.name, location=user_location(first))
 
 
-def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str]) -> str:
+def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str], offers: str) -> str:
     lines = [f"\n- {operator}{_uses(users)}" for operator, users in sorted(missing.items())]
     return (
         f"{len(lines)} operator{'s' * (len(lines) > 1)} without a kernel in the kernel libraries"
         f" ({', '.join(libraries)}):{''.join(lines)}\n"
-        "  what to do: delegate these nodes to a backend that takes them; install a kernel library that has them; or,"
+        f"  what to do: {offers}"
+        "delegate these nodes to a backend that takes them; install a kernel library that has them; or,"
         " to lower for a device that has them, name its libraries in ExecutorchBackendConfig(kernels=[…]), or set"
         " check_kernels=False"
+    )
+
+
+def _offers(missing: Collection[str], asked: Collection[str], registry: PluginRegistry) -> str:
+    """The libraries that are installed, wait to be asked, and have some of what is missing."""
+    installed, _broken = registry.load_all("delegraph.kernels")
+    waiting = [library for library in installed.values() if library.on_request and library.name not in asked]
+    offers = [(library.name, sorted(library.operator_names() & set(missing))) for library in waiting]
+    return "".join(
+        f"the installed kernel library {name!r}, which is only used on request, has"
+        f" {'all of them' if len(has) == len(missing) else ', '.join(has)}: name it after the others in"
+        f" ExecutorchBackendConfig(kernels=[…, {name!r}]) and in load(kernels=[…, {name!r}]); or "
+        for name, has in offers
+        if has
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._prims_common import is_contiguous_or_false
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
@@ -91,7 +92,7 @@ class _EdgeStage:
         """A `*_copy` result is contiguous, whatever the view was."""
         val = node.meta["val"]
         leaves = pytree.tree_leaves(val)
-        if all(leaf.is_contiguous() for leaf in leaves):
+        if all(is_contiguous_or_false(leaf) for leaf in leaves):
             return
         with self.mode:
             node.meta["val"] = pytree.tree_map(
@@ -103,6 +104,8 @@ class _EdgeStage:
         """Compute the value again, since the layout of an input changed."""
         if not _is_plain_call(node) or node.target in _COPIES:  # a copy is contiguous whatever it copies
             return
+        if isinstance(node.target, OpOverload) and _makes_symbols(node.target):
+            return  # computed again, `nonzero` and `item` would give a new size or number that nothing else knows
         args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, dict(node.kwargs)))
         with self.mode:
             new = node.target(*args, **kwargs)  # type: ignore[operator]
@@ -115,10 +118,10 @@ class _EdgeStage:
         assert isinstance(node.target, OpOverload)
         for i, argument in enumerate(node.target._schema.arguments[: len(node.args)]):
             value = node.args[i]
-            if isinstance(value, (bool, int, float)) and str(argument.type) in ("Tensor", "Optional[Tensor]"):
+            if isinstance(value, (bool, int, float, complex)) and str(argument.type) in ("Tensor", "Optional[Tensor]"):
                 node.update_arg(i, self._constant(node, argument.name, value, is_body))
 
-    def _constant(self, node: Node, argument: str, value: float, is_body: bool) -> Node:
+    def _constant(self, node: Node, argument: str, value: complex, is_body: bool) -> Node:
         tensors = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
         dtype = torch.result_type(tensors[0], value) if tensors else torch.tensor(value).dtype
         if is_body:
@@ -297,7 +300,7 @@ def _no_op_source(node: Node) -> Node | None:
     if node.target not in _SAME_IF_SAME_SHAPE or len(old.shape) != len(new.shape) or old.dtype != new.dtype:
         return None
     same = all(_statically_equal(a, b) for a, b in zip(old.shape, new.shape, strict=True))
-    return source if same and (old.is_contiguous() or node.target is aten.clone.default) else None
+    return source if same and (is_contiguous_or_false(old) or node.target is aten.clone.default) else None
 
 
 def _statically_equal(a: Any, b: Any) -> bool:
@@ -308,6 +311,10 @@ def _statically_equal(a: Any, b: Any) -> bool:
 
 def _is_plain_call(node: Node) -> bool:
     return isinstance(node.target, OpOverload) or node.target in (operator.getitem, auto_functionalized)
+
+
+def _makes_symbols(op: OpOverload) -> bool:
+    return torch.Tag.dynamic_output_shape in op.tags or torch.Tag.data_dependent_output in op.tags
 
 
 def _layouts(value: Any) -> list[object]:

@@ -10,7 +10,7 @@ backend's compiler runs. No stage edits the caller's programs: passes work on co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,7 +63,8 @@ class EmissionRequest:
     config: ExecutorchBackendConfig
     planner: MemoryPlanner
     operators: Mapping[str, frozenset[str]] | None
-    constant_methods: Mapping[str, Any] = field(default_factory=dict)
+    constant_methods: Mapping[str, Any]
+    plugins: PluginRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ def make_request(
         load_planner(config.memory_planner, plugins),
         operators_by_library(config.kernels, plugins) if config.check_kernels else None,
         constant_methods,
+        plugins,
     )
 
 
@@ -143,7 +145,7 @@ def emit(methods: Sequence[MethodGraph], request: EmissionRequest) -> EmittedPro
 def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
     """Raise `MissingKernel` for the operators that the device's kernel libraries lack."""
     if request.operators is not None:
-        check_kernels(program.methods, request.operators)
+        check_kernels(program.methods, request.operators, request.plugins)
 
 
 def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:

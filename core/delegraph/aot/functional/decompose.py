@@ -20,6 +20,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.functional.trilinear import trilinear
+
+aten = torch.ops.aten
+
 __all__ = ["Decompositions", "Keep", "NodeFilter", "fresh", "is_composite"]
 
 NodeFilter: TypeAlias = Callable[[Node], bool]
@@ -32,10 +36,14 @@ _NEVER = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "at
 
 @cache
 def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
-    """torch's default decompositions to core ATen, plus `linalg_vector_norm` as ExecuTorch adds it."""
+    """torch's default decompositions to core ATen, `linalg_vector_norm` as ExecuTorch adds it, and what torch lacks."""
     table = dict(torch.export.default_decompositions().items())
     extra = torch._decomp.get_decompositions([torch.ops.aten.linalg_vector_norm.default])
-    return {op: rule for op, rule in {**table, **extra}.items() if isinstance(op, OpOverload)}
+    return {
+        op: rule
+        for op, rule in {**table, **extra, aten._trilinear.default: trilinear}.items()
+        if isinstance(op, OpOverload)
+    }
 
 
 @cache

@@ -26,6 +26,7 @@ __all__ = [
     "functional_twin",
     "may_share_memory",
     "on_copies",
+    "without_out",
 ]
 
 
@@ -37,9 +38,24 @@ def called_operator(node: Node) -> OpOverload | None:
 
 @cache
 def changes_arguments(op: OpOverload) -> bool:
-    """Whether a call of `op` has to be made functional; torch's own out variants are not what a graph holds."""
-    writes = [a for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    return on_copies(op) or any(not argument.is_out for argument in writes)
+    """Whether a call of `op` has to be made functional."""
+    return on_copies(op) or bool(changed_arguments(op))
+
+
+@cache
+def without_out(op: OpOverload) -> OpOverload | None:
+    """`mul.Tensor` for `mul.out`: the overload of the same arguments that gives what `op` writes into `out`."""
+    outs = [argument.name for argument in op._schema.arguments if argument.is_out]
+    if not outs or tuple(outs) != changed_arguments(op):
+        return None
+    wanted = _given(op)
+    others = (getattr(op.overloadpacket, name) for name in op.overloadpacket.overloads())
+    return next((other for other in others if not other._schema.is_mutable and _given(other) == wanted), None)
+
+
+def _given(op: OpOverload) -> list[tuple[str, str]]:
+    """Names and types of the arguments that `op` does not write its results to."""
+    return [(argument.name, str(argument.real_type)) for argument in op._schema.arguments if not argument.is_out]
 
 
 _aten = torch.ops.aten
