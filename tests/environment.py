@@ -1,0 +1,42 @@
+"""A folder -> an empty virtual environment in it, for what pip installs and what then runs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["Environment"]
+
+
+class Environment:
+    """A virtual environment with what pip puts into it; `base` is the Python that it is made of."""
+
+    def __init__(self, folder: Path, *requirements: str | Path, base: str = sys.executable) -> None:
+        self.bin = folder / "bin"
+        self.python = str(self.bin / "python")
+        run([base, "-m", "venv", folder])
+        self.install(*requirements)
+
+    def install(self, *words: str | Path) -> str:
+        """`pip install words`; what it printed."""
+        return self.run("-m", "pip", "install", "--disable-pip-version-check", *words)
+
+    def run(self, *words: str | Path, cwd: Path | None = None) -> str:
+        """Run its Python; what that printed."""
+        return run([self.python, *words], cwd)
+
+    def installed(self) -> set[str]:
+        """The names of the distributions in it, without those that every environment has."""
+        listed = json.loads(self.run("-m", "pip", "list", "--format", "json", "--disable-pip-version-check"))
+        return {row["name"] for row in listed} - {"pip", "setuptools"}
+
+
+def run(command: list[str | Path], cwd: Path | None = None) -> str:
+    """Run `command` without our own settings of Python and Delegraph; what it printed."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DELEGRAPH"))}
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
