@@ -51,6 +51,7 @@ def _parser(commands: Iterable[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="delegraph", description="Lower PyTorch models onto installed backends; run the result without PyTorch."
     )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="say which Delegraph this is, and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar=" | ".join(_COMMANDS))
     for name in commands:
         import_module(f"delegraph.cli.{name}").add_parser(subparsers)
@@ -58,3 +59,13 @@ def _parser(commands: Iterable[str]) -> argparse.ArgumentParser:
         command.add_argument("--traceback", action="store_true", help="on errors, show where they came from")
         command.set_defaults(usage_error=command.error)
     return parser
+
+
+class _ShowVersion(argparse.Action):
+    """argparse's own "version" wants the text beforehand; reading the metadata takes a while that no command needs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"delegraph {version('delegraph')}")
+        parser.exit()

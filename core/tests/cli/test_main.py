@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,13 @@ def test_python_m_delegraph(pte: str) -> None:
     command = [sys.executable, "-m", "delegraph", "inspect", pte, "--text"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("program version 0\n")
+
+
+def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"delegraph {version('delegraph')}\n"
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
