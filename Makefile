@@ -8,12 +8,13 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/po
 FUZZ ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search test test-executorch opinfo fuzz lint types floors check bench clean
+.PHONY: help setup setup-executorch demo search test test-executorch wheels test-wheels opinfo fuzz lint types floors check bench clean
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
 	@echo "make search  lower a sentence-embedding model and search a few sentences"
 	@echo "make test    all tests but the long fuzzing run"
+	@echo "make wheels  every distribution built into dist/; make test-wheels installs and uses them in empty environments"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make opinfo  every sample of torch's operator database against the portable kernels; renews docs/operators.md"
@@ -47,10 +48,17 @@ search: setup
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo"
+	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo and not wheels"
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch
+
+# An sdist and a wheel of every distribution, as an index would get them.
+wheels: setup
+	$(BIN)/python -m tests.packaging.build dist
+
+test-wheels: wheels
+	$(BIN)/python -m pytest -q -m wheels
 
 opinfo: setup
 	rm -rf build/opinfo

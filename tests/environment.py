@@ -12,21 +12,20 @@ __all__ = ["Environment"]
 
 
 class Environment:
-    """A virtual environment with what pip puts into it; `base` is the Python that it is made of."""
+    """A virtual environment; `base` is the Python that it is made of."""
 
-    def __init__(self, folder: Path, *requirements: str | Path, base: str = sys.executable) -> None:
-        self.bin = folder / "bin"
-        self.python = str(self.bin / "python")
-        run([base, "-m", "venv", folder])
-        self.install(*requirements)
+    def __init__(self, folder: Path, base: str = sys.executable) -> None:
+        self.folder = folder
+        self.python = str(folder / "bin" / "python")
+        run([base, "-m", "venv", folder], folder.parent)
 
-    def install(self, *words: str | Path) -> str:
-        """`pip install words`; what it printed."""
-        return self.run("-m", "pip", "install", "--disable-pip-version-check", *words)
+    def install(self, *words: str | Path, cwd: Path | None = None) -> str:
+        """`pip install words`; what it printed. Modules are compiled when they are imported, which is sooner."""
+        return self.run("-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *words, cwd=cwd)
 
     def run(self, *words: str | Path, cwd: Path | None = None) -> str:
-        """Run its Python; what that printed."""
-        return run([self.python, *words], cwd)
+        """Run its Python, in its own folder if no other is given; what that printed."""
+        return run([self.python, *words], cwd or self.folder)
 
     def installed(self) -> set[str]:
         """The names of the distributions in it, without those that every environment has."""
@@ -34,8 +33,8 @@ class Environment:
         return {row["name"] for row in listed} - {"pip", "setuptools"}
 
 
-def run(command: list[str | Path], cwd: Path | None = None) -> str:
-    """Run `command` without our own settings of Python and Delegraph; what it printed."""
+def run(command: list[str | Path], cwd: Path) -> str:
+    """Run `command` in a folder without our own settings of Python and Delegraph; what it printed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DELEGRAPH"))}
     done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"

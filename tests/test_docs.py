@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+READMES = [*ROOT.glob("partitioners/README.md"), *sorted(ROOT.glob("*/*/README.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -59,3 +61,13 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_install_commands_name_what_is_there(page: Path) -> None:
+    """Nothing of ours is on an index yet: commands name folders of the clone, built wheels, or others' packages."""
+    commands = re.findall(r"^ *pip install ([^#\n]*)", page.read_text(), re.MULTILINE)
+    words = [word for command in commands for word in shlex.split(command)]
+    assert [word for word in words if word.startswith("delegraph")] == []
+    folders = [word.partition("[")[0] for word in words if word.startswith(".") and word != "./calculator"]
+    assert [folder for folder in folders if not (ROOT / folder / "pyproject.toml").exists()] == []

@@ -2,8 +2,8 @@
 
     python -m tests.packaging.build DIRECTORY
 
-Built as for an index: the sdist from the sources alone, the wheel from the sdist. A copy is built, for setuptools leaves
-traces beside its sources and reads them again.
+Built as for an index: the sdist from the sources alone, the wheel from the sdist. A copy is built, for setuptools
+leaves traces beside its sources and reads them again.
 """
 
 from __future__ import annotations
@@ -16,29 +16,32 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DISTRIBUTIONS", "ROOT", "Distribution", "build"]
+__all__ = ["DISTRIBUTIONS", "ROOT", "Distribution", "build", "sources"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A pip-installable part of this repository: its name, the folder of its pyproject.toml, that of its package."""
+    """A pip-installable part of this repository: the folders of its pyproject.toml and of its package, its extras."""
 
     name: str
     folder: Path
     package: Path
+    extras: tuple[str, ...]
 
 
 def _distributions() -> list[Distribution]:
-    """Those at the root and up to two folders below it; others' plug-ins in tests and examples are not ours."""
+    """That of the root first, as pip wants it, then those up to two folders below; those in tests are strangers'."""
     found = []
-    for file in sorted([ROOT / "pyproject.toml", *ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")]):
-        settings = tomllib.loads(file.read_text())
-        name = settings["project"]["name"]
+    below = sorted([*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")])
+    for file in [ROOT / "pyproject.toml", *below]:
         if file.relative_to(ROOT).parts[0] not in ("tests", "examples"):
-            where = settings["tool"]["setuptools"]["packages"]["find"].get("where", ["."])
-            found.append(Distribution(name, file.parent, file.parent / where[0] / name.replace("-", "_")))
+            settings = tomllib.loads(file.read_text())
+            project, packages = settings["project"], settings["tool"]["setuptools"]["packages"]["find"]
+            package = file.parent / packages.get("where", ["."])[0] / project["name"].replace("-", "_")
+            extras = tuple(project.get("optional-dependencies", ()))
+            found.append(Distribution(project["name"], file.parent, package, extras))
     return found
 
 
@@ -48,7 +51,7 @@ DISTRIBUTIONS = _distributions()
 def build(distribution: Distribution, into: Path) -> tuple[Path, Path]:
     """Build `distribution` into the folder `into`; its sdist and its wheel."""
     with tempfile.TemporaryDirectory() as directory:
-        copy = shutil.copytree(distribution.folder, Path(directory) / "sources", ignore=_not_sources)
+        copy = sources(distribution.folder, Path(directory) / "sources")
         command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(into.absolute()), str(copy)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -58,16 +61,10 @@ def build(distribution: Distribution, into: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def _not_sources(folder: str, names: list[str]) -> list[str]:
-    """What is not to be copied: hidden files, what tools left, other distributions."""
-    return [
-        name
-        for name in names
-        if name.startswith(".")
-        or name in ("build", "dist", "__pycache__")
-        or name.endswith(".egg-info")
-        or (Path(folder) / name / "pyproject.toml").exists()
-    ]
+def sources(folder: Path, copy: Path) -> Path:
+    """Copy what is below `folder` to `copy`, without hidden files and what tools left there; returns `copy`."""
+    left = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info")
+    return Path(shutil.copytree(folder, copy, ignore=left))
 
 
 if __name__ == "__main__":
