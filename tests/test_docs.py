@@ -49,7 +49,7 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert ran.returncode == 0, ran.stderr

@@ -7,6 +7,7 @@ Only the module of the command that was named is imported, so that only `lower` 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,9 @@ _COMMANDS: Final = ("lower", "run", "inspect", "select", "codegen", "plugins")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Usage errors and `--help` exit, as argparse does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # a terminal that lacks a character is shown its code instead, as Python does for standard error
+        sys.stdout.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if argv is None else list(argv)
     parser = _parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
     args = parser.parse_args(words)
