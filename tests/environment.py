@@ -36,6 +36,6 @@ class Environment:
 def run(command: list[str | Path], cwd: Path) -> str:
     """Run `command` in a folder without our own settings of Python and Delegraph; what it printed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DELEGRAPH"))}
-    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, encoding="utf-8", timeout=600, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -37,7 +37,7 @@ def _distributions() -> list[Distribution]:
     below = sorted([*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")])
     for file in [ROOT / "pyproject.toml", *below]:
         if file.relative_to(ROOT).parts[0] not in ("tests", "examples"):
-            settings = tomllib.loads(file.read_text())
+            settings = tomllib.loads(file.read_text("utf-8"))
             project, packages = settings["project"], settings["tool"]["setuptools"]["packages"]["find"]
             package = file.parent / packages.get("where", ["."])[0] / project["name"].replace("-", "_")
             extras = tuple(project.get("optional-dependencies", ()))

@@ -53,7 +53,7 @@ def check_metadata(metadata: Message, distribution: Distribution) -> None:
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload().strip() == (distribution.folder / "README.md").read_text().strip()
+    assert metadata.get_payload().strip() == (distribution.folder / "README.md").read_text("utf-8").strip()
     assert {url.partition(",")[0] for url in metadata.get_all("Project-URL")} == {
         "Source",
         "Documentation",
@@ -71,7 +71,7 @@ def check_metadata(metadata: Message, distribution: Distribution) -> None:
 def imported(package: Path) -> Iterator[str]:
     """The top-level packages that modules of `package` import, the standard library's left out."""
     for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:

@@ -21,7 +21,7 @@ from tests.packaging.build import DISTRIBUTIONS, ROOT, Distribution, sources
 
 pytestmark = pytest.mark.wheels
 
-TORCH = re.findall(r"\btorch==\S+", (ROOT / "Makefile").read_text())[0]
+TORCH = re.findall(r"\btorch==\S+", (ROOT / "Makefile").read_text("utf-8"))[0]
 """The torch of the Makefile: one without several GB of CUDA packages."""
 
 MODEL = """
@@ -59,7 +59,7 @@ for name in sys.argv[2:]:
 
 def documented_commands() -> list[list[str]]:
     """The words after `pip install` under "Install" for beginners: with torch, without it, without it from wheels."""
-    section = (ROOT / "docs" / "getting-started.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    section = (ROOT / "docs" / "getting-started.md").read_text("utf-8").partition("## Install")[2].partition("\n## ")[0]
     return [shlex.split(words) for words in re.findall(r"^    pip install (.*)$", section, re.MULTILINE)]
 
 
