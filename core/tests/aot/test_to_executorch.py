@@ -107,7 +107,7 @@ def test_it_can_be_written_in_every_way(lower_model, tmp_path: Path) -> None:
 
 def test_a_repr_is_short_whatever_the_weights() -> None:
     config = ExecutorchBackendConfig(check_kernels=False, external_constants=lambda node: "weights")
-    lowered = lower(Scale3().eval(), (torch.ones(4),), config=config, registry=registry_with())
+    lowered = lower(Scale3().eval(), (torch.ones(4),), config=config, plugins=registry_with())
     assert repr(lowered) == (
         "Lowered(LoweringReport(forward: 0 nodes in 0 delegates, 3 nodes left to kernels), ExecutorchProgramManager("
         "Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, 0 of named data), "
