@@ -14,7 +14,7 @@ from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.delegation.partition import TAG, tag_constant_data
 from delegraph.aot.emission.planners import greedy
-from delegraph.aot.lower import EdgeProgramManager, to_edge
+from delegraph.aot.lower import EdgeProgramManager, lower, to_edge
 from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant, UnsupportedOperator
 from delegraph.interfaces import (
     BackendDetails,
