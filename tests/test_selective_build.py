@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.environment import Environment
 
 import delegraph
 from delegraph.cli import main
@@ -68,31 +68,12 @@ def expected(programs: Path, name: str) -> bytes:
 # ---- fresh environments --------------------------------------------------------------------------------
 
 
-class Environment:
-    """A virtual environment with what pip puts into it."""
-
-    def __init__(self, folder: Path, *requirements: str | Path) -> None:
-        venv.create(folder, with_pip=True)
-        self.python = str(folder / "bin" / "python")
-        self.run("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements)
-
-    def run(self, *words: str | Path) -> str:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DELEGRAPH"))}
-        command = [self.python, *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, env=clean, timeout=600, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def installed(self) -> set[str]:
-        listed = json.loads(self.run("-m", "pip", "list", "--format", "json", "--disable-pip-version-check"))
-        return {row["name"] for row in listed} - {"pip", "setuptools"}
-
-
 @pytest.mark.install
 def test_a_zipapp_runs_where_there_is_only_numpy(programs: Path, tmp_path: Path) -> None:
     app, out = tmp_path / "app.pyz", tmp_path / "out.npz"
     select(programs / "plain.pte", programs / "everything.pte", "-o", app)
-    bare = Environment(tmp_path / "bare", "numpy")
+    bare = Environment(tmp_path / "bare")
+    bare.install("numpy")
     assert bare.installed() == {"numpy"}
     bare.run(app, "plain", "--inputs", programs / "x.npy", "--output", out)
     assert np.load(out)["output_0"].tobytes() == expected(programs, "plain")
@@ -116,7 +97,8 @@ print(json.dumps([result.tobytes().hex(), sorted(kernel.op for kernel in delegra
 @pytest.mark.install
 def test_a_wheel_brings_numpy_and_nothing_else(programs: Path, tmp_path: Path) -> None:
     select(programs / "plain.pte", "-o", tmp_path / "plain-1.0-py3-none-any.whl")
-    slim = Environment(tmp_path / "slim", tmp_path / "plain-1.0-py3-none-any.whl")
+    slim = Environment(tmp_path / "slim")
+    slim.install(tmp_path / "plain-1.0-py3-none-any.whl")
     assert slim.installed() == {"numpy", "plain"}
     slim.run("-m", "pip", "check")
     (tmp_path / "use.py").write_text(USE_WHEEL)
@@ -140,7 +122,8 @@ def test_a_wheel_with_a_backend_requires_its_driver(programs: Path, tmp_path: Pa
     packed = zipfile.ZipFile(wheel).namelist()
     assert "delegraph_cpu/runtime/backend.py" in packed
     assert not [name for name in packed if name.startswith(("delegraph_cpu/aot", "delegraph_portable"))]
-    slim = Environment(tmp_path / "slim", wheel)
+    slim = Environment(tmp_path / "slim")
+    slim.install(wheel)
     assert {"cpu", "numpy", "onnxruntime"} <= slim.installed()
     assert not slim.installed() & {"torch", "delegraph", "delegraph-cpu", "onnx"}
     out = tmp_path / "out.npz"

@@ -47,7 +47,7 @@ class Site:
         """Run a command that sees the distributions."""
         path = os.pathsep.join([*map(str, self.directories), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         env = {**os.environ, "PYTHONPATH": path, **environ}
-        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=600, check=False)
 
 
 CLI = """
@@ -78,7 +78,7 @@ def pip_install(directory: Path, sources: list[Path]) -> Path:
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     target = directory / "site"
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), *map(str, copies)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     return target
 
 

@@ -149,6 +149,9 @@ class Lowered:
     edge: EdgeProgramManager
     report: LoweringReport
 
+    def __repr__(self) -> str:
+        return f"Lowered({self.report!r}, {self.program!r})"
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the `.pte`, whole or not at all; `.ptd` files of external constants go beside it."""
         self.program.save(path)

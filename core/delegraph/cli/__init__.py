@@ -7,6 +7,7 @@ Only the module of the command that was named is imported, so that only `lower` 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,9 @@ _COMMANDS: Final = ("lower", "run", "inspect", "select", "codegen", "plugins")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Usage errors and `--help` exit, as argparse does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # a terminal that lacks a character is shown its code instead, as Python does for standard error
+        sys.stdout.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if argv is None else list(argv)
     parser = _parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
     args = parser.parse_args(words)
@@ -51,6 +55,7 @@ def _parser(commands: Iterable[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="delegraph", description="Lower PyTorch models onto installed backends; run the result without PyTorch."
     )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="say which Delegraph this is, and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar=" | ".join(_COMMANDS))
     for name in commands:
         import_module(f"delegraph.cli.{name}").add_parser(subparsers)
@@ -58,3 +63,13 @@ def _parser(commands: Iterable[str]) -> argparse.ArgumentParser:
         command.add_argument("--traceback", action="store_true", help="on errors, show where they came from")
         command.set_defaults(usage_error=command.error)
     return parser
+
+
+class _ShowVersion(argparse.Action):
+    """argparse's own "version" wants the text beforehand; reading the metadata takes a while that no command needs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"delegraph {version('delegraph')}")
+        parser.exit()

@@ -39,7 +39,7 @@ def _parser(deployed: Deployed) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (default: 0)")
     parser.add_argument("--shape", action="append", default=[], metavar="[INDEX=]SIZES", help="of a dynamic input")
     parser.add_argument("--data", metavar="m.ptd", help="the program's external constants")
-    parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, …")
+    parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
     return parser
 
 

@@ -113,7 +113,7 @@ class PreprocessResult:
     `data_store_output` holds blobs to be shared by key with other delegates of the program.
     """
 
-    processed_bytes: bytes = b""
+    processed_bytes: bytes = field(default=b"", repr=False)
     debug_handle_map: Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]] = field(default_factory=dict)
     data_store_output: NamedDataStoreOutput | None = None
 

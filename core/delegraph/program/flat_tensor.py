@@ -58,6 +58,10 @@ class ExternalData:
 
     data: Buffer
     tensor_layout: TensorLayout | None = None
+
+    def __repr__(self) -> str:
+        return f"ExternalData({memoryview(self.data).nbytes:,} bytes, {self.tensor_layout})"
+
     alignment: int = 1
 
 
@@ -67,6 +71,10 @@ class FlatTensor:
 
     named_data: Mapping[str, ExternalData]
     version: int = 0
+
+    def __repr__(self) -> str:
+        total = sum(memoryview(entry.data).nbytes for entry in self.named_data.values())
+        return f"FlatTensor({len(self.named_data)} keys; {total:,} bytes)"
 
 
 # ---- records -> bytes ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ hands them back as views into the file. Field names, union codes and index rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -335,6 +335,9 @@ class NamedData:
     data: Buffer
     alignment: int = 1
 
+    def __repr__(self) -> str:
+        return f"NamedData({_total((self.data,))} bytes, alignment={self.alignment})"
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -350,3 +353,16 @@ class Program:
     delegate_data: tuple[Buffer, ...] = ()
     named_data: Mapping[str, NamedData] = field(default_factory=lambda: MappingProxyType({}))
     version: int = 0
+
+    def __repr__(self) -> str:
+        """In a line whatever the weights are; `to_text` tells all."""
+        methods = ", ".join(repr(plan.name) for plan in self.execution_plan)  # which strangers may have named
+        return (
+            f"Program({methods}; {_total(self.constants)} bytes of constants,"
+            f" {_total(self.mutable_data)} of mutable data, {_total(self.delegate_data)} of delegates,"
+            f" {_total(entry.data for entry in self.named_data.values())} of named data)"
+        )
+
+
+def _total(buffers: Iterable[Buffer]) -> str:
+    return f"{sum(memoryview(buffer).nbytes for buffer in buffers):,}"

@@ -14,7 +14,7 @@ from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.delegation.partition import TAG, tag_constant_data
 from delegraph.aot.emission.planners import greedy
-from delegraph.aot.lower import EdgeProgramManager, to_edge
+from delegraph.aot.lower import EdgeProgramManager, lower, to_edge
 from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant, UnsupportedOperator
 from delegraph.interfaces import (
     BackendDetails,
@@ -103,6 +103,16 @@ def test_it_can_be_written_in_every_way(lower_model, tmp_path: Path) -> None:
     manager.write_to_file(stream)
     assert (tmp_path / "m.pte").read_bytes() == stream.getvalue() == manager.buffer
     assert [path.name for path in tmp_path.iterdir()] == ["m.pte"]
+
+
+def test_a_repr_is_short_whatever_the_weights() -> None:
+    config = ExecutorchBackendConfig(check_kernels=False, external_constants=lambda node: "weights")
+    lowered = lower(Scale3().eval(), (torch.ones(4),), config=config, plugins=registry_with())
+    assert repr(lowered) == (
+        "Lowered(LoweringReport(forward: 0 nodes in 0 delegates, 3 nodes left to kernels), ExecutorchProgramManager("
+        "Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, 0 of named data), "
+        "weights.ptd: FlatTensor(1 keys; 16 bytes)))"
+    )
 
 
 def test_equal_models_give_equal_bytes(lower_model) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from delegraph.cli import main
 from delegraph.errors import InvalidProgram
+from delegraph.program import write_program
+from delegraph.program.schema import Chain, ExecutionPlan, Program
 
 Refused = Callable[..., str]
 
@@ -67,6 +72,23 @@ def test_python_m_delegraph(pte: str) -> None:
     assert done.stdout.startswith("program version 0\n")
 
 
+def test_a_terminal_that_lacks_a_character_is_shown_its_code(tmp_path: Path) -> None:
+    plan = ExecutionPlan("größe", (), (), (), (Chain(()),))
+    write_program(Program((plan,)), tmp_path / "m.pte")
+    command = [sys.executable, "-m", "delegraph", "inspect", str(tmp_path / "m.pte"), "--text"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ascii_only)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "method gr\\xf6\\xdfe" in done.stdout
+
+
+def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"delegraph {version('delegraph')}\n"
+
+
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
     choices = "'lower', 'run', 'inspect', 'select', 'codegen', 'plugins'"
     assert f"invalid choice: 'walk' (choose from {choices})" in refused("walk", code=2)
@@ -98,7 +120,8 @@ def test_traceback_shows_where_an_error_comes_from(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_seen_enough(pte: str) -> None:
     """As in `delegraph inspect m.pte --text | head -1`: no traceback."""
-    command = f"{sys.executable} -c 'import sys; from delegraph.cli import main; sys.exit(main())' inspect {pte} --text"
+    script = "import sys; from delegraph.cli import main; sys.exit(main())"
+    command = shlex.join([sys.executable, "-c", script, "inspect", pte, "--text"])
     done = subprocess.run(
         f"{command} | true; exit ${{PIPESTATUS[0]}}",
         shell=True,

@@ -312,7 +312,7 @@ def test_a_runtime_half_that_imports_torch(install: Install, backend_source: str
         with pytest.raises(PluginLoadError) as caught:
             registry.load(group, "Npu")
         assert re.search(
-            r"brought torch into a process that runs without it: \S+npu_helper\.py:2 imports it", str(caught.value)
+            r"brought torch into a process that runs without it: .+npu_helper\.py:2 imports it", str(caught.value)
         )
     assert not [finder for finder in sys.meta_path if "TorchWatch" in repr(finder)]
 
@@ -349,7 +349,7 @@ def test_threads_share_one_instance(install: Install, backend_source: str) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(got) == 8
     assert len(got[0].made) == 1
     assert set(map(id, got)) == {id(got[0])}
@@ -393,8 +393,8 @@ def test_a_thread_that_imports_a_plug_in_which_registers_itself_does_not_dead_lo
         importing.start()
         time.sleep(0.02)
         loading.start()
-        importing.join(10)
-        loading.join(10)
+        importing.join(60)
+        loading.join(60)
         assert not importing.is_alive()
         assert not loading.is_alive()
         assert registry.load("backends", "Also") is not registry.load("backends", "Npu")

@@ -12,8 +12,8 @@ from typing import Any
 
 import flatbuffers
 import pytest
+from core.tests.program.flatc import program_generated
 
-from delegraph.program._generated import program_generated
 from delegraph.program.header import ExtendedHeader, pack_head
 from delegraph.program.schema import (
     AllocationDetails,

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from core.tests.program.flatc import program_generated as flatc
 
 from delegraph.errors import InvalidProgram
 from delegraph.program import deserialize_program, serialize_program
-from delegraph.program._generated import program_generated as flatc
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.flatbuffer_builder import Table, Tables, build, numbers, rows
 from delegraph.program.flatbuffer_reader import FlatBufferReader

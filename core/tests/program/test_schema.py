@@ -10,14 +10,10 @@ from types import ModuleType
 
 import flatbuffers
 import pytest
+from core.tests.program.flatc import flat_tensor_generated, program_generated
 
 from delegraph.program import deserialize_program, serialize_program
-from delegraph.program._generated import (
-    flat_tensor_generated,
-    flat_tensor_tables,
-    program_generated,
-    program_tables,
-)
+from delegraph.program._generated import flat_tensor_tables, program_tables
 from delegraph.program.flat_tensor import (
     ExternalData,
     FlatTensor,

@@ -215,23 +215,6 @@ def test_an_invalid_program_leaves_the_old_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["m.pte"]
 
 
-def test_a_failure_while_writing_leaves_nothing(tmp_path: Path) -> None:
-    from delegraph.program.atomic_file import write_atomically
-
-    def pieces() -> Iterator[bytes]:
-        yield b"half"
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "m.pte", pieces())
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_folder_that_does_not_exist(sample: Program, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_program(sample, tmp_path / "no" / "m.pte")
-
-
 def test_a_link_is_followed(sample: Program, tmp_path: Path) -> None:
     (tmp_path / "link.pte").symlink_to(tmp_path / "m.pte")
     write_program(sample, tmp_path / "link.pte")

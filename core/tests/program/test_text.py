@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delegraph.program import to_text
+from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.schema import (
     AllocationDetails,
     Chain,
@@ -94,3 +95,17 @@ def test_what_only_some_tensors_have() -> None:
     lines = to_text(Program((plan,))).splitlines()
     assert "  %0 = tensor float [2] at 1+0 'state'" in lines
     assert "  %1 = tensor float unbounded [2] given at run time" in lines
+
+
+def test_a_repr_counts_bytes_and_shows_none(sample: Program) -> None:
+    assert repr(sample) == (
+        "Program('forward', 'get_n'; 25 bytes of constants, 8 of mutable data, 4 of delegates, 10 of named data)"
+    )
+    assert repr(sample.named_data["k"]) == "NamedData(5 bytes, alignment=1)"
+    weights = ExternalData(bytes(4000), TensorLayout(ScalarType.FLOAT, (10, 100), (0, 1)))
+    assert repr(weights).startswith("ExternalData(4,000 bytes, TensorLayout(")
+    assert repr(FlatTensor({"a": weights, "b": weights})) == "FlatTensor(2 keys; 8,000 bytes)"
+
+
+def test_a_repr_escapes_names_from_strangers() -> None:
+    assert "'\\x1b[2J'" in repr(Program((ExecutionPlan("\x1b[2J", (), (), (), ()),)))

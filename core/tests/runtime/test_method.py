@@ -363,13 +363,13 @@ def test_one_thread_at_a_time(build: Any) -> None:
     @library.kernel("test::wait.out")
     def wait(context: Any, out: Any) -> None:
         entered.set()
-        assert leave.wait(10)
+        assert leave.wait(60)
 
     out = build.call("test::wait.out", build.tensor(1))
     method = Runtime(kernels=[library]).load_program(build.program(build.plan([], [out]))).load_method("forward")
     thread = threading.Thread(target=method.execute, args=([],))
     thread.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     try:
         with pytest.raises(
             InvalidState, match="method 'forward' is executing in another thread; load a Method for each"

@@ -102,6 +102,9 @@ class LoweringReport:
             "methods": {name: _method_json(method) for name, method in self.methods.items()},
         }
 
+    def __repr__(self) -> str:
+        return f"LoweringReport({'; '.join(_title(name, method) for name, method in self.methods.items())})"
+
     def __str__(self) -> str:
         blocks = ["\n".join([title, "\n\n".join(map(str, tables))]) for title, tables in self._sections()]
         return "\n\n".join([*blocks, *self._remarks()])

@@ -37,6 +37,10 @@ class ExecutorchProgramManager:
     memory: Mapping[str, MemoryReport]
     tensor_data: Mapping[str, FlatTensor]
 
+    def __repr__(self) -> str:
+        files = "".join(f", {name}.ptd: {data}" for name, data in self.tensor_data.items())
+        return f"ExecutorchProgramManager({self.executorch_program}{files})"
+
     @property
     def methods(self) -> tuple[str, ...]:
         """The names of all methods, sorted."""

@@ -1,1 +1,1 @@
-"""What `schema/generate.py` makes of `schema/*.fbs`."""
+"""The tables of `schema/*.fbs`, as `schema/generate.py` writes them."""

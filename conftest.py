@@ -1,0 +1,11 @@
+"""What the shell has set for its user does not reach the tests: colours, plug-ins to prefer or leave out, threads."""
+
+from __future__ import annotations
+
+import os
+
+OF_RICH = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+OF_DELEGRAPH = ("DELEGRAPH_CPU_THREADS", "DELEGRAPH_DISABLE_PLUGINS", "DELEGRAPH_PLUGINS", "DELEGRAPH_PREFER")
+
+for name in (*OF_RICH, *OF_DELEGRAPH):
+    os.environ.pop(name, None)

@@ -1,0 +1,75 @@
+"""The repository's pyproject.toml files -> an sdist and a wheel of each distribution.
+
+    python -m tests.packaging.build DIRECTORY
+
+Built as for an index: the sdist from the sources alone, the wheel from the sdist. A copy is built, for setuptools
+leaves traces beside its sources and reads them again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["DISTRIBUTIONS", "ROOT", "Distribution", "build", "sources"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A pip-installable part of this repository: the folders of its pyproject.toml and of its package, its extras."""
+
+    name: str
+    folder: Path
+    package: Path
+    extras: tuple[str, ...]
+
+
+def _distributions() -> list[Distribution]:
+    """That of the root first, as pip wants it, then those up to two folders below; those in tests are strangers'."""
+    found = []
+    below = sorted([*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")])
+    for file in [ROOT / "pyproject.toml", *below]:
+        if file.relative_to(ROOT).parts[0] not in ("tests", "examples"):
+            settings = tomllib.loads(file.read_text("utf-8"))
+            project, packages = settings["project"], settings["tool"]["setuptools"]["packages"]["find"]
+            package = file.parent / packages.get("where", ["."])[0] / project["name"].replace("-", "_")
+            extras = tuple(project.get("optional-dependencies", ()))
+            found.append(Distribution(project["name"], file.parent, package, extras))
+    return found
+
+
+DISTRIBUTIONS = _distributions()
+
+
+def build(distribution: Distribution, into: Path) -> tuple[Path, Path]:
+    """Build `distribution` into the folder `into`; its sdist and its wheel."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = sources(distribution.folder, Path(directory) / "sources")
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(into.absolute()), str(copy)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{distribution.name} cannot be built:\n{done.stdout}{done.stderr}")
+    stem = distribution.package.name
+    (sdist,), (wheel,) = into.glob(f"{stem}-[0-9]*.tar.gz"), into.glob(f"{stem}-[0-9]*.whl")
+    return sdist, wheel
+
+
+def sources(folder: Path, copy: Path) -> Path:
+    """Copy what is below `folder` to `copy`, without hidden files and what tools left there; returns `copy`."""
+    left = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info")
+    return Path(shutil.copytree(folder, copy, ignore=left))
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for one in DISTRIBUTIONS:
+        print(*build(one, target), sep="\n")

@@ -1,0 +1,90 @@
+"""What is published of each distribution: its own package, whole and alone, and what an index tells of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from email import message_from_string
+from email.message import Message
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from tests.packaging.build import DISTRIBUTIONS, ROOT, Distribution, build
+
+each = pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.name)
+
+BROUGHT = {"delegraph[aot]": {"torch"}, "torch": {"sympy"}}
+"""Packages that are imported and come with a requirement: a version of one's own could only contradict theirs."""
+
+
+@pytest.mark.install
+@each
+def test_sdist_and_wheel_hold_the_package_and_nothing_else(distribution: Distribution, tmp_path: Path) -> None:
+    sdist, wheel = build(distribution, tmp_path)
+    package = distribution.package
+    sources = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert package / "py.typed" in sources
+
+    with zipfile.ZipFile(wheel) as archive:
+        (info,) = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        packed = {name for name in archive.namelist() if not name.startswith(f"{info}/")}
+        assert packed == {path.relative_to(package.parent).as_posix() for path in sources}
+        assert archive.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        check_metadata(message_from_string(archive.read(f"{info}/METADATA").decode()), distribution)
+
+    with tarfile.open(sdist) as archive:
+        files = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    packed = {name for name in files if ".egg-info/" not in name}
+    around = {"LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+    assert packed == around | {path.relative_to(distribution.folder).as_posix() for path in sources}
+
+
+def check_metadata(metadata: Message, distribution: Distribution) -> None:
+    """What an index shows, and that every package that a module imports is required."""
+    assert metadata["Name"] == distribution.name
+    assert metadata["Summary"]
+    assert metadata["Author"] == "Delegraph developers"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-File"] == "LICENSE"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().strip() == (distribution.folder / "README.md").read_text("utf-8").strip()
+    assert {url.partition(",")[0] for url in metadata.get_all("Project-URL")} == {
+        "Source",
+        "Documentation",
+        "Changelog",
+    }
+    assert {"Programming Language :: Python :: 3.11", "Typing :: Typed"} <= set(metadata.get_all("Classifier"))
+
+    named = {re.split(r"[ ;<>=!~]", line)[0] for line in metadata.get_all("Requires-Dist")}
+    required = {normalised(name.partition("[")[0]) for name in named}.union(*(BROUGHT.get(name, ()) for name in named))
+    providers = packages_distributions()
+    for package in set(imported(distribution.package)) - {distribution.package.name}:
+        assert required & {normalised(name) for name in providers[package]}, f"{package} is imported and not required"
+
+
+def imported(package: Path) -> Iterator[str]:
+    """The top-level packages that modules of `package` import, the standard library's left out."""
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                names = [node.module]
+            else:
+                continue
+            yield from {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@each
+def test_every_distribution_has_the_licence(distribution: Distribution) -> None:
+    assert (distribution.folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
