@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict
+from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict, restated
 from delegraph.interfaces.kernel import BoundCall, Kernel, KernelKey
 from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import (
@@ -86,7 +86,7 @@ def resolve_kernels(plan: ExecutionPlan, registry: KernelRegistry) -> dict[tuple
     try:
         found = registry.resolve((names[index], key) for index, key in needed)
     except (OperatorMissing, PluginConflict) as error:
-        raise type(error)(f"method {plan.name!r}: {error}") from error
+        raise restated(error, f"method {plan.name!r}: {error}") from error
     return {(index, key): found[names[index], key] for index, key in needed}
 
 

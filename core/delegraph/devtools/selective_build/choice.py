@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from delegraph.devtools.selective_build.deployed import OrderOfNames
 from delegraph.devtools.selective_build.needs import ProgramNeeds
 from delegraph.devtools.selective_build.registrations import FALLBACK, Registrations, registrations
-from delegraph.errors import BackendMissing, OperatorMissing, PluginConflict, PluginError, PluginNotFound
+from delegraph.errors import BackendMissing, OperatorMissing, PluginConflict, PluginError, PluginNotFound, restated
 from delegraph.interfaces.kernel import Kernel, kernel_key_text
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
@@ -86,7 +86,7 @@ def _kept(programs: Sequence[ProgramNeeds], registry: KernelRegistry) -> dict[st
         try:
             found = registry.resolve(calls)
         except (OperatorMissing, PluginConflict) as error:
-            raise type(error)(f"{needs.path}: {error}") from error
+            raise restated(error, f"{needs.path}: {error}") from error
         for (operator, _), kernel in found.items():
             kept.setdefault(kernel.library, {}).setdefault(operator, set()).add(_key(kernel))
     return kept
