@@ -29,7 +29,7 @@ A message says what, where, why and what to do next. Codes: ExecuTorch `runtime/
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar, cast
 
 __all__ = [
     "AccessFailed",
@@ -64,6 +64,7 @@ __all__ = [
     "UnknownOption",
     "UnsupportedOperator",
     "VerificationError",
+    "restated",
 ]
 
 
@@ -240,3 +241,21 @@ class DelegateInvalidHandle(RuntimeFault):
     """A delegate handle was used after it was destroyed."""
 
     code = 0x32
+
+
+# ---- context ---------------------------------------------------------------------------------------
+
+_E = TypeVar("_E", bound=DelegraphError)
+
+
+def restated(error: _E, message: str) -> _E:
+    """An error of `error`'s class and with its attributes that says `message`, which knows more of where it happened.
+
+    A plug-in may derive classes from ours that are made of other things than a message, or that write their own; of
+    the latter the nearest of ours is taken, so that the message is what is read.
+    """
+    ours = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
+    kind = type(error) if type(error).__str__ is Exception.__str__ else cast(type[_E], ours)
+    made = kind.__new__(kind, message)
+    made.__dict__.update(error.__dict__)
+    return made

@@ -17,6 +17,7 @@ from backends.cpu.tests.harness import Context, Function, Lowered, edge
 from torch import nn
 from torch.export import Dim
 
+import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
 from delegraph_cpu.aot.preprocess import CpuLowering
@@ -276,3 +277,16 @@ def test_handles_run_in_several_threads_at_a_time(linear: Lowered) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_options_by_the_name_that_lowering_uses() -> None:
+    """`cpu` is the partitioner, `CpuBackend` the id in the file; the options arrive either way, or are refused."""
+    program = bytes(delegraph.lower(torch.nn.Linear(4, 3), (torch.randn(2, 4),), backends=["cpu"]))
+    for name in ("cpu", "CpuBackend"):
+        with pytest.raises(InvalidArgument, match="CpuBackend's option num_threads must be 0 to 1024"):
+            delegraph.load(program, backend_options={name: {"num_threads": -1}})
+        with pytest.raises(InvalidArgument, match="CpuBackend has no option threads; it has num_threads"):
+            delegraph.load(program, backend_options={name: {"threads": 1}})
+        with pytest.raises(InvalidArgument, match="no backend 'cup'; its backends are CpuBackend; did you mean 'cpu'"):
+            delegraph.load(program, backend_options={"cup": {}})
+        delegraph.load(program, backend_options={name: {"optimization_level": "basic"}})

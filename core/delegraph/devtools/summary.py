@@ -241,7 +241,9 @@ def _library(op: str, key: KernelKey, kernels: KernelRegistry) -> tuple[str | No
     if op in PRIM_OPS:
         return "runtime", "the runtime's own operator"
     choice = kernels.choose(op, key)
-    return (None, "no library has it") if choice is None else (choice.kernel.library, choice.reason)
+    if choice is None:
+        return None, "no library has it"
+    return None if choice.rivals else choice.kernel.library, choice.reason
 
 
 def _operators(

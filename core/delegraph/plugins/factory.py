@@ -15,19 +15,22 @@ from delegraph.errors import UnknownOption
 from delegraph.interfaces.options import Options
 from delegraph.plugins.discovery import did_you_mean
 
-__all__ = ["make", "refuse_unknown", "takes_keywords"]
+__all__ = ["make", "takes_keywords", "unknown_options_text"]
 
 
 def make(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> Any:
     """What `factory` makes of `options`. Raises `UnknownOption` naming the `owner`, or what the factory raises."""
     if takes_keywords(factory):
         known = inspect.signature(factory).parameters
-        if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in known.values()):
-            refuse_unknown(owner, (name for name in options if name not in known), known)
+        takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
+        unknown = [] if takes_any else [name for name in options if name not in known]
+        if unknown:
+            raise UnknownOption(unknown_options_text(owner, unknown, known))
         return factory(**options)
     given = Options(options)
     made = factory(given)
-    refuse_unknown(owner, given.unread, given.asked)
+    if given.unread:
+        raise UnknownOption(unknown_options_text(owner, given.unread, given.asked))
     return made
 
 
@@ -40,11 +43,9 @@ def takes_keywords(factory: Callable[..., Any]) -> bool:
     return all(kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) for kind in kinds)
 
 
-def refuse_unknown(owner: str, unknown: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `UnknownOption` if anything is `unknown`: whose option it is not, and which `known` ones there are."""
+def unknown_options_text(owner: str, unknown: Iterable[str], known: Iterable[str]) -> str:
+    """Whose options the `unknown` ones are not, and which `known` ones there are."""
     names, known = list(unknown), list(known)
-    if not names:
-        return
     has = f"it has {', '.join(known)}" if known else "it has none"
     hints = "".join(did_you_mean(name, known) for name in names)
-    raise UnknownOption(f"{owner} has no option {', '.join(map(repr, names))}; {has}{hints}")
+    return f"{owner} has no option {', '.join(map(repr, names))}; {has}{hints}"

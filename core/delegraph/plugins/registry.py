@@ -11,9 +11,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import PluginConflict, PluginError, PluginLoadError, PluginNotFound, UnknownOption
+from delegraph.errors import PluginConflict, PluginError, PluginLoadError, PluginNotFound, UnknownOption, restated
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
 from delegraph.plugins.factory import make
 from delegraph.plugins.hookspecs import group_named
@@ -61,6 +62,19 @@ class PluginRegistry:
         """
         selection = Selection.from_environment(os.environ if environ is None else environ, prefer)
         return cls(selection.apply(scan(path)), selection.prefer)
+
+    def preferring(self, prefer: Mapping[str, str]) -> PluginRegistry:
+        """This registry, with more preferences that go before its own; what either loads, both have.
+
+        Raises `PluginNotFound` if `prefer` names what is not there.
+        """
+        added = {full_id(name): distribution for name, distribution in prefer.items()}
+        if problems := Selection(prefer=added).unknown(self._offers):
+            raise PluginNotFound("; ".join(problems) + "; see `delegraph plugins list`")
+        other = copy(self)
+        other._prefer = {**self._prefer, **added}
+        other._tools = None
+        return other
 
     # ---- what is there ---------------------------------------------------------------------------------
 
@@ -162,7 +176,7 @@ class PluginRegistry:
                 return
             if offer in self._failed:
                 known = self._failed[offer]
-                raise type(known)(*known.args) from known.__cause__
+                raise restated(known, str(known)) from known.__cause__
             if offer in self._loading:  # the lock is re-entrant, so this is the thread that holds it
                 raise failure(offer, "it asks for itself while it is being loaded", "its authors ask for it later")
             self._loading.add(offer)
@@ -225,17 +239,23 @@ def _in_process(group: str, name: str, plugin: Any) -> Offer:
 
 
 def _conflict(found: Sequence[Offer]) -> PluginConflict:
-    first = found[0]
-    providers = "; ".join(f"{offer.provider} ({offer.value}, in {offer.location})" for offer in found)
+    from delegraph.plugins.inventory import metadata_fault
+
+    broken = [metadata_fault(offer) for offer in found]
+    meant = next((offer for offer, fault in zip(found, broken, strict=True) if not fault), found[0])
+    providers = "; ".join(
+        f"{offer.provider} ({offer.value}, in {offer.location}{fault and f'; broken: {fault}'})"
+        for offer, fault in zip(found, broken, strict=True)
+    )
     if len({normalised(offer.distribution) for offer in found}) == 1:
         return PluginConflict(
-            f"{first.distribution} is installed more than once, and its copies disagree on {first.id}: {providers}\n"
+            f"{meant.distribution} is installed more than once, and its copies disagree on {meant.id}: {providers}\n"
             "  what to do: remove the stale metadata, or uninstall it until pip finds it no more, and install it again"
         )
     return PluginConflict(
-        f"{len(found)} distributions offer {first.id}: {providers}\n"
-        f'  what to do: say which is meant, prefer={{"{first.id}": "{first.distribution}"}} or'
-        f" DELEGRAPH_PREFER={first.id}={first.distribution}, or uninstall the other"
+        f"{len(found)} distributions offer {meant.id}: {providers}\n"
+        f'  what to do: say which is meant, prefer={{"{meant.id}": "{meant.distribution}"}} or'
+        f" DELEGRAPH_PREFER={meant.id}={meant.distribution}, or uninstall the other"
     )
 
 

@@ -45,8 +45,16 @@ class BackendRegistry:
 
 
 def availability(backend: BackendInterface) -> Availability:
-    """What `is_available` says, as an `Availability`."""
-    answer = backend.is_available()
-    return (
-        answer if isinstance(answer, Availability) else Availability(answer, "" if answer else "its device is not here")
-    )
+    """What `is_available` says, as an `Availability`; one that raises, or says something else, is not available."""
+    try:
+        answer: object = backend.is_available()
+    except Exception as error:
+        return Availability(False, f"its is_available raised {type(error).__name__}: {error}", _REPORT)
+    if isinstance(answer, Availability):
+        return answer
+    if not isinstance(answer, bool):
+        return Availability(False, f"its is_available returned {answer!r}, neither a bool nor an Availability", _REPORT)
+    return Availability(answer, "" if answer else "its device is not here")
+
+
+_REPORT: Final = "report it to its authors"

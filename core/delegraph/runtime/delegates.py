@@ -15,24 +15,25 @@ from delegraph.errors import (
     BackendMissing,
     DelegateInvalidCompatibility,
     Internal,
+    InvalidArgument,
     PluginNotFound,
     RuntimeFault,
+    restated,
 )
 from delegraph.interfaces.backend import (
     Argument,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
+    Compatibility,
     Handle,
     Verdict,
 )
+from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.backends import BackendRegistry, availability
 from delegraph.runtime.tracing import LOAD_DELEGATE
-
-BackendOptions = Mapping[str, Mapping[str, bool | int | str]]
-"""Load-time options by backend id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +94,18 @@ def _find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, 
 
 
 def _not_installed(record: BackendDelegate, registry: BackendRegistry) -> str:
-    stamp = read_stamp(record.compile_specs)
+    from delegraph.plugins.missing import missing_remedy
+
     installed = ", ".join(registry.registered_backend_names) or "none"
-    if stamp is None:
-        remedy = "its blob carries no stamp that would name its distribution; install the one that offers this backend"
-    else:
-        remedy = (
-            f"its blob was made by {stamp.distribution} {stamp.version}:"
-            f" `pip install {stamp.distribution}=={stamp.version}`, or a later one that still reads it"
-        )
+    remedy = missing_remedy(record.id, read_stamp(record.compile_specs), registry.plugins)
     return f"backend {record.id!r} is not installed (installed: {installed}); {remedy}"
 
 
 def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
     stamp = read_stamp(record.compile_specs)
-    compatibility = backend.check(stamp)
+    compatibility: object = backend.check(stamp)
+    if not isinstance(compatibility, Compatibility):
+        raise Internal(f"its check returned {compatibility!r}; it has to return a delegraph.interfaces.Compatibility")
     if compatibility.verdict is Verdict.OK:
         return
     made = str(stamp) if stamp is not None else "a blob without a stamp"
@@ -130,9 +128,18 @@ def _init(
         nullcontext() if context.event_tracer is None else context.event_tracer.profile(f"{LOAD_DELEGATE} {record.id}")
     ):
         handle = hook("init")(context, blob, specs)
+    _refuse_unread(context.runtime_specs, record.id)
     wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
     bind = _never_bind if wrapped else backend.bind
     return Delegate(record.id, handle, hook("execute"), hook("destroy"), bind)
+
+
+def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:
+    """Raise `InvalidArgument` for options that the backend did not look at."""
+    if isinstance(options, Options) and options.unread:
+        from delegraph.plugins.factory import unknown_options_text
+
+        raise InvalidArgument(unknown_options_text(f"backend {backend_id!r}", options.unread, options.asked))
 
 
 def _never_bind(context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
@@ -145,6 +152,6 @@ def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterato
     try:
         yield
     except RuntimeFault as error:
-        raise type(error)(f"{where}: {error}") from error
+        raise restated(error, f"{where}: {error}") from error
     except Exception as error:
         raise Internal(f"{where}: {type(error).__name__} while initialising: {error}") from error

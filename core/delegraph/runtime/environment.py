@@ -43,3 +43,10 @@ class Environment:
     def backend_registry(self) -> BackendRegistry:
         """The backends to ask."""
         return BackendRegistry(self.plugin_registry(), self.backends or {})
+
+
+def preferring(plugins: PluginRegistry | None, prefer: Mapping[str, str] | None) -> PluginRegistry | None:
+    """`plugins` (None: the process's registry) with the preferences `prefer`. Raises as `PluginRegistry.preferring`."""
+    if not prefer:
+        return plugins
+    return Environment(plugins=plugins).plugin_registry().preferring(prefer)

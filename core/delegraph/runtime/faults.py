@@ -13,6 +13,7 @@ from delegraph.errors import (
     InvalidType,
     MemoryAllocationFailed,
     RuntimeFault,
+    restated,
 )
 from delegraph.program.schema import (
     Chain,
@@ -28,11 +29,14 @@ from delegraph.program.schema import (
 _FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
     (MemoryError, MemoryAllocationFailed),
     (TypeError, InvalidType),
-    ((ValueError), InvalidArgument),
+    (ValueError, InvalidArgument),
     (LookupError, InvalidArgument),
     (ArithmeticError, InvalidArgument),
 )
 """What a kernel's Python exception means for its caller; any other is the kernel's own fault: `Internal`."""
+
+_FAULTS_OF_DELEGATES: Final = _FAULTS[:1]
+"""A delegate's arguments are the compiler's, not the caller's: what its backend raises is the backend's own fault."""
 
 _LONGEST_LIST: Final = 8
 
@@ -46,9 +50,11 @@ def instruction_fault(
     where = f"method {plan.name!r}, " + (f"chain {chain}, " if len(plan.chains) > 1 else "")
     arguments = ", ".join(value_text(slots[index]) for index in _value_indices(record.instructions[instruction]))
     reason = str(error) if isinstance(error, RuntimeFault) else f"{type(error).__name__}: {error}"
-    return _fault_class(error)(
-        f"{where}instruction {instruction}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
-    )
+    told = f"{where}instruction {instruction}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
+    if isinstance(error, RuntimeFault):
+        return restated(error, told)
+    faults = _FAULTS_OF_DELEGATES if isinstance(record.instructions[instruction], DelegateCall) else _FAULTS
+    return next((fault for kind, fault in faults if isinstance(error, kind)), Internal)(told)
 
 
 def instruction_name(plan: ExecutionPlan, instruction: Instruction) -> str:
@@ -68,12 +74,6 @@ def value_text(value: Any) -> str:
         items = [value_text(item) for item in value[:_LONGEST_LIST]]
         return f"[{', '.join(items)}{', …' if len(value) > _LONGEST_LIST else ''}]"
     return repr(value)
-
-
-def _fault_class(error: Exception) -> type[RuntimeFault]:
-    if isinstance(error, RuntimeFault):
-        return type(error)
-    return next((fault for kind, fault in _FAULTS if isinstance(error, kind)), Internal)
 
 
 def _value_indices(instruction: Instruction) -> Sequence[int]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing
+from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict, restated
 from delegraph.interfaces.kernel import BoundCall, Kernel, KernelKey
 from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import (
@@ -74,7 +74,8 @@ def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
 def resolve_kernels(plan: ExecutionPlan, registry: KernelRegistry) -> dict[tuple[int, KernelKey], Kernel]:
     """The kernel of each (operator index, kernel key) that `plan` calls, prim ops excepted.
 
-    Raises one `OperatorMissing` that names every operator without a kernel.
+    Raises one `OperatorMissing` that names every operator without a kernel, or one `PluginConflict` that names those
+    for which several libraries have kernels of equal rank, and no order was given.
     """
     names = [str(operator) for operator in plan.operators]
     needed = {
@@ -82,11 +83,11 @@ def resolve_kernels(plan: ExecutionPlan, registry: KernelRegistry) -> dict[tuple
         for call in _instructions(plan)
         if isinstance(call, KernelCall) and names[call.op_index] not in PRIM_OPS
     }
-    found = {(index, key): registry.find(names[index], key) for index, key in needed}
-    missing = [(names[index], key) for (index, key), kernel in found.items() if kernel is None]
-    if missing:
-        raise OperatorMissing(f"method {plan.name!r}: {registry.missing_text(missing)}")
-    return {slot: kernel for slot, kernel in found.items() if kernel is not None}
+    try:
+        found = registry.resolve((names[index], key) for index, key in needed)
+    except (OperatorMissing, PluginConflict) as error:
+        raise restated(error, f"method {plan.name!r}: {error}") from error
+    return {(index, key): found[names[index], key] for index, key in needed}
 
 
 def kernel_key(args: Arguments, records: Sequence[Value]) -> KernelKey:

@@ -2,20 +2,20 @@
 
 The choice is made once, when a method is loaded (ExecuTorch `runtime/kernel/operator_registry.cpp`): a kernel whose
 key equals the dtypes and dim orders of the call's tensors goes before fallbacks, and among several the first library
-in the user's order.
+in the user's order. Without an order there is no first: several are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delegraph.errors import OperatorMissing, PluginError
+from delegraph.errors import InvalidArgument, OperatorMissing, PluginConflict, PluginError
 from delegraph.interfaces.kernel import Kernel, KernelKey, KernelLibraryInterface, kernel_key_text
 
 if TYPE_CHECKING:
+    from delegraph.plugins.discovery import Offer
     from delegraph.plugins.registry import PluginRegistry
 
 KernelOrder: TypeAlias = "Sequence[str | KernelLibraryInterface] | Mapping[str, Sequence[str | KernelLibraryInterface]]"
@@ -23,17 +23,32 @@ KernelOrder: TypeAlias = "Sequence[str | KernelLibraryInterface] | Mapping[str, 
 
 ALL_OPERATORS: Final = "*"
 
+_LISTED: Final = 8
+"""How many operators a message lists."""
+
+
+Need: TypeAlias = tuple[str, KernelKey]
+"""A kernel that a program needs: the operator, and the dtypes and dim orders that it is called with."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """The kernel that a call gets. `others` are those it was preferred to, one of each library."""
+    """The kernel that a call gets. `others` are those it was preferred to, one of each library.
+
+    `rivals` are the libraries, the chosen kernel's first, that could go first just as well: no order was given.
+    """
 
     kernel: Kernel
     others: tuple[Kernel, ...] = ()
+    rivals: tuple[KernelLibraryInterface, ...] = ()
 
     @property
     def reason(self) -> str:
         """Why this one, in words."""
+        if self.rivals:
+            return (
+                f"{' and '.join(library.name for library in self.rivals)} have it, and no order says which goes first"
+            )
         if self.kernel.key is not None:
             return "made for these dtypes and dim orders"
         if not self.others:
@@ -41,39 +56,64 @@ class KernelChoice:
         return f"first in the order, before {', '.join(other.library for other in self.others)}"
 
 
-_Source: TypeAlias = "KernelLibraryInterface | partial[KernelLibraryInterface | None]"
+@dataclass(frozen=True, slots=True)
+class _Installed:
+    """An installed library that is loaded when it is needed, unless it waits to be named."""
+
+    plugins: PluginRegistry
+    name: str
+
+    def load(self) -> KernelLibraryInterface | None:
+        library: KernelLibraryInterface = self.plugins.load(GROUP, self.name)
+        return None if library.on_request else library
+
+
+GROUP: Final = "delegraph.kernels"
+
+_Source: TypeAlias = "KernelLibraryInterface | _Installed"
 
 
 class KernelRegistry:
-    """Kernel libraries in order of preference. A library may be given as a `partial` that loads it when needed.
+    """Kernel libraries in the order in which they are asked, and `orders` of single operators.
 
-    `orders` are the orders of single operators. A library that is `on_request` is only asked if it was given itself.
+    What is merely installed has no order (`of` with None): there, two libraries with kernels of equal rank for a call
+    are refused, so that installing a library never replaces another's kernels behind the user's back.
     """
 
-    def __init__(self, libraries: Iterable[_Source], orders: Mapping[str, Iterable[_Source]] | None = None) -> None:
-        self._sources = list(libraries)
-        self._orders = {op: list(order) for op, order in (orders or {}).items()}
+    def __init__(
+        self,
+        libraries: Iterable[KernelLibraryInterface],
+        orders: Mapping[str, Iterable[KernelLibraryInterface]] | None = None,
+    ) -> None:
+        self._sources: list[_Source] = list(libraries)
+        self._orders: dict[str, list[_Source]] = {op: list(order) for op, order in (orders or {}).items()}
+        self._ordered = True
+        self._offers: dict[int, Offer] = {}
         self.broken: list[PluginError] = []
         """Why libraries could not be loaded. Nobody who does not need them is troubled."""
 
     @classmethod
     def of(cls, kernels: KernelOrder | None, plugins: PluginRegistry) -> KernelRegistry:
-        """The libraries `kernels`, those given by name from `plugins`; None: all that `plugins` has, sorted by name,
+        """The libraries `kernels`, those given by name from `plugins`; None: all that `plugins` has, in no order,
         except those `on_request`.
 
         Raises a `PluginError` if one that was named cannot be loaded.
         """
-        installed = [partial(_unrequested, plugins, name) for name in plugins.names("delegraph.kernels")]
-        if kernels is None:
-            return cls(installed)
 
         def loaded(order: Sequence[str | KernelLibraryInterface]) -> list[KernelLibraryInterface]:
-            return [plugins.load("delegraph.kernels", item) if isinstance(item, str) else item for item in order]
+            if isinstance(order, str):
+                raise InvalidArgument(f'kernels is a list of kernel libraries, kernels=["{order}"], not {order!r}')
+            return [plugins.load(GROUP, item) if isinstance(item, str) else item for item in order]
 
-        if not isinstance(kernels, Mapping):
+        if kernels is not None and not isinstance(kernels, Mapping):
             return cls(loaded(kernels))
-        orders = {op: loaded(order) for op, order in kernels.items() if op != ALL_OPERATORS}
-        return cls(loaded(kernels[ALL_OPERATORS]) if ALL_OPERATORS in kernels else installed, orders)
+        orders = dict(kernels or {})
+        general = orders.pop(ALL_OPERATORS, None)
+        registry = cls(loaded(general or ()), {op: loaded(order) for op, order in orders.items()})
+        if general is None:
+            registry._sources = [_Installed(plugins, name) for name in plugins.names(GROUP)]
+            registry._ordered = False
+        return registry
 
     @property
     def libraries(self) -> tuple[KernelLibraryInterface, ...]:
@@ -84,21 +124,31 @@ class KernelRegistry:
     def choose(self, op: str, key: KernelKey) -> KernelChoice | None:
         """The kernel for a call of `op` with tensors of these dtypes and dim orders, or None."""
         order = self._loaded(self._orders.get(op, self._sources))
-        found = [kernel for library in order if (kernel := library.lookup(op, key)) is not None]
-        found.sort(key=lambda kernel: kernel.key is None)  # stable: the order stays
-        return KernelChoice(found[0], tuple(found[1:])) if found else None
+        found = [(kernel, library) for library in order if (kernel := library.lookup(op, key)) is not None]
+        if not found:
+            return None
+        found.sort(key=lambda pair: pair[0].key is None)  # stable: the order stays
+        (best, _), *others = found
+        equal = tuple(library for kernel, library in found if (kernel.key is None) == (best.key is None))
+        rivals = equal if len(equal) > 1 and not self._ordered and op not in self._orders else ()
+        return KernelChoice(best, tuple(kernel for kernel, _ in others), rivals)
 
-    def find(self, op: str, key: KernelKey) -> Kernel | None:
-        """The kernel that `choose` prefers, or None."""
-        choice = self.choose(op, key)
-        return None if choice is None else choice.kernel
+    def resolve(self, needs: Iterable[Need]) -> dict[Need, Kernel]:
+        """The kernel for each of `needs`.
+
+        Raises one `OperatorMissing` for all that no library has, or one `PluginConflict` for all that several have.
+        """
+        choices = {need: self.choose(*need) for need in needs}
+        if missing := [need for need, choice in choices.items() if choice is None]:
+            raise OperatorMissing(self.missing_text(missing))
+        chosen = {need: choice for need, choice in choices.items() if choice is not None}
+        if contested := {op: choice.rivals for (op, _), choice in sorted(chosen.items()) if choice.rivals}:
+            raise PluginConflict(self._conflict_text(contested))
+        return {need: choice.kernel for need, choice in chosen.items()}
 
     def lookup(self, op: str, key: KernelKey) -> Kernel:
-        """The kernel that `choose` prefers. Raises `OperatorMissing`, which says what would help."""
-        kernel = self.find(op, key)
-        if kernel is None:
-            raise OperatorMissing(self.missing_text([(op, key)]))
-        return kernel
+        """The kernel that `choose` prefers. Raises as `resolve`."""
+        return self.resolve([(op, key)])[op, key]
 
     def missing_text(self, missing: Iterable[tuple[str, KernelKey]]) -> str:
         """What to tell somebody who needs kernels that no library has."""
@@ -110,27 +160,43 @@ class KernelRegistry:
             f" install one that has it, or lower the operators to a backend{broken}"
         )
 
+    def _conflict_text(self, contested: Mapping[str, Sequence[KernelLibraryInterface]]) -> str:
+        """What to tell somebody who has to say which library goes first; `contested` are operators."""
+        rivals = dict.fromkeys(library for libraries in contested.values() for library in libraries)
+        offers = [self._offers[id(library)] for library in rivals]
+        named = " and ".join(f"{offer.name} (of {offer.provider})" for offer in offers)
+        names = [offer.name for offer in offers]
+        order = ", ".join(f'"{name}"' for name in names)
+        first = next(iter(contested))
+        listed = "".join(f"\n  {op}" for op in list(contested)[:_LISTED])
+        more = f"\n  and {len(contested) - _LISTED} more" if len(contested) > _LISTED else ""
+        return (
+            f"the kernel libraries {named} both have kernels for these operators, and no order says which goes first:"
+            f"{listed}{more}\n"
+            f"  what to do: give an order, kernels=[{order}] or the other way round (on the command line --kernels"
+            f" {','.join(names)}); for one operator, kernels={{"
+            f'"{first}": ["{names[0]}"]'
+            "}; or uninstall one"
+        )
+
     def operator_names(self) -> frozenset[str]:
         """Every operator that some library has."""
         return frozenset[str]().union(*(library.operator_names() for library in self.libraries))
 
     def _loaded(self, order: list[_Source]) -> Iterator[KernelLibraryInterface]:
         for position, source in enumerate(order):
-            library = self._load(source) if isinstance(source, partial) else source
+            library = self._load(source) if isinstance(source, _Installed) else source
             if library is not None:
                 order[position] = library
                 yield library
 
-    def _load(self, source: partial[KernelLibraryInterface | None]) -> KernelLibraryInterface | None:
+    def _load(self, source: _Installed) -> KernelLibraryInterface | None:
         try:
-            return source()
+            library = source.load()
         except PluginError as error:
             if str(error) not in map(str, self.broken):
                 self.broken.append(error)
             return None
-
-
-def _unrequested(plugins: PluginRegistry, name: str) -> KernelLibraryInterface | None:
-    """The library `name`, unless it waits to be named."""
-    library: KernelLibraryInterface = plugins.load("delegraph.kernels", name)
-    return None if library.on_request else library
+        if library is not None:
+            self._offers[id(library)] = source.plugins.find(GROUP, source.name)
+        return library

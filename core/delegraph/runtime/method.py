@@ -18,13 +18,16 @@ from delegraph.errors import (
     NotFound,
     NotSupported,
     RuntimeFault,
+    restated,
 )
 from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.interfaces.options import Options
 from delegraph.program.schema import DeviceType, ExecutionPlan, Tensor
 from delegraph.runtime import executor
+from delegraph.runtime.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.context import MethodContext
-from delegraph.runtime.delegates import BackendOptions, load_delegates
+from delegraph.runtime.delegates import load_delegates
 from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import expected_text, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
@@ -106,6 +109,7 @@ class Method:
         )
         self._values = parse_values(plan, sources, set(replaced_values(plan)))
         self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
+        options = by_backend_id(backend_options, self.program.backend_ids, environment.plugin_registry())
         delegates, destroy = load_delegates(
             plan,
             self.program.records.delegate_data,
@@ -113,7 +117,7 @@ class Method:
             lambda backend_id: BackendInitContext(
                 plan.name,
                 self.program.named_data,
-                backend_options.get(backend_id, {}),
+                Options(options.get(backend_id, {})),
                 self._tracer,
                 environment.platform,
             ),
@@ -181,7 +185,8 @@ class Method:
             try:
                 setter(value)
             except RuntimeFault as error:
-                raise type(error)(f"method {self._plan.name!r}, {self.input_names[index]}: {error}") from error
+                where = f"method {self._plan.name!r}, {self.input_names[index]}"
+                raise restated(error, f"{where}: {error}") from error
         self._inputs_set = True
 
     def _run(self) -> None:
@@ -230,7 +235,9 @@ class Method:
         """The named mutable buffer: a view of its memory, to read or to set. Raises `NotFound`."""
         found = {attribute_name(v): i for i, v in enumerate(self._plan.values) if isinstance(v, Tensor)}
         if not name or name not in found:
-            known = ", ".join(sorted(filter(None, found))) or "none; lower it with emit_mutable_buffer_names"
+            known = ", ".join(sorted(filter(None, found))) or (
+                "none: it changes no buffer, or ExecuTorch wrote it without emit_mutable_buffer_names"
+            )
             raise NotFound(f"method {self._plan.name!r} has no attribute {name!r}; it has {known}")
         array: Array = self._values.slots[found[name]]
         return array

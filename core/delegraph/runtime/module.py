@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.program import schema
-from delegraph.runtime.delegates import BackendOptions
-from delegraph.runtime.environment import Environment
+from delegraph.runtime.backend_options import BackendOptions
+from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
@@ -36,17 +36,34 @@ def load(
     backend_options: BackendOptions | None = None,
     event_tracer: EventTracer | None = None,
     plugins: PluginRegistry | None = None,
+    prefer: Mapping[str, str] | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
     `kernels` are libraries or their names in order of preference, or such orders by operator (see `KernelOrder`;
     default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd` with
-    external constants, `backend_options` are load-time options by backend id, `plugins` takes the place of what is
-    installed. Raises what `Program.load` and `Program.load_method` raise.
+    external constants, `backend_options` are load-time options by backend (its id in the file, or its name in
+    lowering), `plugins` takes the place of what is installed, and `prefer` says which distribution is meant where two
+    offer one name: `{"backends:Npu": "acme-npu"}`. Raises `InvalidArgument` for a backend that the program does not
+    have, and what `Program.load` and `Program.load_method` raise.
     """
-    environment = Environment(kernels, backends, plugins)
+    environment = Environment(kernels, backends, preferring(plugins, prefer))
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
+    _require_backends(program, backends or {})
     return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)
+
+
+def _require_backends(program: Program, backends: Mapping[str, BackendInterface]) -> None:
+    """Raise `InvalidArgument` for a backend that was handed over under an id which the program does not have."""
+    for name in backends:
+        if name not in program.backend_ids:
+            from delegraph.plugins.discovery import did_you_mean
+
+            known = sorted(program.backend_ids)
+            raise InvalidArgument(
+                f"the program has no backend {name!r}; its backends are {', '.join(known) or 'none'}"
+                f"{did_you_mean(name, known)}"
+            )
 
 
 class StructuredMethod:

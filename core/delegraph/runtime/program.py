@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from delegraph.errors import InvalidExternalData, NotFound
 from delegraph.program import schema
 from delegraph.program.schema import Buffer, ExecutionPlan
+from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.data_loader import DataLoader, open_data_loader
-from delegraph.runtime.delegates import BackendOptions
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
@@ -80,6 +80,11 @@ class Program:
         """The names of the methods."""
         return set(self._plans)
 
+    @property
+    def backend_ids(self) -> frozenset[str]:
+        """The backends that the methods need, as the file calls them."""
+        return frozenset(delegate.id for plan in self._plans.values() for delegate in plan.delegates)
+
     def metadata(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it. Raises `NotFound`."""
         return MethodMeta(self.plan(method_name))
@@ -101,9 +106,11 @@ class Program:
     ) -> Method:
         """A new Method with memory of its own; what it allocates is freed with it.
 
-        `memory_manager` gives it the caller's memory; `backend_options` are load-time options by backend id.
+        `memory_manager` gives it the caller's memory; `backend_options` are load-time options by backend: by
+        its id in the file, or by the name that it has in lowering.
         Raises `NotFound`, `OperatorMissing`, `BackendMissing`, `DelegateInvalidCompatibility`, `InvalidProgram`,
-        `InvalidExternalData`, `MemoryAllocationFailed`, `NotSupported`, or what a backend's `init` raises.
+        `InvalidExternalData`, `MemoryAllocationFailed`, `NotSupported`, `InvalidArgument` for options
+        that name no backend of the program or that it does not have, or what a backend's `init` raises.
         """
         method = Method(self, self.plan(name), memory_manager, event_tracer, backend_options)
         self.environment.plugin_registry().notify("method_loaded", method=method)

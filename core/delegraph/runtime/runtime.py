@@ -11,7 +11,7 @@ from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.runtime.backends import BackendRegistry
-from delegraph.runtime.environment import Environment
+from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
 from delegraph.runtime.program import Program, Source, Verification
 
@@ -34,7 +34,8 @@ class OperatorRegistry:
 class Runtime:
     """What programs are loaded into. `Runtime.get()` uses everything that is installed.
 
-    A Runtime of one's own has explicit choices instead; `Environment` describes them.
+    A Runtime of one's own has explicit choices instead; `Environment` describes them. `prefer` says which distribution
+    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
     """
 
     def __init__(
@@ -44,8 +45,9 @@ class Runtime:
         backends: Mapping[str, BackendInterface] | None = None,
         plugins: PluginRegistry | None = None,
         platform: Platform = DEFAULT_PLATFORM,
+        prefer: Mapping[str, str] | None = None,
     ) -> None:
-        self.environment = Environment(kernels, backends, plugins, platform)
+        self.environment = Environment(kernels, backends, preferring(plugins, prefer), platform)
 
     @staticmethod
     @cache

@@ -16,9 +16,11 @@ import numpy as np
 
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import (
+    Bool,
     DelegateCall,
     ExecutionPlan,
     Instruction,
+    JumpFalseCall,
     KernelCall,
     MoveCall,
     Tensor,
@@ -199,17 +201,38 @@ class InstructionTracer:
 def values_written(plan: ExecutionPlan) -> dict[tuple[int, int], tuple[int, ...]]:
     """For each (chain, instruction) the values that it writes.
 
-    A delegate call does not say where its outputs begin: they are the arguments that nothing had written before.
+    A delegate call does not say where its outputs begin: they are the arguments that nothing had written before on any
+    way that leads to it. The branches of a `cond` write the same values, each by itself; loops are gone through once.
     """
     known = {index for index, value in enumerate(plan.values) if not isinstance(value, Tensor) or value.data_buffer_idx}
     known.update(plan.inputs)
     written: dict[tuple[int, int], tuple[int, ...]] = {}
+    always_false = _always_false(plan)
     for chain, record in enumerate(plan.chains):
+        before = {0: known}  # instruction -> what is written on some way to it
         for position, instruction in enumerate(record.instructions):
-            values = _written_by(plan, instruction, known)
-            known.update(values)
-            written[chain, position] = values
+            reached = before.pop(position, known)
+            written[chain, position] = _written_by(plan, instruction, reached)
+            reached.update(written[chain, position])
+            if isinstance(instruction, JumpFalseCall):
+                if instruction.destination_instruction > position:
+                    before.setdefault(instruction.destination_instruction, set()).update(reached)
+                if instruction.cond_value_index in always_false:
+                    continue
+            before.setdefault(position + 1, reached).update(reached)
+        known = before.get(len(record.instructions), known)
     return written
+
+
+def _always_false(plan: ExecutionPlan) -> set[int]:
+    """The conditions on which a jump always jumps, which is how one in any case is written."""
+    constants = {index for index, value in enumerate(plan.values) if value == Bool(False)} - set(plan.inputs)
+    for instruction in (instruction for chain in plan.chains for instruction in chain.instructions):
+        if isinstance(instruction, MoveCall):
+            constants.discard(instruction.move_to)
+        elif isinstance(instruction, KernelCall) and instruction.args:
+            constants.discard(instruction.args[-1])
+    return constants
 
 
 def _written_by(plan: ExecutionPlan, instruction: Instruction, known: Collection[int]) -> tuple[int, ...]:

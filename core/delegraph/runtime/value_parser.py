@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault
+from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault, restated
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (
     Bool,
@@ -57,7 +57,7 @@ def parse_values(plan: ExecutionPlan, sources: TensorSources, written: Collectio
         try:
             parser.parse(index, record)
         except RuntimeFault as error:
-            raise type(error)(f"method {plan.name!r}, value {index}: {error}") from error.__cause__
+            raise restated(error, f"method {plan.name!r}, value {index}: {error}") from error.__cause__
     parser.link_lists()
     return ValueTable(plan.values, parser.slots, parser.moving, parser.varying)
 

@@ -204,7 +204,7 @@ def output_of(app: str, *words: str, folder: Path, path: tuple[str, ...] = ()) -
 
 
 def output_here(told: Told, pte: str, folder: Path) -> bytes:
-    told("run", pte, "--output", str(folder / "here.npz"), "--repeat", "1")
+    told("run", pte, "--output", str(folder / "here.npz"), "--repeat", "1", "--kernels", "acme,bolt")
     return bytes(np.load(folder / "here.npz")["output_0"].tobytes())
 
 
@@ -239,12 +239,13 @@ def test_a_zipapp_gives_the_same_bytes_and_has_nothing_else(pte_of: PteOf, told:
 
 def test_a_partial_kernel_is_kept_where_its_key_is_used(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
     app = str(tmp_path / "app.pyz")
-    answer = told("select", pte_of("m", calls("aten::neg.out")), "-o", app, "--json")
+    words = ("-o", app, "--json", "--kernels", "acme,bolt")
+    answer = told("select", pte_of("m", calls("aten::neg.out")), *words)
     (acme,) = answer["kernels"]
     assert acme["kept"] == {"aten::neg.out": ["v1/6;0|6;0"]}
     assert acme["left_out"] == 4
     both = [pte_of("ints", calls("aten::neg.out", dtype=ScalarType.INT)), pte_of("doubles", doubles())]
-    (acme,) = told("select", *both, "-o", app, "--json")["kernels"]
+    (acme,) = told("select", *both, *words)["kernels"]
     assert acme["kept"] == {"aten::neg.out": ["default", "v1/3;0|3;0"]}
     source = zipfile.ZipFile(app).read("acme/__init__.py").decode()
     assert "'aten::neg.out': ('default', 'v1/3;0|3;0')" in source
@@ -257,7 +258,7 @@ def doubles() -> Program:
 def test_programs_on_two_libraries(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
     one, two = pte_of("one", calls("aten::neg.out", "bolt::times.out")), pte_of("two", doubles())
     app = str(tmp_path / "app.pyz")
-    answer = told("select", one, two, "-o", app, "--json")
+    answer = told("select", one, two, "-o", app, "--json", "--kernels", "acme,bolt")
     assert [kernels["library"] for kernels in answer["kernels"]] == ["acme", "bolt"]
     assert [kernels["left_out"] for kernels in answer["kernels"]] == [3, 2]
     assert {"bolt/kernels.py", "bolt/tables/factor.txt"} <= names(app)
@@ -266,6 +267,13 @@ def test_programs_on_two_libraries(pte_of: PteOf, told: Told, tmp_path: Path) ->
         assert output_of(app, name, folder=tmp_path) == output_here(told, pte, tmp_path)
         assert output_of(app, pte, folder=tmp_path) == output_of(app, name, folder=tmp_path)
     assert "say which program: one, two" in run_elsewhere(app).stderr
+
+
+def test_libraries_that_overlap_need_an_order(pte_of: PteOf, refused: Refused, tmp_path: Path) -> None:
+    pte = pte_of("m", doubles())
+    message = refused("select", pte, "-o", str(tmp_path / "app.pyz"), code=1)
+    assert f"{pte}: the kernel libraries acme (of acme-kernels 1.0) and bolt (of bolt 1.0) both have kernels" in message
+    assert 'give an order, kernels=["acme", "bolt"]' in message
 
 
 def test_the_order_of_libraries(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
@@ -298,7 +306,7 @@ def test_a_backend_comes_with_its_runtime_half(pte_of: PteOf, told: Told, tmp_pa
 def test_what_dtypes_and_external_constants_need(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
     app = str(tmp_path / "app.pyz")
     half = calls("aten::neg.out", dtype=ScalarType.BFLOAT16)
-    requirements = told("select", pte_of("half", half), "-o", app, "--json")["requirements"]
+    requirements = told("select", pte_of("half", half), "-o", app, "--json", "--kernels", "acme")["requirements"]
     assert [wanted[:5] for wanted in requirements] == ["ml_dt", "numpy"]
     assert "delegraph/program/flat_tensor.py" not in names(app)
     info = ExtraTensorInfo(fully_qualified_name="weight", location=TensorDataLocation.EXTERNAL)

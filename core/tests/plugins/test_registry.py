@@ -10,12 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from delegraph.errors import PluginConflict, PluginLoadError, PluginNotFound, PluginVersionError
+from delegraph.errors import InvalidArgument, PluginConflict, PluginLoadError, PluginNotFound, PluginVersionError
 from delegraph.interfaces import BackendInterface, KernelLibrary
 from delegraph.plugins import PluginRegistry, default_registry, use_registry
 from delegraph.plugins.versions import mismatch
+from delegraph.program.schema import (
+    AllocationDetails,
+    BackendDelegate,
+    Chain,
+    DelegateCall,
+    ExecutionPlan,
+    Program,
+    ScalarType,
+    Tensor,
+)
+from delegraph.runtime import Runtime, load
 
 Install = Callable[..., Path]
 ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
@@ -105,6 +117,74 @@ def test_the_override_in_the_message_works(install: Install, backend_source: str
     assert type(PluginRegistry.discover(environ=environ).load("backends", "Npu")).__module__ == "rival_rt"
     both = PluginRegistry.discover(prefer={"delegraph.backends:Npu": "acme"}, environ=environ)
     assert both.find("backends", "Npu").distribution == "acme"
+
+
+def test_the_override_where_a_program_is_loaded(install: Install, backend_source: str) -> None:
+    two(install, backend_source)
+    with use_registry(PluginRegistry.discover()) as registry:
+        runtime = Runtime(prefer={"backends:Npu": "rival"})
+        assert type(runtime.backend_registry.get("Npu")).__module__ == "rival_rt"
+        program = npu_program()
+        with pytest.raises(PluginConflict, match="2 distributions offer backends:Npu"):
+            load(program)
+        module = load(program, prefer={"backends:Npu": "acme"})
+        assert module(np.zeros(2, np.float32))[0].tolist() == [1, 1]
+        assert type(registry.preferring({"backends:Npu": "acme"}).load("backends", "Npu")).__module__ == "npu_rt"
+        assert type(runtime.backend_registry.get("Npu")).__module__ == "rival_rt"
+
+
+def test_a_preference_for_what_is_not_there(install: Install, backend_source: str) -> None:
+    two(install, backend_source)
+    registry = PluginRegistry.discover()
+    with pytest.raises(
+        PluginNotFound, match=r"'acmee' is preferred for delegraph\.backends:Npu, but it is offered by acme"
+    ):
+        registry.preferring({"backends:Npu": "acmee"})
+
+
+def test_registries_that_prefer_share_what_is_loaded(install: Install, backend_source: str) -> None:
+    two(install, backend_source)
+    registry = PluginRegistry.discover()
+    one, two_ = registry.preferring({"backends:Npu": "acme"}), registry.preferring({"backends:Npu": "acme"})
+    assert one.load("backends", "Npu") is two_.load("backends", "Npu")
+
+
+def test_the_override_never_names_the_broken_one(install: Install, backend_source: str) -> None:
+    install("acme", {"backends": {"Npu": "no_such_module:Backend"}})
+    install("rival", {"backends": {"Npu": "rival_rt:Backend"}}, {"rival_rt.py": backend_source}, version="2.0")
+    with pytest.raises(PluginConflict) as caught:
+        PluginRegistry.discover().load("backends", "Npu")
+    assert 'prefer={"backends:Npu": "rival"} or DELEGRAPH_PREFER=backends:Npu=rival' in str(caught.value)
+    assert "broken: there is no module no_such_module" in str(caught.value)
+
+
+def test_options_for_a_name_whose_distribution_has_another_backend(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    install("rival", {"partitioners": {"dsp": "rival_aot:make"}, "backends": {"Dsp": "rival_rt:Backend"}})
+    install("third", {"partitioners": {"npu": "third_aot:make"}})
+    with use_registry(PluginRegistry.discover()):
+        with pytest.raises(InvalidArgument) as caught:
+            load(npu_program(), backend_options={"dsp": {}})
+        assert str(caught.value) == "the program has no backend 'dsp' (that of rival: Dsp); its backends are Npu"
+        with pytest.raises(InvalidArgument) as caught:
+            load(npu_program(), backend_options={"npu": {}})
+        assert str(caught.value) == "the program has no backend 'npu' (that of third: none); its backends are Npu"
+
+
+def npu_program() -> Program:
+    """`Npu` on float32[2]."""
+    tensors = [Tensor(ScalarType.FLOAT, (2,), (0,), allocation_info=AllocationDetails(1, at)) for at in (0, 16)]
+    plan = ExecutionPlan(
+        "forward",
+        tuple(tensors),
+        (0,),
+        (1,),
+        (Chain((DelegateCall(0, (0, 1)),)),),
+        (),
+        (BackendDelegate("Npu", 0),),
+        (0, 32),
+    )
+    return Program((plan,), delegate_data=(b"blob",))
 
 
 def test_disabling_one_of_two_settles_it(install: Install, backend_source: str) -> None:

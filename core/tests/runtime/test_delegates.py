@@ -26,6 +26,7 @@ from delegraph.runtime import (
     Platform,
     Runtime,
     Verdict,
+    load,
 )
 
 STAMP = BlobStamp("Adder", "acme-adder", "1.2.0", 3)
@@ -41,6 +42,7 @@ class Adder(BackendInterface):
     def init(self, context: Any, processed: Any, compile_specs: Sequence[CompileSpec]) -> Any:
         handle = float(bytes(processed))
         self.log.append(("init", handle, [spec.key for spec in compile_specs]))
+        self.threads = context.runtime_specs.get("threads", 1)
         self.contexts.append(context)
         return handle
 
@@ -127,13 +129,11 @@ def test_what_init_may_use(build: Any, kernels: Any) -> None:
     plan = plus(build, 1)
     program = build.program(plan, named_data={"weights": NamedData(b"1234")})
     runtime = Runtime(kernels=[kernels], backends={"Adder": backend}, platform=platform)
-    runtime.load_program(program).load_method(
-        "forward", backend_options={"Adder": {"threads": 2}, "Other": {"x": 1}}, event_tracer=tracer
-    )
+    runtime.load_program(program).load_method("forward", backend_options={"Adder": {"threads": 2}}, event_tracer=tracer)
     (context,) = backend.contexts
     assert context.method_name == "forward"
     assert {key: bytes(data) for key, data in context.named_data.items()} == {"weights": b"1234"}
-    assert context.runtime_specs == {"threads": 2}
+    assert dict(context.runtime_specs) == {"threads": 2}
     assert (context.event_tracer, context.platform) == (tracer, platform)
 
 
@@ -281,3 +281,159 @@ def test_tools_wrap_what_delegates_do(build: Any, nothing_installed: Any, load_m
     method = load_method(build, plus(build, 1), backends={"Adder": Binder()})
     assert method.execute([np.float32([1, 2])])[0].tolist() == [2, 3]  # not bound around the tool
     assert calls == ["loaded forward", "execute 1.0"]
+
+
+# ---- options by backend --------------------------------------------------------------------------------
+
+
+def test_options_by_id_and_by_the_name_in_lowering(build: Any, load_method: Any, nothing_installed: Any) -> None:
+    nothing_installed.register("backends", "Adder", Adder)
+    nothing_installed.register("partitioners", "add", lambda options: None)
+    for name in ("Adder", "add"):
+        method = load_method(build, plus(build, 1), backend_options={name: {"threads": 2}})
+        assert nothing_installed.load("backends", "Adder").threads == 2
+        method.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"Addr": {}}, "the program has no backend 'Addr'; its backends are Adder; did you mean 'Adder'?"),
+        ({"mul": {}}, "the program has no backend 'mul'; its backends are Adder"),
+        ({"Adder": 2}, "the options of backend 'Adder' are 2, which is not a mapping by option"),
+        ({"add": {}, "Adder": {}}, "backend 'Adder' is given options twice, by its id and by its name"),
+        (
+            {"Adder": {"thread": 2}},
+            "method 'forward', delegate 0 (Adder): backend 'Adder' has no option 'thread'; it has threads;"
+            " did you mean 'threads'?",
+        ),
+    ],
+)
+def test_options_that_go_nowhere(
+    build: Any, load_method: Any, nothing_installed: Any, options: Any, message: str
+) -> None:
+    nothing_installed.register("partitioners", "add", lambda options: None)
+    nothing_installed.register("backends", "Adder", Adder)
+    nothing_installed.register("backends", "Other", Adder())
+    with pytest.raises(InvalidArgument) as caught:
+        load_method(build, plus(build, 1), backend_options=options)
+    assert str(caught.value) == message
+
+
+def test_a_name_of_several_backends_of_the_program(build: Any, load_method: Any, nothing_installed: Any) -> None:
+    nothing_installed.register("partitioners", "add", lambda options: None)
+    x = build.tensor(2)
+    for backend in ("Adder", "Fast"):
+        nothing_installed.register("backends", backend, Adder())
+        build.delegate(backend, x, build.tensor(2), blob=b"1")
+    with pytest.raises(InvalidArgument, match="'add' of in-process may mean 'Adder' or 'Fast' here; name one of these"):
+        load_method(build, build.plan([x], []), backend_options={"add": {}})
+
+
+# ---- what backends get wrong ---------------------------------------------------------------------------
+
+
+def test_an_is_available_that_raises(build: Any, load_method: Any) -> None:
+    class Raises(Adder):
+        def is_available(self) -> bool:
+            raise OSError("no bus")
+
+    class Says(Adder):
+        def is_available(self) -> Any:
+            return "yes"
+
+    with pytest.raises(BackendMissing, match=r"not available here: its is_available raised OSError: no bus; report it"):
+        load_method(build, plus(build, 1), backends={"Adder": Raises()})
+    with pytest.raises(BackendMissing, match="its is_available returned 'yes', neither a bool nor an Availability"):
+        load_method(build, plus(build, 1), backends={"Adder": Says()})
+
+
+def test_a_check_that_returns_true(build: Any, load_method: Any) -> None:
+    class Agrees(Adder):
+        def check(self, stamp: Any) -> Any:
+            return True
+
+    message = r"delegate 0 \(Adder\): its check returned True; it has to return a delegraph\.interfaces\.Compatibility"
+    with pytest.raises(Internal, match=message):
+        load_method(build, plus(build, 1), backends={"Adder": Agrees()})
+
+
+@pytest.mark.parametrize("raised", [KeyError("weights"), ValueError("x"), TypeError("y"), ZeroDivisionError("z")])
+def test_a_fault_in_a_backend_is_the_backends(build: Any, load_method: Any, raised: Exception) -> None:
+    class Fails(Adder):
+        def execute(self, context: Any, handle: Any, args: Any) -> None:
+            raise raised
+
+    method = load_method(build, plus(build, 1), backends={"Adder": Fails()})
+    with pytest.raises(Internal, match=rf"delegate 0 Adder\(.*\): {type(raised).__name__}: "):
+        method.execute([np.float32([1, 2])])
+
+
+class Detailed(NotSupported):
+    """A plug-in's own exception, made of two things."""
+
+    def __init__(self, chip: str, reason: str) -> None:
+        super().__init__(f"{chip}: {reason}")
+        self.chip = chip
+
+
+class Worded(Detailed):
+    def __str__(self) -> str:
+        return f"the chip {self.chip}"
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [(Detailed("x1", "too hot"), Detailed, "x1: too hot"), (Worded("x1", "?"), NotSupported, "the chip x1")],
+)
+def test_exceptions_of_a_plugins_own(
+    build: Any, load_method: Any, raised: Any, kind: type[Exception], text: str
+) -> None:
+    """They keep their class and attributes, and say where it happened."""
+    with pytest.raises(kind) as caught:
+        load_method(build, plus(build, 1), backends={"Adder": Broken(raised)})
+    assert str(caught.value) == f"method 'forward', delegate 0 (Adder): {text}"
+    assert caught.value.chip == "x1"  # type: ignore[attr-defined]
+    assert caught.value.__cause__ is raised
+
+    class Fails(Adder):
+        def execute(self, context: Any, handle: Any, args: Any) -> None:
+            raise raised
+
+    method = load_method(build, plus(build, 1), backends={"Adder": Fails()})
+    with pytest.raises(kind, match="instruction 0, delegate 0 Adder.*: " + text):
+        method.execute([np.float32([1, 2])])
+
+
+def test_a_backend_that_is_handed_over_under_another_id(build: Any) -> None:
+    program = build.program(plus(build, 1))
+    with pytest.raises(InvalidArgument, match="no backend 'Addr'; its backends are Adder; did you mean 'Adder'"):
+        load(program, backends={"Addr": Adder()})
+
+
+# ---- a half that is missing ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made_by", "remedy"),
+    [
+        (
+            "numpy",
+            "its blob was made by numpy {numpy}, which is installed but has no runtime half of that name: it offers"
+            " nothing that Delegraph knows; its authors add the entry point Adder in delegraph.backends",
+        ),
+        (
+            "numpy 0.1",
+            "its blob was made by numpy 0.1; numpy {numpy}, which is installed, offers nothing that Delegraph knows:"
+            " `pip install numpy==0.1`",
+        ),
+    ],
+)
+def test_a_distribution_that_is_installed_without_the_backend(
+    build: Any, load_method: Any, made_by: str, remedy: str
+) -> None:
+    distribution, _, version = made_by.partition(" ")
+    stamp = BlobStamp("Adder", distribution, version or np.__version__, 1)
+    with pytest.raises(BackendMissing) as caught:
+        load_method(build, plus(build, 1, specs=[stamp.to_compile_spec()]))
+    assert remedy.format(numpy=np.__version__) in str(caught.value)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from delegraph.errors import KernelAlreadyRegistered, OperatorMissing, PluginNotFound
+from delegraph.errors import InvalidArgument, KernelAlreadyRegistered, OperatorMissing, PluginConflict, PluginNotFound
 from delegraph.interfaces import KernelLibrary, kernel_key_text
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import ScalarType
@@ -80,6 +80,92 @@ def test_a_library_on_request_is_asked_only_by_name() -> None:
     plugins.register("kernels", "waiting", library("waiting", on_request=True))
     assert KernelRegistry.of(None, plugins).libraries == ()
     assert chosen(KernelRegistry.of(["waiting"], plugins), INTS) == ("waiting", "the only one")
+
+
+# ---- installed libraries have no order -----------------------------------------------------------------
+
+
+def installed(*libraries: KernelLibrary) -> PluginRegistry:
+    plugins = PluginRegistry()
+    for one in libraries:
+        plugins.register("kernels", one.name, one)
+    return plugins
+
+
+def test_two_installed_libraries_are_not_chosen_between() -> None:
+    """The name of its entry point must not make a library replace another's kernels."""
+    registry = KernelRegistry.of(None, installed(library("portable"), library("aaa")))
+    with pytest.raises(PluginConflict) as caught:
+        registry.lookup(OP, INTS)
+    assert str(caught.value) == (
+        "the kernel libraries aaa (of in-process 0) and portable (of in-process 0) both have kernels for these"
+        " operators, and no order says which goes first:\n  aten::neg.out\n"
+        '  what to do: give an order, kernels=["aaa", "portable"] or the other way round (on the command line'
+        ' --kernels aaa,portable); for one operator, kernels={"aten::neg.out": ["aaa"]}; or uninstall one'
+    )
+    choice = registry.choose(OP, INTS)
+    assert choice is not None
+    assert [one.name for one in choice.rivals] == ["aaa", "portable"]
+    assert choice.reason == "aaa and portable have it, and no order says which goes first"
+
+
+def test_the_remedies_of_a_conflict_help() -> None:
+    plugins = installed(library("portable"), library("aaa"))
+    assert chosen(KernelRegistry.of(["aaa", "portable"], plugins), INTS)[0] == "aaa"
+    assert chosen(KernelRegistry.of(["portable", "aaa"], plugins), INTS)[0] == "portable"
+    assert chosen(KernelRegistry.of({OP: ["aaa"]}, plugins), INTS)[0] == "aaa"
+
+
+def test_a_long_conflict_is_cut_short() -> None:
+    a, b = library("a"), library("b")
+    ops = [f"aten::op{number}.out" for number in range(10)]
+    for one in (a, b):
+        for op in ops:
+            one.kernel(op)(lambda context, self, out: None)
+    with pytest.raises(PluginConflict, match=r"op7\.out\n  and 2 more\n  what to do"):
+        KernelRegistry.of(None, installed(a, b)).resolve([(op, INTS) for op in ops])
+
+
+def test_a_partial_kernel_of_an_installed_library_is_no_conflict() -> None:
+    registry = KernelRegistry.of(None, installed(library("portable"), library("fast", fallback=False, partial=True)))
+    assert chosen(registry, FLOATS) == ("fast", "made for these dtypes and dim orders")
+    assert chosen(registry, INTS) == ("portable", "the only one")
+    assert registry.lookup(OP, FLOATS).library == "fast"
+
+
+def test_two_partial_kernels_of_installed_libraries_are() -> None:
+    registry = KernelRegistry.of(None, installed(library("a", partial=True), library("b", partial=True)))
+    with pytest.raises(PluginConflict, match=r"the kernel libraries a .* and b"):
+        registry.lookup(OP, FLOATS)
+
+
+def test_an_operator_that_nobody_needs_is_no_conflict() -> None:
+    a, b = library("a"), library("b")
+    a.kernel("aten::abs.out")(lambda context, self, out: None)
+    assert KernelRegistry.of(None, installed(a, b)).lookup("aten::abs.out", INTS).library == "a"
+
+
+def test_a_library_that_derives_from_nothing() -> None:
+    class Bare:
+        def lookup(self, op: str, key: Any) -> Any:
+            return sound.lookup(op, key)
+
+        def operator_names(self) -> frozenset[str]:
+            return sound.operator_names()
+
+    sound = library("bare")
+    plugins = PluginRegistry()
+    plugins.register("kernels", "bare", Bare)
+    assert chosen(KernelRegistry.of(None, plugins), INTS) == ("bare", "the only one")
+    with pytest.raises(OperatorMissing, match=r"in the kernel libraries asked \(bare\)"):
+        KernelRegistry.of(None, plugins).lookup("aten::abs.out", INTS)
+
+
+def test_a_string_for_a_list() -> None:
+    with pytest.raises(InvalidArgument, match=r'kernels is a list of kernel libraries, kernels=\["portable"\], not'):
+        KernelRegistry.of("portable", PluginRegistry())
+    with pytest.raises(InvalidArgument, match=r'kernels is a list of kernel libraries, kernels=\["a"\], not'):
+        KernelRegistry.of({OP: "a"}, PluginRegistry())
 
 
 def test_a_name_that_is_not_installed() -> None:

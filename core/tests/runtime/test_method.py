@@ -140,6 +140,13 @@ def test_unknown_attribute(build: Any, load_method: Any) -> None:
         method.get_attribute("cash")
 
 
+def test_an_attribute_where_there_are_none(build: Any, load_method: Any) -> None:
+    method = load_method(build, counter(build))
+    message = "it has none: it changes no buffer, or ExecuTorch wrote it without emit_mutable_buffer_names"
+    with pytest.raises(NotFound, match=message):
+        method.get_attribute("cache")
+
+
 # ---- what the caller shares --------------------------------------------------------------------------
 
 

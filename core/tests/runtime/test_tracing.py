@@ -82,6 +82,39 @@ def test_intermediate_outputs(build: Any, load_method: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_delegates_in_both_branches_of_a_cond(build: Any, load_method: Any, first: bool) -> None:
+    """Both write the same value, and neither after the other."""
+    x, out, condition = build.tensor(2), build.tensor(2), build.bool(first)
+    to_second = build.jump_false(condition, -1)
+    build.delegate("B", x, out)
+    to_end = build.jump_false(build.bool(False), -1)
+    build.land(to_second)
+    build.delegate("B", x, out)
+    build.land(to_end)
+    build.delegate("B", out, build.tensor(2))
+    tracer = ticking(DebugLevel.INTERMEDIATE_OUTPUTS)
+    method = load_method(build, build.plan([x], [out]), backends={"B": Backend()}, event_tracer=tracer)
+    method.execute([np.float32([1, 2])])
+    events = [(e.name, np.asarray(e.value).tolist()) for e in tracer.blocks[1].debug_events if e.instruction >= 0]
+    assert events == [(f"delegate {0 if first else 1} B", [2, 4]), ("delegate 2 B", [4, 8])]
+
+
+def test_a_delegate_in_a_loop(build: Any, load_method: Any) -> None:
+    """What the round before wrote is written again."""
+    x, out, count = build.tensor(1), build.tensor(1), build.int(0)
+    more = build.bool(False)  # a variable, which only starts as false
+    build.delegate("B", x, out)
+    build.prim("executorch_prim::add.Scalar", count, build.int(1), count)
+    build.prim("executorch_prim::ge.Scalar", count, build.int(2), more)
+    build.jump_false(more, 0)
+    tracer = ticking(DebugLevel.INTERMEDIATE_OUTPUTS)
+    method = load_method(build, build.plan([x], [out]), backends={"B": Backend()}, event_tracer=tracer)
+    method.execute([np.float32([3])])
+    values = [np.asarray(e.value).tolist() for e in tracer.blocks[1].debug_events if e.name == "delegate 0 B"]
+    assert values == [[6], [6]]
+
+
 def test_program_outputs_only(build: Any, load_method: Any) -> None:
     tracer = ticking(DebugLevel.PROGRAM_OUTPUTS)
     x, flags = build.tensor(1), build.constant(np.array([True]))

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 
-from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
+from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault, restated
 from delegraph.interfaces import BoundCall, KernelContext
 from delegraph_aten.operators import Operator
 from delegraph_aten.values import Array, tensor, torch_dtype
@@ -211,7 +211,7 @@ def _map(function: Callable[[Any], Any], outs: Sequence[Any]) -> list[Any]:
 def _fault(operator: Operator, error: Exception) -> RuntimeFault:
     """The fault that `error` is, with the operator's name before the message."""
     if isinstance(error, RuntimeFault):
-        return type(error)(f"{operator.name}: {error}")
+        return restated(error, f"{operator.name}: {error}")
     kind = InvalidType if isinstance(error, TypeError | NotImplementedError) else InvalidArgument
     message = next(filter(None, str(error).splitlines()), type(error).__name__)
     return kind(f"{operator.name}: {message}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from delegraph.devtools.selective_build.deployed import OrderOfNames
 from delegraph.devtools.selective_build.needs import ProgramNeeds
 from delegraph.devtools.selective_build.registrations import FALLBACK, Registrations, registrations
-from delegraph.errors import BackendMissing, OperatorMissing, PluginError, PluginNotFound
+from delegraph.errors import BackendMissing, OperatorMissing, PluginConflict, PluginError, PluginNotFound, restated
 from delegraph.interfaces.kernel import Kernel, kernel_key_text
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
@@ -50,7 +50,7 @@ class Choice:
 def choose(programs: Sequence[ProgramNeeds], plugins: PluginRegistry, kernels: OrderOfNames | None = None) -> Choice:
     """The kernels that win, as when the programs are loaded with `kernels`, and the backends of their blobs.
 
-    Raises `OperatorMissing`, `BackendMissing`, or `PluginError` for what cannot be packed up.
+    Raises `OperatorMissing`, `BackendMissing`, or `PluginError` for what cannot be packed up or chosen.
     """
     kept = _kept(programs, KernelRegistry.of(kernels, plugins))
     chosen = []
@@ -82,17 +82,13 @@ def _kept(programs: Sequence[ProgramNeeds], registry: KernelRegistry) -> dict[st
     """Library name -> operator -> keys."""
     kept: dict[str, dict[str, set[str]]] = {}
     for needs in programs:
-        missing = []
-        for call in needs.calls:
-            if call.is_prim:
-                continue
-            kernel = registry.find(call.operator, call.key)
-            if kernel is None:
-                missing.append((call.operator, call.key))
-            else:
-                kept.setdefault(kernel.library, {}).setdefault(call.operator, set()).add(_key(kernel))
-        if missing:
-            raise OperatorMissing(f"{needs.path}: {registry.missing_text(missing)}")
+        calls = {(call.operator, call.key) for call in needs.calls if not call.is_prim}
+        try:
+            found = registry.resolve(calls)
+        except (OperatorMissing, PluginConflict) as error:
+            raise restated(error, f"{needs.path}: {error}") from error
+        for (operator, _), kernel in found.items():
+            kept.setdefault(kernel.library, {}).setdefault(operator, set()).add(_key(kernel))
     return kept
 
 

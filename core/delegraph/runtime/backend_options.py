@@ -1,0 +1,64 @@
+"""Options by backend, as a caller names backends -> options by the ids of a program's backends.
+
+A backend has an id, which stands in the file, and a name, its partitioner's, which is what lowering calls it:
+`CpuBackend` and `cpu`. Both are accepted. That they belong together the metadata of their distribution says, so that
+nothing of the AOT half is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from delegraph.errors import InvalidArgument, PluginNotFound
+
+if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
+
+__all__ = ["BackendOptions", "by_backend_id"]
+
+BackendOptions: TypeAlias = "Mapping[str, Mapping[str, bool | int | str]]"
+"""Load-time options by backend: its id, or the name that it has in lowering."""
+
+
+def by_backend_id(
+    options: BackendOptions, ids: Collection[str], plugins: PluginRegistry
+) -> dict[str, Mapping[str, bool | int | str]]:
+    """`options` by the `ids` of the program's backends.
+
+    Raises `InvalidArgument` for a name of none of them, or of several, and for a backend that is named twice;
+    `PluginConflict` for a name that two distributions offer.
+    """
+    found: dict[str, Mapping[str, bool | int | str]] = {}
+    for name, given in options.items():
+        if not isinstance(given, Mapping):
+            raise InvalidArgument(f"the options of backend {name!r} are {given!r}, which is not a mapping by option")
+        backend_id = name if name in ids else _id_of(name, ids, plugins)
+        if backend_id in found:
+            raise InvalidArgument(f"backend {backend_id!r} is given options twice, by its id and by its name")
+        found[backend_id] = given
+    return found
+
+
+def _id_of(name: str, ids: Collection[str], plugins: PluginRegistry) -> str:
+    """The one of `ids` that belongs to the distribution whose partitioner is called `name`."""
+    try:
+        distribution = plugins.find("partitioners", name).distribution
+    except PluginNotFound:
+        from delegraph.plugins.discovery import did_you_mean
+
+        known = [*ids, *plugins.names("partitioners")]
+        raise InvalidArgument(f"{_not_there(name, ids)}{did_you_mean(name, known)}") from None
+    own = {offer.name for offer in plugins.offers("backends") if offer.distribution == distribution}
+    meant = sorted(own & set(ids))
+    if not meant:
+        raise InvalidArgument(_not_there(name, ids, f" (that of {distribution}: {', '.join(sorted(own)) or 'none'})"))
+    if len(meant) > 1:
+        raise InvalidArgument(
+            f"{name!r} of {distribution} may mean {' or '.join(map(repr, meant))} here; name one of these instead"
+        )
+    return meant[0]
+
+
+def _not_there(name: str, ids: Iterable[Any], whose: str = "") -> str:
+    return f"the program has no backend {name!r}{whose}; its backends are {', '.join(sorted(ids)) or 'none'}"
