@@ -10,15 +10,23 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, function_call, nothing, ufunc_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
+    check_floating,
+    check_kind,
+    check_one_of,
+    check_result,
+    compute_type,
+    float_type,
+)
+from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
 from .arithmetic import clamp
 from .error_function import erf
-from .evaluate import as_array, function_call, nothing, ufunc_call
-from .library import Array, Context, Scalar, kernel
+from .library import kernel
 from .pointwise import sigmoid
-from .promotion import check_floating, check_kind, check_one_of, check_result, compute_type, float_type
-from .shapes import wrap_dim
 
 
 @kernel("aten::relu.out")

@@ -13,12 +13,13 @@ from itertools import product
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import function_call, nothing, stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_floating, check_result, check_same_dtype, compute_type
+from delegraph.runtime.numpy_kernels.shapes import Shape, along, check_rank, check_shape, per_dim
 
-from .evaluate import function_call, nothing, stage, staged_call
-from .library import Array, Context, kernel
-from .promotion import check_floating, check_result, check_same_dtype, compute_type
-from .shapes import Shape, along, check_rank, check_shape, per_dim
+from .library import kernel
 
 Sizes = Sequence[int]
 

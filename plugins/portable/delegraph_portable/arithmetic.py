@@ -9,12 +9,10 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
-
-from .evaluate import as_array, function_call, stage, staged_call, ufunc_call
-from .library import Array, Context, Scalar, kernel
-from .pointwise import rsqrt
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, function_call, stage, staged_call, ufunc_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
     check_kind,
     check_one_of,
@@ -27,7 +25,10 @@ from .promotion import (
     is_integral,
     result_type,
 )
-from .shapes import broadcast
+from delegraph.runtime.numpy_kernels.shapes import broadcast
+
+from .library import kernel
+from .pointwise import rsqrt
 
 Operand = Array | Scalar
 

@@ -8,12 +8,21 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import (
+    BOOL,
+    DType,
+    check_floating,
+    check_one_of,
+    check_result,
+    check_same_dtype,
+    compute_type,
+)
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, check_shape
 
 from .activations import gelu, relu
-from .library import Array, Context, kernel
-from .promotion import BOOL, DType, check_floating, check_one_of, check_result, check_same_dtype, compute_type
-from .shapes import Shape, check_rank, check_shape
+from .library import kernel
 
 _ATTENTION_MASK, _PADDING_MASK, _FULL_MASK = range(3)
 

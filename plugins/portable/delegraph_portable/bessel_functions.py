@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from delegraph.runtime.numpy_kernels.prepared import Array
+
 from . import bessel_coefficients as table
 from .chebyshev import chebyshev
-from .library import Array
 
 Function = Callable[[Array], Array]
 

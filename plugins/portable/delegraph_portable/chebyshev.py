@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .library import Array
+from delegraph.runtime.numpy_kernels.prepared import Array
 
 
 def chebyshev(coefficients: Sequence[float], t: Array) -> Array:

@@ -6,9 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .matrices import adjoint, check_info, check_matrix, check_results, results_call, stacked_copy
 from .triangular import solution_shape, solve_cholesky, solve_lower
 

@@ -8,12 +8,13 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, ufunc_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import BOOL, check_kind, check_result, is_integral, result_type
+from delegraph.runtime.numpy_kernels.shapes import broadcast
 
-from .evaluate import as_array, ufunc_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import BOOL, check_kind, check_result, is_integral, result_type
-from .shapes import broadcast
+from .library import kernel
 
 Operand = Array | Scalar
 

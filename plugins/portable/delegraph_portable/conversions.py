@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import copy_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.shapes import check_broadcasts
 
-from .evaluate import copy_call
-from .library import Array, Context, kernel
-from .shapes import check_broadcasts
+from .library import kernel
 
 
 @kernel("aten::clone.out")

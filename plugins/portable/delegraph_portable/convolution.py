@@ -17,13 +17,14 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import nothing, stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
+from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, check_same_kind, compute_type
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape, trailing
 
 from .convolution_geometry import Geometry, geometry
-from .evaluate import nothing, stage, staged_call
-from .library import Array, Context, kernel, when_constant
-from .promotion import check_same_dtype, check_same_kind, compute_type
-from .shapes import Shape, check_shape, trailing
+from .library import kernel
 from .shifted_convolution import is_bound_by_gathering, shifted_call
 
 

@@ -9,14 +9,15 @@ from functools import partial
 
 import numpy as np
 
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import nothing, stage, stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, compute_type
+from delegraph.runtime.numpy_kernels.shapes import check_shape
 
 from .convolution import pad_call, products_call, windows
 from .convolution_geometry import Geometry, geometry
-from .evaluate import nothing, stage, stage_contiguous, staged_call
-from .library import Array, Context, kernel
-from .promotion import check_same_dtype, compute_type
-from .shapes import check_shape
+from .library import kernel
 
 
 @kernel("aten::convolution_backward.out")

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from delegraph.errors import InvalidArgument
-
-from .library import Array
-from .shapes import Shape, per_dim
+from delegraph.runtime.numpy_kernels.prepared import Array
+from delegraph.runtime.numpy_kernels.shapes import Shape, per_dim
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,18 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall, KernelContext
+from delegraph.runtime.kernels import BoundCall, KernelContext
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
+    FLOAT64,
+    check_floating,
+    check_index,
+    check_same_dtype,
+    compute_type,
+)
+from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
 
-from .library import Array, Context, Scalar, data_dependent, kernel
-from .promotion import FLOAT64, check_floating, check_index, check_same_dtype, compute_type
-from .shapes import check_rank, check_shape
+from .library import data_dependent, kernel
 
 Edges = Callable[[Array], list[Array]]
 """(n, d) points -> for each coordinate the ascending edges of its bins."""

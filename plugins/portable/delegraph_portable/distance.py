@@ -9,11 +9,10 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
-
-from .evaluate import function_call, stage, staged_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import function_call, stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
     check_result,
     check_same_dtype,
@@ -24,8 +23,10 @@ from .promotion import (
     requested_type,
     result_type,
 )
+from delegraph.runtime.numpy_kernels.shapes import Shape, broadcast, check_rank, reduced, reduction_axes
+
+from .library import kernel
 from .reductions import Dims, reduce_with, sum_of_squares
-from .shapes import Shape, broadcast, check_rank, reduced, reduction_axes
 
 _BLOCK: Final = 1 << 20  # differences that are held at once
 

@@ -12,12 +12,13 @@ from typing import Final, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_one_of, check_result, is_complex
+from delegraph.runtime.numpy_kernels.shapes import check_broadcasts
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .matrices import adjoint, check_matrix, check_results, results_call
-from .promotion import check_one_of, check_result, is_complex
-from .shapes import check_broadcasts
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

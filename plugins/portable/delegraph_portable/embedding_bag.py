@@ -8,13 +8,10 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
-
-from .distance import norm
-from .evaluate import stage_contiguous, staged_call
-from .indices import check_range
-from .library import Array, Context, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
     check_index,
     check_kind,
@@ -23,9 +20,13 @@ from .promotion import (
     compute_type,
     real_type,
 )
+from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
+
+from .distance import norm
+from .indices import check_range
+from .library import kernel
 from .scattering import reduce_at
 from .segments import reduce_runs
-from .shapes import check_rank, check_shape
 
 _SUM, _MEAN, _MAX = range(3)
 _FAST: Final = (np.float32, np.float16)

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from .library import Array
+from delegraph.runtime.numpy_kernels.prepared import Array
 
 _ATANH_ERF: Final = (
     1.41849657e-07,

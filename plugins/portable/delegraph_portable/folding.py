@@ -9,11 +9,12 @@ from itertools import product
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, per_dim, trailing
 
-from .library import Array, Context, kernel
-from .promotion import check_result, compute_type
-from .shapes import Shape, check_rank, per_dim, trailing
+from .library import kernel
 
 Pair = Sequence[int]
 

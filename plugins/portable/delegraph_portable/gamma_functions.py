@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from delegraph.runtime.numpy_kernels.prepared import Array
+
 from .bessel_functions import by_region
 from .chebyshev import chebyshev
-from .library import Array
 
 # fmt: off
 _LGAMMA: Final = (

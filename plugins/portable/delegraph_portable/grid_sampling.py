@@ -15,13 +15,20 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import function_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import (
+    check_floating,
+    check_one_of,
+    check_result,
+    check_same_dtype,
+    compute_type,
+)
+from delegraph.runtime.numpy_kernels.shapes import Index, check_rank
 
-from .evaluate import function_call
 from .interpolation import cubic_weights
-from .library import Array, Context, kernel
-from .promotion import check_floating, check_one_of, check_result, check_same_dtype, compute_type
-from .shapes import Index, check_rank
+from .library import kernel
 
 _BILINEAR, _NEAREST, _BICUBIC = range(3)
 _ZEROS, _BORDER, _REFLECTION = range(3)

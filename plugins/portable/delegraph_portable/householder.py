@@ -10,12 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_one_of, check_same_dtype
+from delegraph.runtime.numpy_kernels.shapes import check_shape
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .matrices import adjoint, check_matrix, check_results, results_call, transpose
-from .promotion import check_one_of, check_same_dtype
-from .shapes import check_shape
 
 _EMPTY = np.zeros(0)
 

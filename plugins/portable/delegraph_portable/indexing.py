@@ -7,7 +7,10 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall, KernelContext
+from delegraph.runtime.kernels import BoundCall, KernelContext
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_index, check_result, check_same_dtype
+from delegraph.runtime.numpy_kernels.shapes import broadcast, check_rank, wrap_dim
 
 from .indices import (
     Indices,
@@ -19,9 +22,7 @@ from .indices import (
     numpy_index,
     places_along,
 )
-from .library import Array, Context, data_dependent, kernel
-from .promotion import check_index, check_result, check_same_dtype
-from .shapes import broadcast, check_rank, wrap_dim
+from .library import data_dependent, kernel
 
 # ---- one dim ----------------------------------------------------------------------------------------
 

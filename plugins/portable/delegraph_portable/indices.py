@@ -9,10 +9,9 @@ from operator import mul
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-
-from .library import Array
-from .promotion import BOOL, check_index
-from .shapes import Index, Shape, broadcast, wrap_dim
+from delegraph.runtime.numpy_kernels.prepared import Array
+from delegraph.runtime.numpy_kernels.promotion import BOOL, check_index
+from delegraph.runtime.numpy_kernels.shapes import Index, Shape, broadcast, wrap_dim
 
 Indices = Sequence[Array | None]
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from .library import Array
-from .promotion import FLOAT32, DType
+from delegraph.runtime.numpy_kernels.prepared import Array
+from delegraph.runtime.numpy_kernels.promotion import FLOAT32, DType
 
 Taps = tuple[Array, Array]
 """Along one axis: input places (K, out) and their weights (K, out); an output is the weighted sum of K inputs."""

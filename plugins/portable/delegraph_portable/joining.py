@@ -9,13 +9,14 @@ from itertools import accumulate
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import copy_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_result, result_type
+from delegraph.runtime.numpy_kernels.shapes import Shape, along, wrap_dim, wrap_dims
 
 from .copies import slice_along
-from .evaluate import copy_call
-from .library import Array, Context, kernel
-from .promotion import check_result, result_type
-from .shapes import Shape, along, wrap_dim, wrap_dims
+from .library import kernel
 
 
 def _all_of(calls: Sequence[BoundCall]) -> BoundCall:

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_index
+from delegraph.runtime.numpy_kernels.shapes import check_shape
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .matrices import check_info, check_matrix, check_results, results_call
-from .promotion import check_index
-from .shapes import check_shape
 from .triangular import solution_shape
 
 _ALPHA = (1 + 17**0.5) / 8

@@ -8,9 +8,12 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_index, check_kind, real_type
+from delegraph.runtime.numpy_kernels.shapes import check_shape
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .lu_factorization import LU, factor
 from .matrices import (
     check_info,
@@ -21,8 +24,6 @@ from .matrices import (
     is_vector,
     results_call,
 )
-from .promotion import check_index, check_kind, real_type
-from .shapes import check_shape
 from .triangular import solution_shape
 
 _SINGULAR = "a matrix is singular"

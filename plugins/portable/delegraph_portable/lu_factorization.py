@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from delegraph.runtime.numpy_kernels.prepared import Array
+
 from . import triangular
-from .library import Array
 from .matrices import adjoint, diagonal, stacked_copy
 
 _BLOCK: Final = 32

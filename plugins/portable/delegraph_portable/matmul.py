@@ -9,12 +9,10 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
-
-from .activations import gelu, relu
-from .evaluate import as_array, function_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, function_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
     FLOAT32,
     FLOAT64,
     check_result,
@@ -23,7 +21,10 @@ from .promotion import (
     compute_type,
     requested_type,
 )
-from .shapes import Shape, check_broadcasts, check_rank
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_broadcasts, check_rank
+
+from .activations import gelu, relu
+from .library import kernel
 
 
 def _check_operands(a: Array, a_name: str, b: Array, b_name: str, rank: int) -> None:

@@ -11,11 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import FLOAT64, DType, is_floating, real_type
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .matrices import check_matrix, check_results, results_call
-from .promotion import FLOAT64, DType, is_floating, real_type
 
 _DEGREES: Final = {np.dtype(np.float32): (7, 3.925724783138660), np.dtype(np.float64): (13, 5.371920351148152)}
 """The degree, and the largest 1-norm for it."""

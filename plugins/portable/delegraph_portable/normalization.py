@@ -9,12 +9,13 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import function_call, stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
+from delegraph.runtime.numpy_kernels.promotion import DType, check_floating, check_result, compute_type
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape
 
-from .evaluate import function_call, stage_contiguous, staged_call
-from .library import Array, Context, kernel, when_constant
-from .promotion import DType, check_floating, check_result, compute_type
-from .shapes import Shape, check_shape
+from .library import kernel
 
 # ---- parameters -------------------------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, compute_type
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .normalization import check_group_norm, check_layer_norm
-from .promotion import check_same_dtype, compute_type
-from .shapes import Shape, check_shape
 
 
 @kernel("aten::native_layer_norm_backward.out")

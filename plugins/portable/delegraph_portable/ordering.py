@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from .library import Array
-from .promotion import compute_type, is_floating
+from delegraph.runtime.numpy_kernels.prepared import Array
+from delegraph.runtime.numpy_kernels.promotion import compute_type, is_floating
 
 _PLACE: Final = np.uint64(0xFFFF_FFFF)
 _SIGN: Final = np.uint32(0x8000_0000)

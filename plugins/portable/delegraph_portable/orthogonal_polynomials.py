@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, function_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import check_kind, check_result, compute_type, float_type, result_type
+from delegraph.runtime.numpy_kernels.shapes import broadcast
 
-from .evaluate import as_array, function_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import check_kind, check_result, compute_type, float_type, result_type
-from .shapes import broadcast
+from .library import kernel
 
 Step = Callable[[int, Array, Array, Array], Array]
 """(k, x, P_k, P_{k-1}) -> P_{k+1}."""

@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import check_result
+from delegraph.runtime.numpy_kernels.shapes import check_rank, trailing
 
-from .evaluate import as_array
-from .library import Array, Context, Scalar, kernel
-from .promotion import check_result
-from .shapes import check_rank, trailing
+from .library import kernel
 
 Border = tuple[int, int]
 

@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_result
 
-from .library import Array, Context, kernel
-from .promotion import check_result
+from .library import kernel
 
 
 @kernel("aten::pixel_shuffle.out")

@@ -9,12 +9,10 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidType
-from delegraph.interfaces import BoundCall
-
-from .error_function import erf
-from .evaluate import as_array, copy_call, function_call, stage, staged_call, ufunc_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, copy_call, function_call, stage, staged_call, ufunc_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
     DType,
     check_kind,
@@ -25,6 +23,9 @@ from .promotion import (
     is_integral,
     real_type,
 )
+
+from .error_function import erf
+from .library import kernel
 
 TypeRule = Callable[[DType], DType]
 """The dtype of the operand -> the dtype of the result."""

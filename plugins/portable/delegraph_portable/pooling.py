@@ -11,13 +11,14 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import Stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import BOOL, INT64, DType, check_kind, check_result, compute_type
+from delegraph.runtime.numpy_kernels.shapes import Shape
 
-from .evaluate import Stage, staged_call
-from .library import Array, Context, kernel
+from .library import kernel
 from .pooling_windows import Windows, pad_call, windows, workspace_like
-from .promotion import BOOL, INT64, DType, check_kind, check_result, compute_type
-from .shapes import Shape
 
 Sizes = Sequence[int]
 

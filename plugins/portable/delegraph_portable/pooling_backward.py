@@ -9,15 +9,22 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import function_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import (
+    check_floating,
+    check_index,
+    check_result,
+    check_same_dtype,
+    compute_type,
+)
+from delegraph.runtime.numpy_kernels.shapes import along, check_rank, check_shape
 
 from .adaptive_pooling import bins
-from .evaluate import function_call
-from .library import Array, Context, kernel
+from .library import kernel
 from .pooling import divisors
 from .pooling_windows import Windows, windows
-from .promotion import check_floating, check_index, check_result, check_same_dtype, compute_type
-from .shapes import along, check_rank, check_shape
 
 Sizes = Sequence[int]
 

@@ -10,12 +10,11 @@ from itertools import product
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
-
-from .evaluate import nothing
-from .library import Array, Context
-from .promotion import DType
-from .shapes import Shape, check_rank, per_dim, trailing
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import nothing
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import DType
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, per_dim, trailing
 
 
 @dataclass(frozen=True, slots=True)

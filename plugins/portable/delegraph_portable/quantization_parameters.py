@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import FLOAT32, FLOAT64, INT64, check_floating, requested_type
+from delegraph.runtime.numpy_kernels.shapes import check_rank
 
-from .library import Array, Context, kernel
-from .promotion import FLOAT32, FLOAT64, INT64, check_floating, requested_type
-from .shapes import check_rank
+from .library import kernel
 
 
 def _check(input: Array, scale_out: Array, zero_point_out: Array) -> None:

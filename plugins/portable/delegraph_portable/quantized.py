@@ -14,11 +14,10 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
-
-from .evaluate import copy_call
-from .library import Array, Context, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import copy_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import (
     FLOAT32,
     FLOAT64,
     DType,
@@ -28,7 +27,9 @@ from .promotion import (
     is_integral,
     requested_type,
 )
-from .shapes import check_rank, check_shape, wrap_dim
+from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape, wrap_dim
+
+from .library import kernel
 
 _FLOAT8_RANGES: Final = {"float8_e4m3fn": (-448, 448), "float8_e5m2": (-57344, 57344)}
 

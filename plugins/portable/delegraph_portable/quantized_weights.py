@@ -12,14 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
+from delegraph.runtime.numpy_kernels.promotion import check_floating, check_index, compute_type, requested_type
+from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
 
-from .evaluate import stage, staged_call
 from .indices import check_range
-from .library import Array, Context, kernel, when_constant
-from .promotion import check_floating, check_index, compute_type, requested_type
+from .library import kernel
 from .quantized import dequantize
-from .shapes import check_rank, check_shape
 
 Unpack = Callable[[Array], Array]
 """Packed rows of bytes -> rows of integers."""

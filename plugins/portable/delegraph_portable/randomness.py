@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
+    DType,
+    check_floating,
+    check_kind,
+    check_result,
+    compute_type,
+    is_complex,
+    real_type,
+)
+from delegraph.runtime.numpy_kernels.shapes import Shape, broadcast, check_broadcasts, check_rank
 
-from .library import Array, Context, Scalar, kernel
-from .promotion import DType, check_floating, check_kind, check_result, compute_type, is_complex, real_type
-from .shapes import Shape, broadcast, check_broadcasts, check_rank
+from .library import kernel
 
 if TYPE_CHECKING:
     from numpy.random import Generator

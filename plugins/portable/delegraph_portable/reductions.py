@@ -10,11 +10,10 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
-
-from .evaluate import stage, staged_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
     DType,
     check_result,
@@ -25,7 +24,9 @@ from .promotion import (
     requested_type,
     sum_type,
 )
-from .shapes import Shape, along, reduced, reduction_axes
+from delegraph.runtime.numpy_kernels.shapes import Shape, along, reduced, reduction_axes
+
+from .library import kernel
 
 Dims = Sequence[int] | None
 

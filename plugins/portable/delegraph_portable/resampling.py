@@ -9,9 +9,19 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import function_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import (
+    DType,
+    check_result,
+    check_same_dtype,
+    compute_type,
+    float_type,
+    is_integral,
+)
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, per_dim, trailing
 
-from .evaluate import function_call
 from .interpolation import (
     CUBIC,
     LANCZOS,
@@ -24,9 +34,7 @@ from .interpolation import (
     nearest,
     nearest_exact,
 )
-from .library import Array, Context, kernel
-from .promotion import DType, check_result, check_same_dtype, compute_type, float_type, is_integral
-from .shapes import Shape, check_rank, per_dim, trailing
+from .library import kernel
 
 Factors = Sequence[float | None]
 TapsOf = Callable[[Resize, DType], Taps]

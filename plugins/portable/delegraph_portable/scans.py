@@ -13,11 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidType
-from delegraph.interfaces import BoundCall
-
-from .evaluate import copy_call, stage, staged_call
-from .library import Array, Context, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import copy_call, stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import (
     FLOAT32,
     FLOAT64,
     INT64,
@@ -29,7 +28,9 @@ from .promotion import (
     requested_type,
     sum_type,
 )
-from .shapes import wrap_dim
+from delegraph.runtime.numpy_kernels.shapes import wrap_dim
+
+from .library import kernel
 
 _ROW: Final = 32  # elements side by side from which on a step for a whole row beats NumPy's own accumulation
 _WIDER: Final = {FLOAT32: FLOAT64, np.dtype(np.complex64): np.dtype(np.complex128)}

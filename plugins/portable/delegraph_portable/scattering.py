@@ -9,15 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
-
-from .evaluate import as_array, stage_contiguous, staged_call
-from .indices import (
-    check_elementwise_index,
-    places_along,
-)
-from .library import Array, Context, Scalar, kernel
-from .promotion import (
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
     DType,
     check_index,
@@ -27,7 +22,13 @@ from .promotion import (
     is_complex,
     is_integral,
 )
-from .shapes import check_rank, check_shape, wrap_dim
+from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape, wrap_dim
+
+from .indices import (
+    check_elementwise_index,
+    places_along,
+)
+from .library import kernel
 
 Write = Callable[[Array, Array, Array], None]
 """write(flat, places, values): into a flat tensor, at flat places, values of their shape."""

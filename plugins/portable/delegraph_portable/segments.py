@@ -8,12 +8,19 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import stage, staged_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import (
+    check_floating,
+    check_index,
+    check_one_of,
+    check_result,
+    compute_type,
+)
+from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
-from .evaluate import stage, staged_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import check_floating, check_index, check_one_of, check_result, compute_type
-from .shapes import wrap_dim
+from .library import kernel
 
 _REDUCTIONS: Final[dict[str, tuple[np.ufunc, float]]] = {
     "sum": (np.add, 0),

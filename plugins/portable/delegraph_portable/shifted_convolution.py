@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
+from delegraph.runtime.numpy_kernels.shapes import Shape, trailing
 
 from .convolution_geometry import Geometry
-from .library import Array, Context, when_constant
-from .shapes import Shape, trailing
 
 _FEW: Final = 16
 """Outputs of a group up to which this is faster: with more, products of what lies between the rows cost too much."""

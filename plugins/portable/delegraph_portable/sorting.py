@@ -8,12 +8,13 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type, is_complex
+from delegraph.runtime.numpy_kernels.shapes import Shape, wrap_dim
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .ordering import first_places, kth_place, sorted_places
-from .promotion import check_result, compute_type, is_complex
-from .shapes import Shape, wrap_dim
 
 Places = Callable[[Array], Array]
 """(…, n) -> int64 indices (…, m) into the last axis."""

@@ -12,13 +12,14 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import as_array, function_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import FLOAT64, check_kind, check_result, float_type, result_type
+from delegraph.runtime.numpy_kernels.shapes import broadcast
 
 from . import bessel_functions, error_function, gamma_functions
-from .evaluate import as_array, function_call
-from .library import Array, Context, Scalar, kernel
-from .promotion import FLOAT64, check_kind, check_result, float_type, result_type
-from .shapes import broadcast
+from .library import kernel
 
 _UNARY: Final[dict[str, Callable[[Array], Array]]] = {
     **bessel_functions.UNARY,

@@ -7,12 +7,13 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_same_dtype
+from delegraph.runtime.numpy_kernels.shapes import Shape, broadcast
 
-from .library import Array, Context, kernel
+from .library import kernel
 from .matrices import adjoint, check_matrix, check_results, results_call, transpose
-from .promotion import check_same_dtype
-from .shapes import Shape, broadcast
 
 _LEAF: Final = 16
 """Rows that are eliminated one by one; above, halves are, and products do the work."""

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.interfaces import KernelContext
+from delegraph.runtime.kernels import KernelContext
+from delegraph.runtime.numpy_kernels.prepared import Array
+from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type, is_complex
+from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
-from .library import Array, data_dependent
+from .library import data_dependent
 from .ordering import sorted_places
-from .promotion import check_result, compute_type, is_complex
-from .shapes import wrap_dim
 
 
 @dataclass(frozen=True, slots=True)

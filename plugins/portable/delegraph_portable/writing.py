@@ -9,15 +9,16 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import begin_call, copy_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_index, check_result, check_same_dtype, compute_type
+from delegraph.runtime.numpy_kernels.shapes import broadcast, check_broadcasts, check_shape
 
 from .copies import as_strided, diagonal, select, slice_along
-from .evaluate import begin_call, copy_call
 from .indices import Indices, check_mask, check_range, expand_masks, flat_places, index_shape, numpy_index
-from .library import Array, Context, kernel
-from .promotion import check_index, check_result, check_same_dtype, compute_type
+from .library import kernel
 from .scattering import reduce_at
-from .shapes import broadcast, check_broadcasts, check_shape
 
 # ---- index tensors ----------------------------------------------------------------------------------
 

@@ -9,10 +9,23 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.interfaces import BoundCall
+from delegraph.runtime.kernels import BoundCall
+from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
+from delegraph.runtime.numpy_kernels.promotion import BOOL, FLOAT32, DType, compute_type, is_complex, is_float8
 
-from .library import Array, Context, Scalar
-from .promotion import BOOL, FLOAT32, DType, compute_type, is_complex, is_float8
+__all__ = [
+    "Stage",
+    "as_array",
+    "begin_call",
+    "copy_call",
+    "function_call",
+    "nothing",
+    "stage",
+    "stage_contiguous",
+    "staged_call",
+    "to_float8",
+    "ufunc_call",
+]
 
 _OUT_BY_NAME: Final = frozenset({np.maximum, np.minimum})
 

@@ -15,8 +15,35 @@ import numpy as np
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import ScalarType
+from delegraph.runtime.numpy_kernels.prepared import Array, Scalar
 
-from .library import Array, Scalar
+__all__ = [
+    "BOOL",
+    "FLOAT32",
+    "FLOAT64",
+    "INT64",
+    "DType",
+    "category",
+    "check_floating",
+    "check_index",
+    "check_kind",
+    "check_one_of",
+    "check_result",
+    "check_same_dtype",
+    "check_same_kind",
+    "compute_type",
+    "float_type",
+    "is_complex",
+    "is_float8",
+    "is_floating",
+    "is_integral",
+    "is_wide_unsigned",
+    "promote",
+    "real_type",
+    "requested_type",
+    "result_type",
+    "sum_type",
+]
 
 DType = np.dtype[Any]
 

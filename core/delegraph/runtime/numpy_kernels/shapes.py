@@ -7,8 +7,25 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from delegraph.errors import InvalidArgument
+from delegraph.runtime.numpy_kernels.prepared import Array
 
-from .library import Array
+__all__ = [
+    "Index",
+    "Shape",
+    "along",
+    "broadcast",
+    "broadcasts",
+    "check_broadcasts",
+    "check_rank",
+    "check_shape",
+    "full_shape",
+    "per_dim",
+    "reduced",
+    "reduction_axes",
+    "trailing",
+    "wrap_dim",
+    "wrap_dims",
+]
 
 Shape: TypeAlias = tuple[int, ...]
 Index: TypeAlias = tuple[Any, ...]
