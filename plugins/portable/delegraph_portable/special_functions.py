@@ -18,8 +18,9 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import FLOAT64, check_kind, check_result, float_type, result_type
 from delegraph.runtime.numpy_kernels.shapes import broadcast
 
-from . import bessel_functions, error_function, gamma_functions
+from . import bessel_functions, gamma_functions
 from .library import kernel
+from .pointwise import error_function
 
 _UNARY: Final[dict[str, Callable[[Array], Array]]] = {
     **bessel_functions.UNARY,
