@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
-PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable -e plugins/aten
+PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable -e plugins/special -e plugins/aten
 FUZZ ?= 100000
 
 .DEFAULT_GOAL := help
@@ -16,13 +16,13 @@ help:
 	@echo "make test    all tests but the long fuzzing run"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
-	@echo "make opinfo  every sample of torch's operator database against the portable kernels; renews docs/operators.md"
+	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
 	@echo "make fuzz    $(FUZZ) mutated files against the reader"
 
 setup: $(VENV)/.installed
 
 # torch 2.13.0 is pinned because a plain `torch` brings several GB of CUDA packages.
-$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pyproject.toml plugins/portable/pyproject.toml plugins/aten/pyproject.toml requirements-dev.txt
+$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pyproject.toml plugins/portable/pyproject.toml plugins/special/pyproject.toml plugins/aten/pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
@@ -54,7 +54,7 @@ test-executorch: setup setup-executorch
 
 opinfo: setup
 	rm -rf build/opinfo
-	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m plugins.portable.tests.opinfo.table; exit $$status
+	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
 
 fuzz: setup
 	DELEGRAPH_FUZZ=$(FUZZ) $(BIN)/python -m pytest -q -m fuzz
@@ -64,7 +64,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners backends/cpu/delegraph_cpu plugins/portable/delegraph_portable plugins/aten/delegraph_aten
+	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners backends/cpu/delegraph_cpu plugins/portable/delegraph_portable plugins/special/delegraph_special plugins/aten/delegraph_aten
 
 floors: setup
 	$(BIN)/lint-imports

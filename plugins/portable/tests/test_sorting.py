@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle, to_numpy
 from plugins.portable.tests.test_cases import BF16, BOOL, F16, F32, F64, I8, I32, I64, INTS, SPECIAL, U8, inf, nan, of
+from tests.kernels.oracle import Oracle, to_numpy
 
 from delegraph.errors import InvalidArgument, InvalidType
 
