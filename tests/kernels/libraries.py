@@ -7,7 +7,8 @@ from typing import Final
 
 import delegraph_portable
 import delegraph_special
-from delegraph.runtime.kernels import KernelLibrary, KernelRegistry
+from delegraph.interfaces import KernelLibrary
+from delegraph.runtime.kernels import KernelRegistry
 
 __all__ = ["LIBRARY_OF", "REGISTRY"]
 

@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_map_only
 from delegraph.interfaces import BoundCall, Kernel
 from delegraph.program.dtypes import numpy_dtype, scalar_type
 from delegraph.program.schema import ScalarType
-from delegraph.runtime.kernels import BoundCall, Kernel
 
 Array = NDArray[Any]
 

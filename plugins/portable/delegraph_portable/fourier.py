@@ -8,7 +8,7 @@ from typing import Final, Literal
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import copy_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_floating, check_one_of, check_result, is_complex

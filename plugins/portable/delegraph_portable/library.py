@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 from delegraph.runtime.numpy_kernels.prepared import content_dependent_kernel, prepared_kernel
 
 library: Final = KernelLibrary("portable")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import DType
 

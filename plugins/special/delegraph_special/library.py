@@ -11,7 +11,7 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, Final
 
-from delegraph.runtime.kernels import KernelLibrary
+from delegraph.interfaces import KernelLibrary
 from delegraph.runtime.numpy_kernels.prepared import prepared_kernel
 from delegraph.runtime.numpy_kernels.promotion import DType
 

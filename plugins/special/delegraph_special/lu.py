@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import DType, check_index, check_kind, real_type
 from delegraph.runtime.numpy_kernels.shapes import check_shape

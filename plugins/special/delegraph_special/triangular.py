@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 
 from .library import blas, kernel

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import BOOL, FLOAT32, DType, compute_type, is_complex, is_float8
 

@@ -18,7 +18,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, RuntimeFault
-from delegraph.runtime.kernels import BindContext, BoundCall, Kernel, KernelContext, KernelLibrary
+from delegraph.interfaces import BindContext, BoundCall, Kernel, KernelContext, KernelLibrary
 
 __all__ = ["Array", "Context", "Prepare", "Scalar", "content_dependent_kernel", "prepared_kernel", "when_constant"]
 

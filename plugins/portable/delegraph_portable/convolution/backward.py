@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import nothing, stage, stage_contiguous, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, compute_type

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import nothing, stage, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, check_same_kind, compute_type

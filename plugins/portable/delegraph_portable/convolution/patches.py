@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, per_dim, trailing

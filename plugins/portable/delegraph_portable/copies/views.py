@@ -12,7 +12,6 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import ScalarType
-from delegraph.runtime.kernels import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import copy_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_result, is_complex, is_float8, real_type

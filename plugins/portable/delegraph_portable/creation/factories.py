@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import as_array, copy_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import INT64, is_integral

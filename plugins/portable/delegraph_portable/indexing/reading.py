@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall, KernelContext
+from delegraph.interfaces import BoundCall, KernelContext
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_index, check_result, check_same_dtype
 from delegraph.runtime.numpy_kernels.shapes import broadcast, check_rank, wrap_dim

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape

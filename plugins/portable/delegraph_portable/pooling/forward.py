@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import Stage, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import BOOL, INT64, DType, check_kind, check_result, compute_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import FLOAT32, FLOAT64, INT64, check_floating, requested_type
 from delegraph.runtime.numpy_kernels.shapes import check_rank

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import InvalidArgument
-from delegraph.runtime.kernels import BoundCall, KernelContext
+from delegraph.interfaces import BoundCall, KernelContext
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     FLOAT64,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import BoundCall
+from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import check_index, check_one_of, compute_type, is_complex, result_type
 from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape

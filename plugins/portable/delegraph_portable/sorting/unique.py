@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.runtime.kernels import KernelContext
+from delegraph.interfaces import KernelContext
 from delegraph.runtime.numpy_kernels.prepared import Array
 from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type, is_complex
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim
