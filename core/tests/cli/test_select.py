@@ -23,6 +23,7 @@ from delegraph.program.schema import (
     BackendDelegate,
     DelegateCall,
     ExtraTensorInfo,
+    Int,
     KernelCall,
     OptionalTensorList,
     Program,
@@ -38,19 +39,20 @@ Told = Callable[..., Any]
 Refused = Callable[..., str]
 
 PACKAGES = {
-    # a library in families, which its package imports
+    # a library in families, which its package imports; one is a package itself, whose helper others use
     "acme/__init__.py": "from . import sums, signs, extras\nfrom .library import library\n",
     "acme/library.py": "from delegraph.runtime import KernelLibrary\nlibrary = KernelLibrary('acme')\n",
     "acme/sums.py": """
 import numpy as np
-from .rounding import nearest
+from .extras.rounding import nearest
 from .library import library
 
 @library.kernel("aten::add.out")
 def add_out(context, a, b, alpha, out):
     np.add(a, nearest(b), out)
 """,
-    "acme/rounding.py": "nearest = lambda array: array\n",
+    "acme/extras/__init__.py": "from . import exponentials\n",
+    "acme/extras/rounding.py": "nearest = lambda array: array\n",
     "acme/signs.py": """
 import numpy as np
 from .library import library
@@ -62,9 +64,9 @@ register(np.negative)
 register(lambda a, out: np.subtract(0, a, out), dtypes=["float32", "float32"], dim_orders=[(0,), (0,)])
 register(lambda a, out: np.multiply(a, -1, out), dtypes=["int32", "int32"], dim_orders=[(0,), (0,)])
 """,
-    "acme/extras.py": """
+    "acme/extras/exponentials.py": """
 import numpy as np
-from .library import library
+from ..library import library
 
 @library.kernel("aten::exp.out")
 def exp_out(context, a, out):
@@ -235,6 +237,23 @@ def test_a_zipapp_gives_the_same_bytes_and_has_nothing_else(pte_of: PteOf, told:
     assert answer["programs"] == {pte: Path(pte).stat().st_size}
     assert answer["outputs"] == [{"path": app, "kind": "zipapp", "nbytes": Path(app).stat().st_size}]
     assert Path(app).stat().st_mode & 0o111
+
+
+def test_a_helper_comes_without_the_kernels_of_its_package(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
+    app = str(tmp_path / "app.pyz")
+    values = [tensor(4, at=0), tensor(4, at=64)]
+    chain = [KernelCall(0, (0, 0, 2, 1, 1))]
+    record = plan("forward", [*values, Int(1)], (0,), (1,), chain, ["aten::add.out"])
+    pte = pte_of("m", Program((record,)))
+    told("select", pte, "-o", app)
+    assert {name for name in names(app) if name.startswith("acme")} == {
+        "acme/__init__.py",
+        "acme/extras/__init__.py",
+        "acme/extras/rounding.py",
+        "acme/library.py",
+        "acme/sums.py",
+    }
+    assert output_of(app, folder=tmp_path) == output_here(told, pte, tmp_path)
 
 
 def test_a_partial_kernel_is_kept_where_its_key_is_used(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
@@ -410,7 +429,7 @@ def test_the_tables(pte_of: PteOf, told: Told, tmp_path: Path, monkeypatch: pyte
     assert ["acme", "aten::neg.out", "v1/6;0|6;0"] in rows
     assert ["acme", "acme-kernels", "1.0", "1", "kernels", "4", "kernels"] in rows
     assert ["Spark", "spark", "1.0", "backend"] in rows
-    assert next(row for row in rows if row[:2] == ["acme-kernels", "1.0"])[2::2] == ["3", "3"]
+    assert next(row for row in rows if row[:2] == ["acme-kernels", "1.0"])[2::2] == ["3", "4"]
     assert "spark-driver" in lines[-2]
     assert lines[-1].startswith(f"{tmp_path / 'app.pyz'}: zipapp, ")
 

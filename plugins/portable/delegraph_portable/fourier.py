@@ -9,11 +9,12 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
+from delegraph.runtime.numpy_kernels.evaluate import copy_call
+from delegraph.runtime.numpy_kernels.prepared import Array, Context
+from delegraph.runtime.numpy_kernels.promotion import check_floating, check_one_of, check_result, is_complex
+from delegraph.runtime.numpy_kernels.shapes import wrap_dims
 
-from .evaluate import copy_call
-from .library import Array, Context, kernel
-from .promotion import check_floating, check_one_of, check_result, is_complex
-from .shapes import wrap_dims
+from .library import kernel
 
 Norm = Literal["backward", "ortho", "forward"]
 

@@ -1,97 +1,14 @@
-"""Kernels -> the library `portable`: how a kernel of this package is written and registered.
-
-Most kernels are *prepared*: a function of the call's arguments that looks at shapes and dtypes only, resizes `out`,
-and returns the call that computes. The runtime binds that call at load where shapes are fixed, and prepares it anew for
-each execution where they are not; either way there is one definition. What is known to be constant (weights) may be
-repacked while preparing: `when_constant`.
-
-Kernels run under `np.errstate(all="ignore")`, which whoever runs them enters once: as in torch, a division by zero
-gives inf and an overflow wraps around, without a warning.
-"""
+"""Kernels -> the library `portable`, which the modules of this package fill when they are imported."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from functools import partial
+from typing import Final
 
-from numpy.typing import NDArray
-
-from delegraph.errors import InvalidArgument, RuntimeFault
-from delegraph.interfaces import BindContext, BoundCall, Kernel, KernelContext, KernelLibrary
-
-Array: TypeAlias = NDArray[Any]
-Context: TypeAlias = BindContext
-Scalar: TypeAlias = bool | int | float | complex
-Prepare: TypeAlias = Callable[..., BoundCall]
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-_F = TypeVar("_F", bound=Callable[..., object])
+from delegraph.interfaces import KernelLibrary
+from delegraph.runtime.numpy_kernels.prepared import content_dependent_kernel, prepared_kernel
 
 library: Final = KernelLibrary("portable")
 
-
-class _RunContext:
-    """A `Context` for one execution: its workspace is the runtime's temporary memory."""
-
-    __slots__ = ("allocate_temp", "resize", "workspace")
-
-    def __init__(self, context: KernelContext) -> None:
-        self.resize = context.resize
-        self.allocate_temp = self.workspace = context.allocate_temp
-
-    def is_constant(self, array: Array) -> bool:
-        return False
-
-
-def kernel(*operators: str) -> Callable[[Prepare], Prepare]:
-    """Register a prepared kernel: `prepare(context, *arguments)` returns the call that computes."""
-
-    def register(prepare: Prepare) -> Prepare:
-        def run(context: KernelContext, *args: Any) -> None:
-            prepare(_RunContext(context), *args)()
-
-        for op in operators:
-            library.add(Kernel(op, _naming(op, run), library.name, bind=_naming(op, prepare)))
-        return prepare
-
-    return register
-
-
-def data_dependent(*operators: str) -> Callable[[_F], _F]:
-    """Register a kernel whose output shape depends on its inputs' content, so that nothing can be prepared."""
-
-    def register(function: _F) -> _F:
-        for op in operators:
-            library.add(Kernel(op, _naming(op, function), library.name))
-        return function
-
-    return register
-
-
-def when_constant(context: Context, function: Callable[..., _T], *arrays: Array | None) -> Callable[[], _T]:
-    """`function(*arrays)`: computed now if every array is constant, else at each call of what is returned."""
-    if not all(array is None or context.is_constant(array) for array in arrays):
-        return lambda: function(*arrays)
-    value = function(*arrays)
-    return lambda: value
-
-
-_REFUSALS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What NumPy and Python raise where a program's arguments are of a kind that the schema does not allow."""
-
-
-def _naming(op: str, function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """`function`, with the operator's name before the message of every fault; NumPy's refusals become faults."""
-
-    @wraps(function, assigned=("__module__", "__qualname__"), updated=())
-    def named(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return function(*args, **kwargs)
-        except RuntimeFault as fault:
-            raise type(fault)(f"{op}: {fault}") from fault
-        except _REFUSALS as refusal:
-            raise InvalidArgument(f"{op}: {refusal}") from refusal
-
-    return named
+kernel: Final = partial(prepared_kernel, library)
+data_dependent: Final = partial(content_dependent_kernel, library)

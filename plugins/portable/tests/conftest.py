@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle
+from tests.kernels.oracle import Oracle
 
 torch.set_num_threads(1)  # the tensors are small, and the tests run side by side
 

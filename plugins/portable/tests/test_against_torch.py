@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from plugins.portable.tests.opinfo.compare import check, why_not_compared
-from plugins.portable.tests.opinfo.entries import ENTRIES
-from plugins.portable.tests.opinfo.record import record
-from plugins.portable.tests.oracle import Oracle
+from tests.kernels.opinfo.compare import check, why_not_compared
+from tests.kernels.opinfo.entries import ENTRIES
+from tests.kernels.opinfo.record import record
+from tests.kernels.oracle import Oracle
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8)
 SAMPLES = 8  # of float32, taken evenly from an entry's list

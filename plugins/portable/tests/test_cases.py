@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle, to_numpy
+from tests.kernels.oracle import Oracle, to_numpy
 
 torch.manual_seed(0)
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle
 from plugins.portable.tests.test_cases import F16, F32, F64, I64, U8, inf, nan, of, rand
+from tests.kernels.oracle import Oracle
 
 from delegraph.errors import InvalidArgument, InvalidType
 

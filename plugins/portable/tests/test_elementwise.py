@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import FLOAT8, HALVES, Oracle, overload_of, to_numpy, to_torch
+from tests.kernels.oracle import FLOAT8, HALVES, Oracle, overload_of, to_numpy, to_torch
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle
 from plugins.portable.tests.test_cases import BF16, F16, F32, F64, I64, inf, nan, of, rand
+from tests.kernels.oracle import Oracle
 
 from delegraph.errors import InvalidArgument, InvalidType
 

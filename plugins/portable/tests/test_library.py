@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from plugins.portable.tests.oracle import Oracle
+from tests.kernels.oracle import Oracle
 
 from delegraph.aot.checks.out_variants import find_out_variant
 from delegraph.runtime.kernels import KernelRegistry

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle, to_numpy
+from tests.kernels.oracle import Oracle, to_numpy
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
 

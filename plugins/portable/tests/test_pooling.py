@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle
+from tests.kernels.oracle import Oracle
 
 from delegraph.errors import InvalidArgument, InvalidType
 

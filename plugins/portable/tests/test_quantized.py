@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers torch's reference implementation
-from plugins.portable.tests.oracle import TORCH_DTYPES, Oracle, strided, to_numpy, to_torch
+from tests.kernels.oracle import TORCH_DTYPES, Oracle, strided, to_numpy, to_torch
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
 

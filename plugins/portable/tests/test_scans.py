@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle
 from plugins.portable.tests.test_cases import (
     BF16,
     BOOL,
@@ -28,6 +27,7 @@ from plugins.portable.tests.test_cases import (
     of,
     rand,
 )
+from tests.kernels.oracle import Oracle
 
 from delegraph.errors import InvalidArgument, InvalidType
 

@@ -11,12 +11,12 @@ from itertools import product
 
 import pytest
 import torch
-from plugins.portable.tests.opinfo.compare import check, why_not_compared
-from plugins.portable.tests.opinfo.entries import ENTRIES
-from plugins.portable.tests.opinfo.record import record
-from plugins.portable.tests.oracle import Oracle
 from plugins.portable.tests.test_against_torch import DTYPES as ALL_DTYPES
 from plugins.portable.tests.test_against_torch import _samples
+from tests.kernels.opinfo.compare import check, why_not_compared
+from tests.kernels.opinfo.entries import ENTRIES
+from tests.kernels.opinfo.record import record
+from tests.kernels.oracle import Oracle
 
 WANTED = {
     "_segment_reduce": "segment_reduce.out",

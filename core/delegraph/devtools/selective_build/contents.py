@@ -121,7 +121,7 @@ def _tree(choice: Choice, needs: Sequence[ProgramNeeds], launcher: str, distribu
     while True:
         closure = ModuleGraph(distributions, allows, unneeded, emptied).closure(sorted(roots))
         if not closure.taken & emptied:
-            return _Tree(closure, emptied)
+            return _Tree(closure, emptied & closure.modules.keys())
         emptied -= closure.taken
 
 
@@ -141,9 +141,9 @@ def _crowded_packages(libraries: Iterable[ChosenLibrary], graph: ModuleGraph) ->
         if library.registrations.home is None:
             continue
         needed = {*library.needed_modules, library.registrations.home[0]}
-        others = set(library.registrations.modules.values()) - needed
-        for package in {parent for module in needed for parent in parents(module)} - needed:
-            if others & graph.closure([package], also_lazy=False).modules.keys():
+        every = {*library.registrations.modules.values(), *needed}
+        for package in {parent for module in every for parent in parents(module)} - needed:
+            if (every - needed) & graph.closure([package], also_lazy=False).modules.keys():
                 crowded.add(package)
     return frozenset(crowded)
 

@@ -1,0 +1,10 @@
+"""Order: sorting, selecting, searching, counting.
+
+sort.py       `sort`, `topk`, `kthvalue`, `median`, `mode`
+search.py     `searchsorted`, `bucketize`
+unique.py     `_unique2`, `unique_dim`, `unique_consecutive`
+counting.py   `histc`, `histogram`, `bincount` …
+ordering.py   torch's order of elements: NaN last
+"""
+
+from . import counting, search, sort, unique  # noqa: F401  importing them registers their kernels
