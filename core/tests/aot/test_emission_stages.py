@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph.aot.delegation.backend_details import BackendDetails, PreprocessResult
 from torch import nn
 
 from delegraph.aot.config import ExecutorchBackendConfig
@@ -18,6 +17,7 @@ from delegraph.aot.emission.assemble import assemble
 from delegraph.aot.emission.planners import Lifetime, Plan, greedy
 from delegraph.aot.lower import EdgeProgramManager, to_edge
 from delegraph.errors import InvalidArgument, LoweringError, PluginError, PluginNotFound
+from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
 from delegraph.plugins.registry import PluginRegistry
 
 ARGS = (torch.randn(4),)
@@ -62,7 +62,7 @@ def registry(**backends: type[BackendDetails]) -> PluginRegistry:
 
 
 def edge(plugins: PluginRegistry | None = None) -> EdgeProgramManager:
-    return to_edge(torch.export.export(Model(), ARGS), registry=plugins or registry())
+    return to_edge(torch.export.export(Model(), ARGS), plugins=plugins or registry())
 
 
 def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
@@ -116,7 +116,7 @@ def test_settings_are_looked_up_before_anything_else(config: Any, error: type[Ex
 
     options = ExecutorchBackendConfig(**{"check_kernels": False, **config})
     with pytest.raises(error, match=message):
-        to_executorch(NeverReached(forward=None), options, registry=registry())
+        to_executorch(NeverReached(forward=None), options, plugins=registry())
 
 
 def with_memory_id(target: Any, memory_id: Any) -> Callable[[torch.fx.GraphModule], None]:
