@@ -75,7 +75,7 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
         vars(delegate).update(nothing)
     config = ExecutorchBackendConfig(check_kernels=False)
     request = stages.make_request(["forward"], config, {}, registry())
-    methods = stages.prepare(stages.apply_passes({"forward": program}, config), config)
+    methods = stages.prepare({"forward": program}, config)
     stages.check_emittable(methods)
     planned = stages.plan(stages.emit(methods, request), request)
     for delegate, fields in zip(delegates, compiled, strict=True):
@@ -110,13 +110,9 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
     ],
 )
 def test_settings_are_looked_up_before_anything_else(config: Any, error: type[Exception], message: str) -> None:
-    class NeverReached(dict[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            raise AssertionError("a program was looked at")
-
     options = ExecutorchBackendConfig(**{"check_kernels": False, **config})
     with pytest.raises(error, match=message):
-        to_executorch(NeverReached(forward=None), options, plugins=registry())
+        stages.make_request(["forward"], options, {}, registry())
 
 
 def with_memory_id(target: Any, memory_id: Any) -> Callable[[torch.fx.GraphModule], None]:

@@ -210,7 +210,9 @@ def test_operators_without_kernel_are_refused_with_node_line_and_remedy() -> Non
     assert "return (x * self.weight).relu() * 3" in text
     assert "check_kernels=False" in text
     EdgeProgramManager(programs, plugins=registry_with()).to_executorch(ExecutorchBackendConfig(check_kernels=False))
-    EdgeProgramManager(programs, plugins=registry_with("aten::mul.out", "aten::mul.Scalar_out", "aten::relu.out")).to_executorch()
+    EdgeProgramManager(
+        programs, plugins=registry_with("aten::mul.out", "aten::mul.Scalar_out", "aten::relu.out")
+    ).to_executorch()
 
 
 def test_the_libraries_of_the_device_are_those_that_are_named() -> None:
@@ -219,7 +221,9 @@ def test_the_libraries_of_the_device_are_those_that_are_named() -> None:
     has.kernel("aten::relu.out")(lambda *args: None)
     EdgeProgramManager(programs, plugins=registry_with()).to_executorch(ExecutorchBackendConfig(kernels=[has]))
     with pytest.raises(MissingKernel, match=r"kernel libraries \(has_not, runtime\)"):
-        EdgeProgramManager(programs, plugins=registry_with("aten::relu.out")).to_executorch(ExecutorchBackendConfig(kernels=[has_not]))
+        EdgeProgramManager(programs, plugins=registry_with("aten::relu.out")).to_executorch(
+            ExecutorchBackendConfig(kernels=[has_not])
+        )
 
 
 def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:

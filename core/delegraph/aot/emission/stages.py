@@ -22,7 +22,6 @@ from delegraph.aot.checks.kernels import check_kernels, operators_by_library
 from delegraph.aot.checks.memory_ids import check_memory_ids
 from delegraph.aot.checks.out_variants import check_out_variants
 from delegraph.aot.config import ExecutorchBackendConfig
-from delegraph.aot.edge.dialects import ATEN
 from delegraph.aot.emission.container_metadata import dump_spec
 from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, load_planner, plan_memory, shared_memory
@@ -32,7 +31,6 @@ from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.memory_use import clear_memory_use
 from delegraph.aot.graph.signature import MethodGraph
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
-from delegraph.aot.passes import run_passes
 from delegraph.aot.passes.constant_folding import ConstantFolding
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
