@@ -19,7 +19,6 @@ from operator import getitem
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule
 
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.cut import CutPartition, cut_out
@@ -27,7 +26,7 @@ from delegraph.aot.delegation.forms import form_of, onto_source
 from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.delegation.partition import TAG, Partitioned, partition_program
 from delegraph.aot.functional.decompose import Keep
-from delegraph.aot.graph.bodies import bodies, graph_modules
+from delegraph.aot.graph.bodies import graph_modules
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import name_sources, source_call, source_of
@@ -114,18 +113,7 @@ def _seen(partitioned: Partitioned) -> dict[str, list[Seen]]:
 
 
 def _working_copy(program: ExportedProgram) -> ExportedProgram:
-    """A program whose graphs, those of control-flow bodies included, can be edited, and whose calls have lasting names;
-    weights are shared."""
+    """A program whose graphs can be edited and whose calls have lasting names; weights are shared."""
     copy = copy_program(program)
-    _copy_bodies(copy.graph_module)
     name_sources(copy)
     return copy
-
-
-def _copy_bodies(module: GraphModule) -> None:
-    for name, body in bodies(module).items():
-        graph = Graph()
-        graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
-        copy = GraphModule(body, graph)
-        _copy_bodies(copy)
-        module.set_submodule(name, copy)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from itertools import count
 from typing import Any
 
 import torch
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
+from torch.export.exported_program import _common_getitem_elimination_pass
 from torch.export.graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -21,10 +23,12 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.graph import CodeGen
 
 from delegraph.aot.graph.bodies import attributes
 
-__all__ = ["argument_spec", "copy_program", "rebuild", "unused_name"]
+__all__ = ["argument_spec", "copy_program", "rebuild", "unused_name", "with_graph"]
 
 
 class _EdgeProgramVerifier(Verifier):
@@ -50,6 +54,38 @@ def rebuild(
     names are refreshed); placeholders that the old signature does not know name an entry of `constants` in
     `meta["constant_name"]`. State and the old constants are shared with `program`.
     """
+    new = _on_trust(program, root, graph, output_specs)
+    new._constants.update(constants or {})
+    new._verifiers = [_EdgeProgramVerifier]
+    _common_getitem_elimination_pass(new.graph_module, new.graph_signature, new.module_call_graph)
+    new.validate()
+    return new
+
+
+def with_graph(program: ExportedProgram, root: Mapping[str, Any], graph: Graph) -> ExportedProgram:
+    """`program` with another graph of the same inputs and outputs, as `rebuild` makes it but not checked by torch."""
+    return _on_trust(program, root, graph, program.graph_signature.output_specs)
+
+
+def _on_trust(
+    program: ExportedProgram, root: Mapping[str, Any], graph: Graph, output_specs: Sequence[OutputSpec]
+) -> ExportedProgram:
+    """What torch's constructor makes of it, unchecked, and without Python code before somebody asks for that.
+
+    Generating the code is most of the constructor's cost, and nothing here runs it: an interpreter does.
+    """
+    graph.set_codegen(CodeGen())
+    new = copy(program)
+    new._graph_module = _LazyGraphModule(dict(root), graph)
+    new._graph_signature = _signature(program, graph, output_specs)
+    new._state_dict, new._constants = dict(program.state_dict), dict(program.constants)
+    new._range_constraints = dict(program.range_constraints)
+    new._module_call_graph = list(program.module_call_graph)
+    return new
+
+
+def _signature(program: ExportedProgram, graph: Graph, output_specs: Sequence[OutputSpec]) -> ExportGraphSignature:
+    """`program`'s signature, its names those of `graph`."""
     old_inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     input_specs = [
         old_inputs.get(node.name) or _constant_spec(node) for node in graph.nodes if node.op == "placeholder"
@@ -60,17 +96,7 @@ def rebuild(
         OutputSpec(spec.kind, argument_spec(value), spec.target)
         for spec, value in zip(output_specs, outputs, strict=True)
     ]
-    return ExportedProgram(
-        root=dict(root),
-        graph=graph,
-        graph_signature=ExportGraphSignature(input_specs, refreshed),
-        state_dict=dict(program.state_dict),
-        range_constraints=dict(program.range_constraints),
-        module_call_graph=list(program.module_call_graph),
-        example_inputs=program.example_inputs,
-        constants={**program.constants, **(constants or {})},
-        verifiers=[_EdgeProgramVerifier],
-    )
+    return ExportGraphSignature(input_specs, refreshed)
 
 
 def copy_program(program: ExportedProgram) -> ExportedProgram:
@@ -85,8 +111,7 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
         new.name = old.name  # the signature refers to it; the graph would rename `input`, a Python builtin
     output = graph.output(outputs)
     output.meta = dict(program.graph.output_node().meta)
-    root = _with_copied_bodies(attributes(program.graph_module))
-    return rebuild(program, root, graph, program.graph_signature.output_specs)
+    return with_graph(program, _with_copied_bodies(attributes(program.graph_module)), graph)
 
 
 def _with_copied_bodies(root: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +121,7 @@ def _with_copied_bodies(root: Mapping[str, Any]) -> dict[str, Any]:
 def _copied_body(body: GraphModule) -> GraphModule:
     graph = Graph()
     graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
-    return GraphModule(_with_copied_bodies(attributes(body)), graph)
+    return _LazyGraphModule(_with_copied_bodies(attributes(body)), graph)
 
 
 def unused_name(prefix: str, own: Collection[str], others: Collection[str]) -> str:

@@ -25,7 +25,7 @@ from torch.fx.node import map_aggregate
 
 from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.bodies import attributes, referenced
-from delegraph.aot.graph.edit import rebuild
+from delegraph.aot.graph.edit import with_graph
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.interfaces.graph_pass import ProgramPass
 
@@ -84,7 +84,7 @@ def _replaced(
     for node in reversed(list(foldable)):
         if not node.users:
             graph.erase_node(node)
-    return rebuild(program, root, graph, program.graph_signature.output_specs)
+    return with_graph(program, root, graph)
 
 
 @dataclass(slots=True)
