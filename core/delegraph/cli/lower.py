@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from delegraph.aot.lower import Lowered
     from delegraph.cli.factory import ModelToLower
+    from delegraph.cli.progress import Progress
 
 __all__ = ["add_parser", "run"]
 
@@ -28,7 +29,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("-o", "--output", required=True, metavar="m.pte", help="where to write the program")
     parser.add_argument(
-        "--backends", default="", metavar="NAMES", help="comma-separated, in order of priority (default: kernels alone)"
+        "--backends",
+        default="",
+        metavar="NAMES",
+        help="comma-separated, in order of priority, with options: 'npu{optimize=3},cpu' (default: kernels alone)",
+    )
+    parser.add_argument(
+        "--passes", default="", metavar="NAMES", help="passes over the edge program before it is partitioned"
     )
     parser.add_argument("--method", help="what to call the method, or which of the factory's methods to lower")
     parser.add_argument(
@@ -48,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from delegraph.cli.progress import shown_progress
 
     with shown_progress() as progress:
-        lowered = _lower(args)
+        lowered = _lower(args, progress)
         lowered.save(args.output)
     summary = _summary(lowered, args.output)
     if args.json:
@@ -60,23 +67,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _lower(args: argparse.Namespace) -> Lowered:
-    from delegraph.aot.config import ExecutorchBackendConfig
+def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
+    from delegraph.aot.config import ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.lower import lower
     from delegraph.cli.factory import models_from
 
     models = models_from(args.model)
     if args.method:
         models = {args.method: _one(models, args)}
-    config = ExecutorchBackendConfig(memory_planner=args.planner, check_kernels=not args.no_check_kernels)
+    executorch = ExecutorchBackendConfig(memory_planner=args.planner, check_kernels=not args.no_check_kernels)
+    config = LoweringConfig(executorch=executorch, transform_passes=_plugins(args.passes))
     return lower(
         _by_method(models, "model"),
         _by_method(models, "args"),
         _by_method(models, "kwargs"),
         dynamic_shapes=_by_method(models, "dynamic_shapes"),
-        backends=[name.strip() for name in args.backends.split(",") if name.strip()],
+        backends=_plugins(args.backends),
         config=config,
+        progress=progress,
     )
+
+
+def _plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """`npu{optimize=3},cpu` as names with options."""
+    from delegraph.plugins.selection import parse_plugins
+
+    return [(one.name, one.options) for one in parse_plugins(text)] if text.strip() else []
 
 
 def _by_method(models: Mapping[str, ModelToLower], field: str) -> Any:

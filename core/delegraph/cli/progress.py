@@ -1,53 +1,49 @@
-"""Tells on standard error how far lowering is, as a tool that watches its stages."""
+"""The stages of a lowering -> how far it is, on standard error: a bar on a terminal, else a line for each stage."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from delegraph.plugins.registry import PluginRegistry, use_registry
-from delegraph.plugins.tools import hookimpl
+from delegraph.aot.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from delegraph.aot.pipeline import Lowering, Stage
 
 __all__ = ["Progress", "shown_progress"]
 
-_NEXT: Final = {"export": "making the edge program", "edge": "partitioning and compiling", "delegate": "emitting"}
-
 
 class Progress:
-    """Prints each stage as it is done. `seconds` are by stage, all methods together."""
+    """Watches the stages. `seconds` are by stage, all methods together."""
 
-    def __init__(self) -> None:
+    def __init__(self, bar: ProgressBar | None = None) -> None:
         self.seconds: dict[str, float] = {}
-        self._status: Any = None
+        self._bar = bar
 
-    @hookimpl
-    def lowering_stage_done(self, stage: str, method: str, seconds: float) -> None:
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
-        print(f"{stage}{'' if method == '*' else f' of {method}'}: {seconds:.2f} s", file=sys.stderr)
-        if self._status is not None:
-            self._status.update(_NEXT.get(stage, "lowering"))
+    def started(self, stage: Stage, methods: Sequence[str], lowering: Lowering, remaining: Sequence[Stage]) -> None:
+        """Show what runs now."""
+        if self._bar is not None:
+            self._bar.started(stage, methods, lowering, remaining)
 
-    @contextmanager
-    def spinning(self) -> Iterator[None]:
-        """With rich, and a terminal to draw on, show what is being done now."""
-        try:
-            from rich.console import Console
-        except ImportError:
-            yield
-            return
-        with Console(stderr=True).status("loading torch, exporting") as self._status:
-            yield
-        self._status = None
+    def done(self, stage: Stage, methods: Sequence[str], lowering: Lowering, seconds: float) -> None:
+        """Add up the seconds, and show them."""
+        self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + seconds
+        if self._bar is not None:
+            self._bar.done(stage, methods, lowering, seconds)
+        else:
+            of = f" of {', '.join(methods)}" if stage.by_method else ""
+            print(f"{stage.name}{of}: {seconds:.2f} s", file=sys.stderr)
 
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """Show the stages of every lowering in the `with` block."""
-    registry, progress = PluginRegistry.discover(), Progress()
-    registry.register("plugins", "progress", progress)
-    with ExitStack() as stack:
-        stack.enter_context(use_registry(registry))
-        stack.enter_context(progress.spinning())
-        yield progress
+    """A watcher for the lowering in the `with` block."""
+    if not sys.stderr.isatty():
+        yield Progress()
+        return
+    from delegraph.aot.pipeline import ALL
+
+    with ProgressBar(ALL) as bar:
+        yield Progress(bar)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from delegraph.cli import main
+from delegraph.plugins.registry import PluginRegistry, use_registry
 from delegraph.program import deserialize_program
 from delegraph.program.schema import Program, Tensor, TensorShapeDynamism
 
@@ -43,13 +44,14 @@ not_callable = 3
 
 
 @pytest.fixture(autouse=True)
-def _core_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _core_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Nothing but what the core itself installs; and in a folder with a model."""
     monkeypatch.setenv("DELEGRAPH_PLUGINS", "delegraph")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "model.py").write_text(MODEL)
-    yield
+    with use_registry(PluginRegistry.discover()):
+        yield
     sys.modules.pop("model", None)
 
 
@@ -105,7 +107,8 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert "forward: 0 nodes in 0 delegates, 2 nodes left to kernels" in out
     assert f"m.pte: {Path('m.pte').stat().st_size:,} bytes; planned memory: " in out
     stages = [line.partition(":")[0] for line in err.splitlines()]
-    assert stages == ["export", "edge of forward", "emit"]
+    assert stages[1:4] == ["export of forward", "functional of forward", "edge of forward"]
+    assert stages[-2:] == ["compile", "assemble"]
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +116,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(capsys.readouterr().out)
     assert (answer["file"], answer["nbytes"]) == ("m.pte", Path("m.pte").stat().st_size)
     assert answer["planned_nbytes"] == {"forward": sum(program.execution_plan[0].non_const_buffer_sizes)}
-    assert set(answer["seconds"]) == {"export", "edge", "emit"}
+    assert {"export", "edge", "partition", "emit", "compile"} <= set(answer["seconds"])
     assert [entry["operator"] for entry in answer["report"]["methods"]["forward"]["leftovers"]] == [
         "aten::mul.Scalar",
         "aten::relu",
@@ -125,7 +128,7 @@ def test_without_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     lower("pair")
     out, err = capsys.readouterr()
     assert "aten::relu" in out
-    assert "export: " in err
+    assert "export of forward: " in err
 
 
 def failure(capsys: pytest.CaptureFixture[str], *words: str) -> str:
