@@ -111,7 +111,7 @@ def _torch_argument(value: Any) -> Any:
 
 
 def find_kernel(op: str) -> Kernel:
-    kernel = REGISTRY.find(op, ())
+    kernel = REGISTRY.lookup(op, ())
     assert kernel is not None, f"no kernel for {op}"
     return kernel
 
