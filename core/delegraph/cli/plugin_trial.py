@@ -43,7 +43,7 @@ def try_out(partitioners: Sequence[Offer], limit: float) -> list[TrialResult]:
         files = [str(Path(folder, f"{index}.pte")) for index in range(len(partitioners))]
         lowered = _lowered([(offer.name, file) for offer, file in zip(partitioners, files, strict=True)], limit)
         # Each runs in a process of its own, so that none is spared the blame for another's import of torch.
-        return list(pool.map(lambda *one: _result(*one, limit), partitioners, files, lowered))
+        return list(pool.map(partial(_result, limit=limit), partitioners, files, lowered))
 
 
 def _lowered(trials: Sequence[tuple[str, str]], limit: float) -> list[_Answer]:

@@ -259,7 +259,7 @@ def test_list_imports_neither_torch_nor_a_plug_in(install: Install) -> None:
 def test_a_partitioner_that_kills_its_process_is_blamed_alone(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dying = AOT + "\ndef dying():\n    import os, inspect\n    trial = 'plugin_trial' in ' '.join(os.sys.orig_argv)\n"
+    dying = AOT + "\ndef dying():\n    import os\n    trial = 'plugin_trial' in ' '.join(os.sys.orig_argv)\n"
     dying += "    return os._exit(9) if trial else Declining()\n"
     entries = {"partitioners": {"a": "acme_aot:dying", "b": "acme_aot:picky"}}
     install("acme", entries, {"acme_aot.py": dying})
