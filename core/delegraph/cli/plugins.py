@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from delegraph.errors import DelegraphError
-from delegraph.plugins.discovery import Selection, did_you_mean, scan
+from delegraph.plugins.discovery import Offer, Selection, did_you_mean, scan, scan_unknown_groups
+from delegraph.plugins.hookspecs import GROUPS
 from delegraph.plugins.inventory import Entry, State, inventory
 from delegraph.tables import Table, print_table
 
@@ -29,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     listing.add_argument("--group", help="only this entry-point group, for example `backends`")
     show = commands.add_parser("show", help="all that is known of one plug-in")
     show.add_argument("name", help="its name, its id (`backends:Npu`) or its distribution")
-    check = commands.add_parser("check", help="load plug-ins in a process of their own")
+    check = commands.add_parser("check", help="load plug-ins and try them out, in processes of their own")
     check.add_argument("name", nargs="?", help="its name, its id (`backends:Npu`) or its distribution; all if left out")
     doctor = commands.add_parser("doctor", help="find out what is wrong, here or with a program here")
     doctor.add_argument("program", nargs="?", help="a .pte: also tell what it needs that is not here")
@@ -86,8 +87,6 @@ def _list(args: argparse.Namespace) -> _Answer:
 
 
 def _show(args: argparse.Namespace) -> _Answer:
-    from delegraph.plugins.hookspecs import GROUPS
-
     rows = []
     for entry in _named(args.name):
         group = GROUPS[entry.offer.group]
@@ -103,8 +102,9 @@ def _show(args: argparse.Namespace) -> _Answer:
 def _check(args: argparse.Namespace) -> _Answer:
     from delegraph.plugins.check import check
 
-    entries = _named(args.name) if args.name else inventory(os.environ)
-    results = check([entry.offer for entry in entries if entry.state is not State.DISABLED], args.timeout)
+    entries = [e for e in (_named(args.name) if args.name else inventory(os.environ)) if e.state is not State.DISABLED]
+    results = check([entry.offer for entry in entries], args.timeout)
+    sound = [result.offer for result in results if not result.error]
     rows = [
         {
             "plugin": result.offer.id,
@@ -115,9 +115,50 @@ def _check(args: argparse.Namespace) -> _Answer:
         }
         for result in results
     ]
-    details = [f"\n{row['plugin']}: {row['detail']}" for row in rows if row["detail"]]
+    problems = [*_misnamed(args.name), *_lone_halves(entries), *_trials(sound, args.timeout)]
+    details = [f"\n{row['plugin']}: {row['detail']}" for row in [*rows, *problems] if row["detail"]]
     columns = ("plugin", "distribution", "result", "seconds")
-    return _Answer(rows, int(any(result.error for result in results)), columns, details)
+    bad = any(result.error for result in results) or any(row["result"] != "ok" for row in problems)
+    return _Answer([*rows, *problems], int(bad), columns, details)
+
+
+def _misnamed(name: str | None) -> list[dict[str, Any]]:
+    """Entry points in groups that do not exist: theirs, or everybody's."""
+    strange = [offer for offer in scan_unknown_groups() if name is None or offer.is_called(name)]
+    return [
+        _told(offer, "no such group", f"there is no group {offer.group}{did_you_mean(offer.group, GROUPS)}")
+        for offer in strange
+    ]
+
+
+def _lone_halves(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The entries whose backend has no other half, wherever that would be installed."""
+    from delegraph.plugins.doctor import halves
+
+    lone = {finding.subject: finding for finding in halves(inventory(os.environ))}
+    return [
+        _told(entry.offer, "one half", lone[entry.offer.name].problem)
+        for entry in entries
+        if entry.offer.group in ("delegraph.lowerings", "delegraph.backends") and entry.offer.name in lone
+    ]
+
+
+def _trials(sound: Sequence[Offer], limit: float) -> list[dict[str, Any]]:
+    """Small models, lowered onto what the partitioners take for, and run."""
+    from importlib.util import find_spec
+
+    from delegraph.cli.plugin_trial import try_out
+
+    partitioners = [offer for offer in sound if offer.group == "delegraph.partitioners"]
+    if find_spec("torch") is None:
+        return [_told(offer, "ok", "it was not tried out: torch is not installed") for offer in partitioners]
+    trials = try_out(partitioners, limit)
+    return [_told(trial.offer, "trial failed" if trial.error else "ok", trial.error or trial.told) for trial in trials]
+
+
+def _told(offer: Offer, result: str, detail: str) -> dict[str, Any]:
+    distribution = offer.provider
+    return {"plugin": offer.id, "distribution": distribution, "result": result, "seconds": "", "detail": detail}
 
 
 def _doctor(args: argparse.Namespace) -> _Answer:
@@ -149,7 +190,7 @@ def _named(name: str) -> list[Entry]:
 
     entries = inventory(os.environ)
     found = [entry for entry in entries if entry.offer.is_called(name)]
-    if not found:
+    if not found and not any(offer.is_called(name) for offer in scan_unknown_groups()):
         names = {text for entry in entries for text in (entry.offer.name, entry.offer.distribution)}
         raise PluginNotFound(f"nothing installed is called {name!r}{did_you_mean(name, sorted(names))}")
     return found

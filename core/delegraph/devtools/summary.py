@@ -15,6 +15,7 @@ from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
+from delegraph.program.kernel_calls import kernel_key
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.program.schema import (
     BackendDelegate,
@@ -32,7 +33,6 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
-from delegraph.runtime.instructions import kernel_key
 from delegraph.runtime.kernels import KernelRegistry
 
 __all__ = [

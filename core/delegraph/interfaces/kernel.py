@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from delegraph.errors import KernelAlreadyRegistered
 from delegraph.program.dtypes import scalar_type
-from delegraph.program.schema import ScalarType
+from delegraph.program.kernel_calls import KernelKey, TensorMeta, kernel_key_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,12 +31,6 @@ __all__ = [
     "TensorMeta",
     "kernel_key_text",
 ]
-
-TensorMeta: TypeAlias = tuple[ScalarType, tuple[int, ...]]
-"""The dtype and dim order of one tensor argument."""
-
-KernelKey: TypeAlias = tuple[TensorMeta, ...]
-"""One `TensorMeta` per tensor in the schema's arguments (out arguments included), in order."""
 
 BoundCall: TypeAlias = Callable[[], object]
 """A call with everything already in it; what the executor runs."""
@@ -173,11 +167,6 @@ class KernelLibrary(KernelLibraryInterface):
 
     def __repr__(self) -> str:
         return f"KernelLibrary({self.name!r}, {len(self._kernels)} kernels)"
-
-
-def kernel_key_text(key: KernelKey) -> str:
-    """ExecuTorch's text of a key: `v1/6;0,1|6;0,1`."""
-    return "v1/" + "|".join(f"{int(dtype)};{','.join(map(str, order))}" for dtype, order in key)
 
 
 def _where(function: Callable[..., object]) -> str:

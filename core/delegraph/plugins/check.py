@@ -21,6 +21,8 @@ from delegraph.errors import PluginError
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import GROUPS, group_named
+from delegraph.program.kernel_calls import Need
+from delegraph.program.schema import ScalarType
 
 __all__ = ["CheckResult", "check"]
 
@@ -30,7 +32,9 @@ class CheckResult:
     """What came of loading one plug-in. `seconds` is what it adds to a process that has NumPy already.
 
     `kind` is the exception's name, or "Timeout" or "Crash". `operators` are a kernel library's; `unavailable` is why a
-    backend's device cannot be used here; `verdicts` are a backend's on the stamps that were asked about.
+    backend's device cannot be used here; `verdicts` are a backend's on the stamps that were asked about; `ranks` are
+    a kernel library's answers to the kernels that were asked for: "partial", "fallback" or "" for none. One that is
+    `on_request` is only asked where the user names it.
     """
 
     offer: Offer
@@ -39,40 +43,47 @@ class CheckResult:
     seconds: float = 0.0
     operators: tuple[str, ...] = ()
     unavailable: str = ""
-    verdicts: tuple[str, ...] = field(default=())
+    verdicts: tuple[str, ...] = ()
+    ranks: tuple[str, ...] = ()
+    on_request: bool = False
 
 
-def check(
-    offers: Iterable[Offer], limit: float = 60.0, stamps: Mapping[str, Sequence[BlobStamp]] | None = None
-) -> list[CheckResult]:
-    """Load every offer elsewhere, each within `limit` seconds. `stamps` are to be judged, by backend id."""
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What a program wants to know: what backends, by id, think of `stamps`; whether libraries have `kernels`."""
+
+    stamps: Mapping[str, Sequence[BlobStamp]] = field(default_factory=dict)
+    kernels: Sequence[Need] = ()
+
+
+def check(offers: Iterable[Offer], limit: float = 60.0, questions: Questions | None = None) -> list[CheckResult]:
+    """Load every offer elsewhere, each within `limit` seconds, and ask what is to be asked."""
     offers = list(offers)
     lone = [[offer] for offer in offers if group_named(offer.group).torch_free]
     shared = [offer for offer in offers if not group_named(offer.group).torch_free]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each of them waits for a process
-        checked = list(pool.map(lambda batch: _check_batch(batch, limit, stamps or {}), [shared, *lone]))
+        checked = list(pool.map(lambda batch: _check_batch(batch, limit, questions or Questions()), [shared, *lone]))
     return [result for results in [*checked[1:], checked[0]] for result in results]
 
 
-def _check_batch(batch: Sequence[Offer], limit: float, stamps: Mapping[str, Sequence[BlobStamp]]) -> list[CheckResult]:
+def _check_batch(batch: Sequence[Offer], limit: float, questions: Questions) -> list[CheckResult]:
     results: list[CheckResult] = []
     while len(results) < len(batch):
         rest = batch[len(results) :]
-        lines, death = _run(rest, limit, stamps)
+        lines, death = _run(rest, limit, questions)
         results += [_result(offer, json.loads(line)) for offer, line in zip(rest, lines, strict=False)]
         if len(lines) < len(rest):
             results.append(CheckResult(rest[len(lines)], *death))
     return results
 
 
-def _run(
-    batch: Sequence[Offer], limit: float, stamps: Mapping[str, Sequence[BlobStamp]]
-) -> tuple[list[str], tuple[str, str]]:
+def _run(batch: Sequence[Offer], limit: float, questions: Questions) -> tuple[list[str], tuple[str, str]]:
     """The worker's lines, and how it died if it did before the last one."""
     request = {
         "path": sys.path,
         "offers": [asdict(offer) for offer in batch],
-        "stamps": {backend: [asdict(stamp) for stamp in judged] for backend, judged in stamps.items()},
+        "stamps": {backend: [asdict(stamp) for stamp in judged] for backend, judged in questions.stamps.items()},
+        "kernels": questions.kernels,
     }
     # Our own package must be found before the request, which carries the rest of the path, is read.
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -112,14 +123,14 @@ def _serve() -> None:
     os.dup2(2, 1)  # what a plug-in prints goes to stderr, not between the answers
     for group in GROUPS.values():
         _ = group.interface  # NumPy and the contracts are the host's cost, not a plug-in's
+    stamps = {backend: [BlobStamp(**stamp) for stamp in judged] for backend, judged in request["stamps"].items()}
+    kernels = [(op, tuple((ScalarType(dtype), tuple(order)) for dtype, order in key)) for op, key in request["kernels"]]
     for fields in request["offers"]:
-        offer = Offer(**fields)
-        stamps = [BlobStamp(**stamp) for stamp in request["stamps"].get(offer.name, ())]
-        answers.write(json.dumps(_answer(offer, stamps)) + "\n")
+        answers.write(json.dumps(_answer(Offer(**fields), Questions(stamps, kernels))) + "\n")
         answers.flush()
 
 
-def _answer(offer: Offer, stamps: Sequence[BlobStamp]) -> dict[str, Any]:
+def _answer(offer: Offer, questions: Questions) -> dict[str, Any]:
     from delegraph.plugins.registry import PluginRegistry
 
     registry = PluginRegistry([offer])
@@ -127,27 +138,34 @@ def _answer(offer: Offer, stamps: Sequence[BlobStamp]) -> dict[str, Any]:
     try:
         plugin = registry.load(offer.group, offer.name)
         seconds = perf_counter() - start
-        return {"seconds": seconds, **_facts(registry, offer, plugin, stamps)}
+        return {"seconds": seconds, **_facts(registry, offer, plugin, questions)}
     except PluginError as error:
         return {"error": str(error), "kind": type(error).__name__, "seconds": perf_counter() - start}
     except Exception as error:
         return {"error": f"{offer}: {type(error).__name__}: {error}", "kind": type(error).__name__}
 
 
-def _facts(registry: Any, offer: Offer, plugin: Any, stamps: Sequence[BlobStamp]) -> dict[str, Any]:
+def _facts(registry: Any, offer: Offer, plugin: Any, questions: Questions) -> dict[str, Any]:
     if offer.group == "delegraph.partitioners":
         registry.create(offer.group, offer.name)
     if offer.group == "delegraph.kernels":
-        return {"operators": sorted(plugin.operator_names())}
+        ranks = [_rank(plugin.lookup(op, key)) for op, key in questions.kernels]
+        return {"operators": sorted(plugin.operator_names()), "ranks": ranks, "on_request": plugin.on_request}
     if offer.group != "delegraph.backends":
         return {}
     available = plugin.is_available()
     why = "; ".join(filter(None, (getattr(available, "reason", ""), getattr(available, "fix", ""))))
-    judged = [plugin.check(stamp) for stamp in stamps]
+    judged = [plugin.check(stamp) for stamp in questions.stamps.get(offer.name, ())]
     return {
         "unavailable": "" if available else why or "it gives no reason",
         "verdicts": [f"{verdict.verdict.value}: {verdict.reason}" for verdict in judged],
     }
+
+
+def _rank(kernel: Any) -> str:
+    if kernel is None:
+        return ""
+    return "fallback" if kernel.key is None else "partial"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,16 @@ from dataclasses import dataclass, field
 from delegraph.errors import PluginNotFound
 from delegraph.plugins.hookspecs import GROUPS, group_named
 
-__all__ = ["Offer", "Selection", "did_you_mean", "full_id", "normalised", "scan", "scan_undeduplicated"]
+__all__ = [
+    "Offer",
+    "Selection",
+    "did_you_mean",
+    "full_id",
+    "normalised",
+    "scan",
+    "scan_undeduplicated",
+    "scan_unknown_groups",
+]
 
 HOST = "delegraph"
 """The distribution of the core: the host itself, which no allow-list can leave out."""
@@ -69,6 +78,16 @@ def scan(path: Sequence[str] | None = None) -> tuple[Offer, ...]:
 
 def scan_undeduplicated(path: Sequence[str] | None = None) -> Iterator[Offer]:
     """Every offer in the order of `path`, those of stale and duplicate metadata included."""
+    return (offer for offer in _entry_points_of_ours(path) if offer.group in GROUPS)
+
+
+def scan_unknown_groups(path: Sequence[str] | None = None) -> tuple[Offer, ...]:
+    """Entry points in groups that are named like ours and are none, `delegraph.backend`: nobody ever asks for them."""
+    strange = (offer for offer in _entry_points_of_ours(path) if offer.group not in GROUPS)
+    return tuple(dict.fromkeys(offer for offer in strange if offer.group.startswith("delegraph.")))
+
+
+def _entry_points_of_ours(path: Sequence[str] | None) -> Iterator[Offer]:
     try:
         import importlib_metadata as metadata  # 8 ms, and not needed where all plug-ins are given as objects
     except ImportError:  # a selective build brings only what programs need, and the standard library's scan will do
@@ -81,8 +100,7 @@ def scan_undeduplicated(path: Sequence[str] | None = None) -> Iterator[Offer]:
             name, version = _identity(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
             location = str(distribution.locate_file(""))
             for group, entry, value in _entry_points(text):
-                if group in GROUPS:
-                    yield Offer(group, entry, value, name, version, location)
+                yield Offer(group, entry, value, name, version, location)
 
 
 def normalised(distribution: str) -> str:

@@ -9,15 +9,26 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from delegraph.interfaces.stamp import BlobStamp, read_stamp
-from delegraph.plugins.check import CheckResult, check
-from delegraph.plugins.discovery import Offer, Selection, normalised, scan, scan_undeduplicated
-from delegraph.plugins.hookspecs import group_named
+from delegraph.plugins.check import CheckResult, Questions, check
+from delegraph.plugins.discovery import (
+    Offer,
+    Selection,
+    did_you_mean,
+    normalised,
+    scan,
+    scan_undeduplicated,
+    scan_unknown_groups,
+)
+from delegraph.plugins.hookspecs import GROUPS, group_named
 from delegraph.plugins.inventory import Entry, State, inventory, metadata_fault
+from delegraph.plugins.missing import missing_remedy
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.kernel_calls import Need, kernel_key_text, needed_kernels
 
 if TYPE_CHECKING:
     from delegraph.program.schema import Program
 
-__all__ = ["Finding", "Severity", "diagnose"]
+__all__ = ["Finding", "Severity", "diagnose", "halves", "unknown_groups"]
 
 SLOW_IMPORT = 1.0
 """Seconds that loading a torch-free plug-in may take before it is worth a word: a cold start's budget is below that."""
@@ -52,17 +63,20 @@ def diagnose(
     environ = os.environ if environ is None else environ
     entries = inventory(environ)
     stamps = _stamps(program) if program else {}
+    needs = sorted({need for plan in program.execution_plan for need in needed_kernels(plan)}) if program else []
     usable = [entry.offer for entry in entries if entry.state in (State.OK, State.CONFLICT)]
     skipped = () if _torch_is_installed() else tuple(o for o in usable if not group_named(o.group).torch_free)
-    results = check((offer for offer in usable if offer not in skipped), limit, stamps)
+    results = check((offer for offer in usable if offer not in skipped), limit, Questions(stamps, needs))
     findings = [
         *_of_environment(environ),
         *_of_metadata(entries),
         *_of_copies(),
-        *_of_halves(entries),
+        *halves(entries),
+        *unknown_groups(environ),
         *_of_skipped(skipped),
         *(finding for result in results for finding in _of_result(result)),
-        *(_of_program(program, results, stamps) if program else ()),
+        *(_of_backends(results, stamps)),
+        *(_of_kernels(results, needs)),
     ]
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
@@ -107,17 +121,27 @@ def _place(offer: Offer) -> str:
     return f"{offer.version} in {offer.location}"
 
 
-def _of_halves(entries: Iterable[Entry]) -> Iterator[Finding]:
-    halves = {"delegraph.lowerings": "delegraph.backends", "delegraph.backends": "delegraph.lowerings"}
+def halves(entries: Iterable[Entry]) -> Iterator[Finding]:
+    """Backends that have one half and not the other."""
+    other = {"delegraph.lowerings": "delegraph.backends", "delegraph.backends": "delegraph.lowerings"}
     effect = {
         "delegraph.lowerings": "what is lowered to it cannot run here",
         "delegraph.backends": "nothing can be lowered to it here",
     }
     there = {(entry.offer.group, entry.offer.name) for entry in entries if entry.state is not State.DISABLED}
     for group, name in sorted(there):
-        if group in halves and (halves[group], name) not in there:
-            problem = f"it is in {group} but not in {halves[group]}: {effect[group]}"
+        if group in other and (other[group], name) not in there:
+            similar = did_you_mean(name, [known for where, known in there if where == other[group]])
+            problem = f"it is in {group} but not in {other[group]}: {effect[group]}{similar}"
             yield Finding(Severity.WARNING, name, problem, "install the distribution that has the other half")
+
+
+def unknown_groups(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Entry points in groups that do not exist, so that nobody finds them."""
+    selection = Selection.from_environment(environ)
+    for offer in filter(selection.admits, scan_unknown_groups()):
+        problem = f"there is no entry-point group {offer.group}{did_you_mean(offer.group, GROUPS)}"
+        yield Finding(Severity.ERROR, str(offer), problem, "its authors correct the group's name")
 
 
 def _of_skipped(skipped: Sequence[Offer]) -> Iterator[Finding]:
@@ -150,27 +174,45 @@ def _stamps(program: Program) -> dict[str, list[BlobStamp]]:
     return found
 
 
-def _of_program(
-    program: Program, results: Sequence[CheckResult], stamps: Mapping[str, Sequence[BlobStamp]]
-) -> Iterator[Finding]:
+def _of_backends(results: Sequence[CheckResult], stamps: Mapping[str, Sequence[BlobStamp]]) -> Iterator[Finding]:
     backends = {r.offer.name: r for r in results if r.offer.group == "delegraph.backends"}
     for backend, made_by in stamps.items():
         result = backends.get(backend)
         if result is None:
-            yield _missing_backend(backend, made_by)
+            remedy = missing_remedy(backend, next(iter(made_by), None), PluginRegistry(scan()))
+            problem = f"the program needs the backend {backend}, which is not installed"
+            yield Finding(Severity.ERROR, backend, problem, remedy)
+            continue
+        if result.unavailable:
+            problem = f"the program needs the backend {backend}, whose device cannot be used here: {result.unavailable}"
+            yield Finding(Severity.ERROR, backend, problem)
+        yield from _of_stamps(result, made_by)
+
+
+def _of_kernels(results: Sequence[CheckResult], needs: Sequence[Need]) -> Iterator[Finding]:
+    """What loading would refuse: a kernel that no library has, or that several have and no order was given."""
+    told: set[str] = set()
+    libraries = [result for result in results if result.ranks]
+    for index, (op, key) in enumerate(needs):
+        having = [result for result in libraries if result.ranks[index]]
+        asked = [result for result in having if not result.on_request]
+        best = [result for result in asked if result.ranks[index] == "partial"] or asked
+        if op in told or len(best) == 1:
+            continue
+        told.add(op)
+        named = ", ".join(f'"{result.offer.name}"' for result in best or having)
+        wanted = f"the program needs {op} on {kernel_key_text(key)}"
+        if best:
+            problem = f"{wanted}, and {len(best)} installed kernel libraries have it, none of them before the others"
+            yield Finding(Severity.ERROR, op, problem, f"give an order, kernels=[{named}], or uninstall one")
+        elif having:
+            problem = f"{wanted}, and only libraries have it that are asked where they are named"
+            yield Finding(Severity.ERROR, op, problem, f"name it, kernels=[{named}], with the others that are needed")
         else:
-            yield from _of_stamps(result, made_by)
-    have = {operator for result in results for operator in result.operators}
-    for operator in sorted(_operators(program) - have):
-        problem = f"the program needs {operator}, and no installed kernel library has it"
-        yield Finding(Severity.ERROR, operator, problem, "install a kernel library that does")
-
-
-def _missing_backend(backend: str, made_by: Sequence[BlobStamp]) -> Finding:
-    makers = sorted({f"{stamp.distribution}=={stamp.version}" for stamp in made_by})
-    problem = f"the program needs the backend {backend}, which is not installed"
-    remedy = f"`pip install {makers[0]}`, which made its blobs" if makers else "install the distribution that has it"
-    return Finding(Severity.ERROR, backend, problem, remedy)
+            others = [result.offer.name for result in results if op in result.operators]
+            partly = f"; {', '.join(others)} has it for other dtypes or dim orders" if others else ""
+            problem = f"{wanted}, and no installed kernel library has it{partly}"
+            yield Finding(Severity.ERROR, op, problem, "install a kernel library that does")
 
 
 def _of_stamps(result: CheckResult, made_by: Sequence[BlobStamp]) -> Iterator[Finding]:
@@ -183,12 +225,6 @@ def _of_stamps(result: CheckResult, made_by: Sequence[BlobStamp]) -> Iterator[Fi
         elif (stamp.distribution, stamp.version) != (result.offer.distribution, result.offer.version):
             problem = f"{stamp}; installed is {result.offer.provider}, which accepts it"
             yield Finding(Severity.NOTE, stamp.backend, problem)
-
-
-def _operators(program: Program) -> set[str]:
-    """The kernels that a program calls; `executorch_prim` is the runtime's own."""
-    names = {f"{op.name}.{op.overload}".rstrip(".") for plan in program.execution_plan for op in plan.operators}
-    return {name for name in names if not name.startswith("executorch_prim::")}
 
 
 def _torch_is_installed() -> bool:

@@ -6,15 +6,16 @@ are gathered from the value table when it runs. See `executor.py` for what runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict, restated
-from delegraph.interfaces.kernel import BoundCall, Kernel, KernelKey
-from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
+from delegraph.interfaces.kernel import BoundCall, Kernel
+from delegraph.program.kernel_calls import Arguments, Need, kernel_key, needed_kernels, split_arguments
+from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW
 from delegraph.program.schema import (
     Bool,
     Chain,
@@ -27,32 +28,13 @@ from delegraph.program.schema import (
     MoveCall,
     ScalarType,
     Tensor,
-    TensorList,
-    Value,
 )
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.delegates import Delegate
 from delegraph.runtime.executor import Block, FaultOf
 from delegraph.runtime.kernels import KernelRegistry
 from delegraph.runtime.prim_ops import SCALAR_OPS, ScalarOp, et_copy_index, view_shape
-from delegraph.runtime.values import LISTS_OF_VALUES, SCALARS, Array, ValueTable, gatherer
-
-Arguments = tuple[int, ...]
-
-
-def split_arguments(args: Arguments, records: Sequence[Value]) -> tuple[Arguments, int | None]:
-    """A kernel call's schema arguments, and the value that takes its result if that is a scalar.
-
-    A call ends with its return slot: the out tensor once more, a list of the out tensors, or a scalar of its own.
-    """
-    if not args:
-        return (), None
-    *schema_arguments, last = args
-    if last in schema_arguments or isinstance(records[last], TensorList):
-        return tuple(schema_arguments), None
-    if isinstance(records[last], SCALARS):
-        return tuple(schema_arguments), last
-    return args, None
+from delegraph.runtime.values import LISTS_OF_VALUES, Array, ValueTable, gatherer
 
 
 def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
@@ -71,30 +53,16 @@ def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
                     yield result
 
 
-def resolve_kernels(plan: ExecutionPlan, registry: KernelRegistry) -> dict[tuple[int, KernelKey], Kernel]:
-    """The kernel of each (operator index, kernel key) that `plan` calls, prim ops excepted.
+def resolve_kernels(plan: ExecutionPlan, registry: KernelRegistry) -> dict[Need, Kernel]:
+    """The kernel for each operator and key that `plan` calls, prim ops excepted.
 
     Raises one `OperatorMissing` that names every operator without a kernel, or one `PluginConflict` that names those
     for which several libraries have kernels of equal rank, and no order was given.
     """
-    names = [str(operator) for operator in plan.operators]
-    needed = {
-        (call.op_index, kernel_key(call.args, plan.values))
-        for call in _instructions(plan)
-        if isinstance(call, KernelCall) and names[call.op_index] not in PRIM_OPS
-    }
     try:
-        found = registry.resolve((names[index], key) for index, key in needed)
+        return registry.resolve(needed_kernels(plan))
     except (OperatorMissing, PluginConflict) as error:
         raise restated(error, f"method {plan.name!r}: {error}") from error
-    return {(index, key): found[names[index], key] for index, key in needed}
-
-
-def kernel_key(args: Arguments, records: Sequence[Value]) -> KernelKey:
-    """The dtypes and dim orders of a call's tensor arguments, out arguments included."""
-    schema_arguments, _ = split_arguments(args, records)
-    tensors = (records[index] for index in schema_arguments)
-    return tuple((tensor.scalar_type, tensor.dim_order) for tensor in tensors if isinstance(tensor, Tensor))
 
 
 class Binder:
@@ -104,7 +72,7 @@ class Binder:
         self,
         plan: ExecutionPlan,
         values: ValueTable,
-        kernels: dict[tuple[int, KernelKey], Kernel],
+        kernels: Mapping[Need, Kernel],
         delegates: Sequence[Delegate],
         context: MethodContext,
     ) -> None:
@@ -149,7 +117,7 @@ class Binder:
     # ---- one function for each kind of call ----
 
     def kernel(self, call: KernelCall) -> BoundCall:
-        kernel = self.kernels[call.op_index, kernel_key(call.args, self.records)]
+        kernel = self.kernels[self.op_names[call.op_index], kernel_key(call.args, self.records)]
         args, result = split_arguments(call.args, self.records)
         if result is not None:
             return self.storing(partial(kernel.function, self.context), args, result)

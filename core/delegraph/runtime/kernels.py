@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegraph.errors import InvalidArgument, OperatorMissing, PluginConflict, PluginError
 from delegraph.interfaces.kernel import Kernel, KernelKey, KernelLibraryInterface, kernel_key_text
+from delegraph.program.kernel_calls import Need
 
 if TYPE_CHECKING:
     from delegraph.plugins.discovery import Offer
@@ -25,10 +26,6 @@ ALL_OPERATORS: Final = "*"
 
 _LISTED: Final = 8
 """How many operators a message lists."""
-
-
-Need: TypeAlias = tuple[str, KernelKey]
-"""A kernel that a program needs: the operator, and the dtypes and dim orders that it is called with."""
 
 
 @dataclass(frozen=True, slots=True)

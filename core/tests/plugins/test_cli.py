@@ -111,12 +111,106 @@ def test_show_of_what_is_not_there(install: Install, capsys: pytest.CaptureFixtu
 def test_check(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
     entries = {"backends": {"Npu": "npu_rt:Backend", "Bad": "bad_rt:Backend"}}
     install("acme", entries, {"npu_rt.py": backend_source, "bad_rt.py": "raise OSError('[no/such] tag')"})
-    assert run("check", "Npu", "--json") == 0
-    assert [(row["plugin"], row["result"]) for row in told(capsys)] == [("backends:Npu", "ok")]
+    assert run("check", "Npu", "--json") == 1
+    loaded, half = told(capsys)
+    assert (loaded["plugin"], loaded["result"]) == ("backends:Npu", "ok")
+    assert (half["plugin"], half["result"]) == ("backends:Npu", "one half")
+    assert "it is in delegraph.backends but not in delegraph.lowerings" in half["detail"]
     assert run("check") == 1
     out = capsys.readouterr().out
     assert "PluginLoadError" in out
     assert "OSError: [no/such] tag" in out
+
+
+def test_check_of_a_group_that_does_not_exist(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", {"backend": {"Npu": "npu_rt:Backend"}})
+    assert run("check", "acme") == 1
+    out = capsys.readouterr().out
+    assert "backend:Npu: there is no group delegraph.backend; did you mean 'delegraph.backends'" in out
+    assert run("doctor") == 1
+    out = capsys.readouterr().out
+    assert "there is no entry-point group delegraph.backend; did you mean 'delegraph.backends'" in out
+
+
+AOT = """
+import torch
+from delegraph.interfaces import BackendDetails, DelegationSpec, Partitioner, PartitionResult, PreprocessResult
+
+class Taking(Partitioner):
+    def __init__(self, backend):
+        self.backend = backend
+
+    def partition(self, exported_program):
+        for node in exported_program.graph.nodes:
+            if node.op == "call_function":
+                node.meta["delegation_tag"] = "all"
+        return PartitionResult(exported_program, {"all": DelegationSpec(self.backend)})
+
+class Declining(Partitioner):
+    def partition(self, exported_program):
+        return PartitionResult(exported_program, {})
+
+def sound(): return Taking("Sound")
+def raw(): return Taking("Raw")
+def leak(): return Taking("Leak")
+def other(): return Taking("Soundd")
+def picky(): return Declining()
+
+class Lowering(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(b"blob")
+
+class RawLowering(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return b"blob"
+"""
+
+RUNTIME = """
+from delegraph.interfaces import BackendInterface
+
+class Sound(BackendInterface):
+    def init(self, context, processed, compile_specs):
+        print("initialising")
+
+    def execute(self, context, handle, args):
+        args[-1][...] = 0
+
+class Leak(Sound):
+    def init(self, context, processed, compile_specs):
+        import torch
+"""
+
+
+def test_check_tries_out_what_it_checks(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each part is sound by itself; whether they fit shows when a small model goes through them."""
+    names = ("sound", "raw", "leak", "other", "picky")
+    runtime = {"Sound": "acme_rt:Sound", "Raw": "acme_rt:Sound", "Leak": "acme_rt:Leak"}
+    lowerings = {"Sound": "acme_aot:Lowering", "Raw": "acme_aot:RawLowering", "Leak": "acme_aot:Lowering"}
+    entries = {"partitioners": {n: f"acme_aot:{n}" for n in names}, "lowerings": lowerings, "backends": runtime}
+    site = install("acme", entries, {"acme_aot.py": AOT, "acme_rt.py": RUNTIME})
+    assert run("check", "acme", "--json") == 1
+    rows = told(capsys)
+    assert {row["result"] for row in rows if row["seconds"] != ""} == {"ok"}
+    trials = {row["plugin"].partition(":")[2]: (row["result"], row["detail"]) for row in rows if row["seconds"] == ""}
+    assert trials["sound"] == ("ok", "it took add_tensor, mul_tensor, sub_tensor, relu_default, which ran")
+    assert trials["picky"] == ("ok", "its partitioner took nothing of 3 small models, so that nothing was run")
+    result, detail = trials["raw"]
+    assert result == "trial failed"
+    assert detail.startswith(
+        "PreprocessError as it was to lower a small model: preprocess of lowerings:Raw of acme 1.0"
+    )
+    assert "preprocess returned bytes instead of a PreprocessResult" in detail
+    line = RUNTIME[: RUNTIME.index("import torch")].count("\n") + 1
+    assert trials["leak"] == (
+        "trial failed",
+        f"running it brought torch into a process that runs without it: {site}/acme_rt.py:{line} imports it",
+    )
+    result, detail = trials["other"]
+    assert result == "trial failed"
+    assert "'Soundd'" in detail
+    assert "did you mean 'Sound'" in detail
 
 
 def test_doctor(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,3 +254,16 @@ def test_list_imports_neither_torch_nor_a_plug_in(install: Install) -> None:
     done = subprocess.run([sys.executable, "-c", script, str(site)], capture_output=True, text=True, check=True)
     assert '"npu_rt:Backend"' in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_partitioner_that_kills_its_process_is_blamed_alone(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dying = AOT + "\ndef dying():\n    import os\n    trial = 'plugin_trial' in ' '.join(os.sys.orig_argv)\n"
+    dying += "    return os._exit(9) if trial else Declining()\n"
+    entries = {"partitioners": {"a": "acme_aot:dying", "b": "acme_aot:picky"}}
+    install("acme", entries, {"acme_aot.py": dying})
+    assert run("check", "acme", "--json") == 1
+    died, went = [row for row in told(capsys) if row["seconds"] == ""]
+    assert (died["result"], went["result"]) == ("trial failed", "ok")
+    assert died["detail"].startswith("its process ended with code 9 as it was to lower a small model")

@@ -9,12 +9,27 @@ from pathlib import Path
 
 import pytest
 
+from delegraph.errors import DelegraphError
 from delegraph.interfaces import BlobStamp
 from delegraph.plugins.check import CheckResult, check
 from delegraph.plugins.discovery import scan
 from delegraph.plugins.doctor import Finding, Severity, diagnose
 from delegraph.plugins.inventory import State, inventory
-from delegraph.program.schema import BackendDelegate, CompileSpec, ExecutionPlan, Operator, Program
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.kernel_calls import needed_kernels
+from delegraph.program.schema import (
+    AllocationDetails,
+    BackendDelegate,
+    Chain,
+    CompileSpec,
+    ExecutionPlan,
+    KernelCall,
+    Operator,
+    Program,
+    ScalarType,
+    Tensor,
+)
+from delegraph.runtime.kernels import KernelRegistry
 
 Install = Callable[..., Path]
 ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
@@ -228,9 +243,9 @@ def test_without_torch_the_aot_halves_are_left_alone(
 # ---- doctor, with a program ----------------------------------------------------------------------------
 
 
-def program(*stamps: BlobStamp, operators: tuple[Operator, ...] = ()) -> Program:
+def program(*stamps: BlobStamp) -> Program:
     delegates = tuple(BackendDelegate(stamp.backend, 0, (stamp.to_compile_spec(),)) for stamp in stamps)
-    plan = ExecutionPlan("forward", (), (), (), (), operators, delegates)
+    plan = ExecutionPlan("forward", (), (), (), (), (), delegates)
     return Program((plan,), delegate_data=(b"",))
 
 
@@ -244,7 +259,17 @@ def test_a_backend_that_a_program_needs(install: Install) -> None:
         Severity.ERROR,
         "Npu",
         "the program needs the backend Npu, which is not installed",
-        "`pip install acme-npu==0.3`, which made its blobs",
+        "its blob was made by acme-npu 0.3: `pip install acme-npu==0.3`, or a later one that still reads it",
+    )
+
+
+def test_a_backend_that_a_program_needs_and_whose_device_is_not_here(install: Install, backend_source: str) -> None:
+    source = backend_source + "\n    def is_available(self):\n        return False\n"
+    install("acme", ENTRY, {"npu_rt.py": source})
+    finding = found("acme", program(BlobStamp("Npu", "acme", "1.0", 1)))[0]
+    assert finding.severity is Severity.ERROR
+    assert finding.problem == (
+        "the program needs the backend Npu, whose device cannot be used here: it gives no reason"
     )
 
 
@@ -252,22 +277,78 @@ def test_a_backend_that_a_program_needs_and_nobody_knows(install: Install) -> No
     install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": KERNELS})
     plan = ExecutionPlan("forward", (), (), (), (), (), (BackendDelegate("Npu", 0, (CompileSpec("k", b"v"),)),))
     finding = found("acme", Program((plan,), delegate_data=(b"",)))[0]
-    assert finding.remedy == "install the distribution that has it"
+    assert finding.remedy == (
+        "its blob carries no stamp that would name its distribution; install the one that offers this backend"
+    )
 
 
-def test_operators_that_a_program_needs(install: Install) -> None:
-    source = (
-        "from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
-        "@library.kernel('acme::double.out')\ndef double(context, self, out): ...\n"
+def library(name: str, *registrations: str, more: str = "") -> str:
+    """The source of a library; a registration is what stands behind the operator's name."""
+    source = f"from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary({name!r})\n{more}\n"
+    return source + "".join(f"library.kernel({one})(lambda context, *args: None)\n" for one in registrations)
+
+
+DOUBLE = "'acme::double.out'"
+FLOATS = ", dtypes=['float32'] * 2, dim_orders=[(0,)] * 2"
+
+
+def calling(*operators: str) -> Program:
+    """Each called on two float32 tensors."""
+    tensor = Tensor(ScalarType.FLOAT, (2,), (0,), allocation_info=AllocationDetails(1, 0))
+    calls = tuple(KernelCall(index, (0, 1, 1)) for index in range(len(operators)))
+    names = tuple(Operator(*name.split(".")) for name in operators)
+    return Program((ExecutionPlan("forward", (tensor, tensor), (0,), (1,), (Chain(calls),), names, (), (0, 8)),))
+
+
+def test_operators_that_a_program_calls(install: Install) -> None:
+    install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": library("acme", DOUBLE)})
+    (finding,) = found("acme", calling("acme::double.out", "acme::triple.out", "executorch_prim::add.Scalar"))
+    assert finding.problem == (
+        "the program needs acme::triple.out on v1/6;0|6;0, and no installed kernel library has it"
     )
-    install("acme", {"kernels": {"acme": "acme_rt:library"}}, {"acme_rt.py": source})
-    needed = (
-        Operator("acme::double", "out"),
-        Operator("acme::triple", "out"),
-        Operator("executorch_prim::add", "Scalar"),
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem", "remedy"),
+    [
+        (library("a", DOUBLE), library("b"), "", ""),
+        (library("a", DOUBLE), library("b", DOUBLE + FLOATS), "", ""),
+        (
+            library("a", DOUBLE),
+            library("b", DOUBLE),
+            ", and 2 installed kernel libraries have it, none of them before the others",
+            'give an order, kernels=["a", "b"], or uninstall one',
+        ),
+        (
+            library("a", DOUBLE, more="library.on_request = True"),
+            library("b"),
+            ", and only libraries have it that are asked where they are named",
+            'name it, kernels=["a"], with the others that are needed',
+        ),
+        (
+            library("a", DOUBLE + FLOATS.replace("float32", "int32")),
+            library("b"),
+            ", and no installed kernel library has it; a has it for other dtypes or dim orders",
+            "install a kernel library that does",
+        ),
+    ],
+)
+def test_the_doctor_finds_what_loading_would_refuse(
+    install: Install, first: str, second: str, problem: str, remedy: str
+) -> None:
+    install("acme", {"kernels": {"a": "a_rt:library", "b": "b_rt:library"}}, {"a_rt.py": first, "b_rt.py": second})
+    needed = calling("acme::double.out")
+    findings = found("acme", needed)
+    assert [(f.severity, f.problem, f.remedy) for f in findings] == (
+        [(Severity.ERROR, f"the program needs acme::double.out on v1/6;0|6;0{problem}", remedy)] if problem else []
     )
-    (finding,) = found("acme", program(operators=needed))
-    assert finding.problem == "the program needs acme::triple.out, and no installed kernel library has it"
+    registry = KernelRegistry.of(None, PluginRegistry.discover(environ=only("acme")))
+    try:
+        registry.resolve(needed_kernels(needed.execution_plan[0]))
+    except DelegraphError:
+        assert findings
+    else:
+        assert not findings
 
 
 def test_stamps_are_judged_by_the_installed_backend(install: Install, backend_source: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from delegraph.interfaces.kernel import KernelKey, TensorMeta
 from delegraph.interfaces.stamp import BlobStamp, read_stamp
+from delegraph.program.kernel_calls import kernel_key
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.program.schema import (
     ExecutionPlan,
@@ -19,7 +20,6 @@ from delegraph.program.schema import (
     TensorList,
     Value,
 )
-from delegraph.runtime.instructions import kernel_key
 
 __all__ = ["OperatorCall", "ProgramNeeds", "needs_of"]
 
