@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
 from delegraph.aot.emission.constant_pool import ConstantPool
-from delegraph.aot.emission.values import ValueTable
+from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.graph.source_location import user_frames
 from delegraph.program.schema import (
     DelegateCall,
@@ -52,7 +52,7 @@ class MethodBuilder:
 
     def __init__(self, data: ProgramData) -> None:
         self.data = data
-        self.table = ValueTable()
+        self.table = MethodValues()
         self.instructions: list[Instruction] = []
         self.nodes: list[Node | None] = []
         self.operators: dict[Operator, int] = {}
