@@ -16,16 +16,16 @@ NAMES = {
     """,
     "delegraph.aot": """
         BackendDetails CompileSpec DelegationSpec EdgeCompileConfig EdgeOpOverload EdgeProgramManager
-        ExecutorchBackendConfig ExecutorchProgramManager ExportPass Lowered LoweringConfig LoweringReport NamedDataStore
-        NamedDataStoreOutput PartitionResult Partitioner PassResult PreprocessResult exir_ops tag_constant_data
-        tag_mutated_buffer to_edge to_edge_transform_and_lower
+        ExecutorchBackendConfig ExecutorchProgramManager ExportPass HeldTensor Lowered LoweringConfig LoweringReport
+        NamedDataStore NamedDataStoreOutput PartitionResult Partitioner PassResult PreprocessResult ResolvedSignature
+        WriteBack exir_ops program_text tag_constant_data tag_mutated_buffer to_edge to_edge_transform_and_lower
     """,
     "delegraph.interfaces": """
         Argument Availability BackendDetails BackendExecutionContext BackendInitContext BackendInterface BindContext
         BlobStamp BoundCall Compatibility CompileSpec DelegationSpec EventTracer ExportPass GraphPass Handle Kernel
         KernelContext KernelKey KernelLibrary KernelLibraryInterface Lifetime LogLevel MemoryPlanner
         NamedDataStoreOutput Options PartitionResult Partitioner PartitionerFactory PassFactory Plan PlanError Platform
-        PreprocessResult Quantizer QuantizerFactory TensorMeta ToolHooks Verdict check_plan kernel_key_text
+        PreprocessResult ProgramPass Quantizer QuantizerFactory TensorMeta ToolHooks Verdict check_plan kernel_key_text
     """,
     "delegraph.runtime": """
         Availability BackendExecutionContext BackendInitContext BackendInterface BackendRegistry BufferDataLoader

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
     from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
+    from delegraph.aot.graph.text import program_text
     from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
     from delegraph.aot.passes import ExportPass, PassResult
     from delegraph.interfaces.lowering import (
@@ -40,6 +42,7 @@ __all__ = [
     "ExecutorchBackendConfig",
     "ExecutorchProgramManager",
     "ExportPass",
+    "HeldTensor",
     "Lowered",
     "LoweringConfig",
     "LoweringReport",
@@ -49,7 +52,10 @@ __all__ = [
     "Partitioner",
     "PassResult",
     "PreprocessResult",
+    "ResolvedSignature",
+    "WriteBack",
     "exir_ops",
+    "program_text",
     "tag_constant_data",
     "tag_mutated_buffer",
     "to_edge",
@@ -74,6 +80,8 @@ __getattr__, __dir__ = lazy_names(
         "delegation.report": ("LoweringReport",),
         "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
         "emission.manager": ("ExecutorchProgramManager",),
+        "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),
+        "graph.text": ("program_text",),
         "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
         "passes": ("ExportPass", "PassResult"),
     },

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from delegraph.program._generated.program_tables import DATA_SEGMENT
-from delegraph.program.buffers import first_equals
+from delegraph.program.content_pool import first_equals
 from delegraph.program.flatbuffer_builder import Tables, rows
 
 

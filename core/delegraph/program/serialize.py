@@ -18,7 +18,8 @@ from delegraph.errors import InvalidArgument
 from delegraph.program import encode
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.atomic_file import write_atomically
-from delegraph.program.buffers import byte_view, first_equals
+from delegraph.program.buffers import byte_view
+from delegraph.program.content_pool import first_equals
 from delegraph.program.flatbuffer_builder import Table, Tables, Vector, build, numbers, rows
 from delegraph.program.header import ExtendedHeader, pack_head
 from delegraph.program.schema import Buffer, NamedData, Program

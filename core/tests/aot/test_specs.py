@@ -73,7 +73,7 @@ def test_dim_orders_of_values() -> None:
 def test_a_value_without_dim_order_is_refused() -> None:
     graph = torch.fx.Graph()
     node = graph.placeholder("x")
-    with pytest.raises(LoweringError, match=r"strides \(0, 1\) is no dense permutation .*\n  node: x"):
+    with pytest.raises(LoweringError, match=r"strides \(0, 1\) is not a dense permutation .*\n  node: x"):
         Bounds().spec(torch.empty(3).expand(4, 3), node)
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
+from delegraph.aot import ResolvedSignature
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import CONVERTERS
 from delegraph_cpu.aot.dtypes import onnx_type
@@ -54,28 +53,14 @@ def convert(program: ExportedProgram) -> ConvertedModel:
     )
 
 
-def _placeholders(builder: GraphBuilder, program: ExportedProgram) -> Iterator[Node]:
+def _placeholders(builder: GraphBuilder, program: ExportedProgram) -> Iterable[Node]:
     """The user inputs; weights and constants become initialisers on the way."""
-    by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    for spec in program.graph_signature.input_specs:
-        node = by_name[spec.arg.name]
-        if spec.kind is InputKind.USER_INPUT:
-            yield node
-        elif spec.kind in _WEIGHTS:
-            assert spec.target is not None
-            builder.add_parameter(node, _weight(program, spec.target))
-        else:
-            raise UnsupportedOperator(f"CpuBackend has no inputs of kind {spec.kind.name}", node=node.name)
-
-
-_WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
-
-
-def _weight(program: ExportedProgram, target: str) -> torch.Tensor:
-    found: Mapping[str, Any] = program.state_dict if target in program.state_dict else program.constants
-    tensor = found[target]
-    assert isinstance(tensor, torch.Tensor)
-    return tensor
+    signature = ResolvedSignature.of(program)
+    for node, spec in signature.others.items():
+        raise UnsupportedOperator(f"CpuBackend has no inputs of kind {spec.kind.name}", node=node.name)
+    for node, held in (*signature.constants.items(), *signature.states.items()):
+        builder.add_parameter(node, held.tensor)
+    return signature.inputs
 
 
 def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorInfo]:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -55,7 +55,7 @@ class CpuLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` if
         onnxruntime refuses the graph.
         """
-        return _pack(_compile(edge_program), frozenset())
+        return _pack(_compile(edge_program), {})
 
     @classmethod
     def preprocess_multimethod(
@@ -66,8 +66,8 @@ class CpuLowering(BackendDetails):
         """As `preprocess`, but weights that several partitions have go into the named data, once."""
         compiled = {method: [_compile(program) for program in programs] for method, programs in edge_programs.items()}
         everything = [c for partitions in compiled.values() for c in partitions]
-        shared = _shared_keys(everything) if len(everything) > 1 else frozenset[str]()
-        return {method: [_pack(c, shared) for c in partitions] for method, partitions in compiled.items()}
+        shared = iter(_shared_keys(everything) if len(everything) > 1 else [{}] * len(everything))
+        return {method: [_pack(c, next(shared)) for c in partitions] for method, partitions in compiled.items()}
 
 
 def _compile(program: ExportedProgram) -> Compiled:
@@ -76,15 +76,14 @@ def _compile(program: ExportedProgram) -> Compiled:
         return Compiled(converted, *_optimize(converted.model, Path(folder)))
 
 
-def _pack(compiled: Compiled, shared: Collection[str]) -> PreprocessResult:
-    """The blob; weights whose keys are in `shared` go into the named data."""
+def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
+    """The blob; weights that have a key in `shared` go into the named data under it."""
     store, records, chunks = NamedDataStore(), [], []
     for name, array in compiled.weights.items():
-        key = _key(array) if shared and array.nbytes >= SHARED_BYTES else None
-        if key is not None and key in shared:
+        key = shared.get(name)
+        if key is not None:
             store.add_named_data(key, array.tobytes(), ALIGNMENT)
         else:
-            key = None
             chunks.append(_content(array))
         records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
     converted = compiled.converted
@@ -92,10 +91,11 @@ def _pack(compiled: Compiled, shared: Collection[str]) -> PreprocessResult:
     return PreprocessResult(pack(blob, chunks), data_store_output=store.get_named_data_store_output())
 
 
-def _shared_keys(compiled: Sequence[Compiled]) -> frozenset[str]:
-    """Keys of the weights that more than one partition has."""
-    owners = Counter(key for c in compiled for key in {_key(a) for a in c.weights.values() if a.nbytes >= SHARED_BYTES})
-    return frozenset(key for key, count in owners.items() if count > 1)
+def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:
+    """For each partition the keys, by name, of the weights that another one has too."""
+    keys = [{name: _key(a) for name, a in c.weights.items() if a.nbytes >= SHARED_BYTES} for c in compiled]
+    owners = Counter(key for own in keys for key in set(own.values()))
+    return [{name: key for name, key in own.items() if owners[key] > 1} for own in keys]
 
 
 def _key(array: NDArray[Any]) -> str:

@@ -179,7 +179,7 @@ def _overloads(packet: OpOverloadPacket[Any, Any]) -> list[OpOverload]:
 
 
 def _signature(schema: torch.FunctionSchema) -> tuple[tuple[str, str], ...]:
-    """Names and types of the arguments that are no outs, in order."""
+    """Names and types of the arguments that are not outs, in order."""
     return tuple((a.name, str(a.real_type)) for a in schema.arguments if not a.is_out)
 
 

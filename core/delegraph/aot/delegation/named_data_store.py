@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from math import lcm
 
 import torch
 
 from delegraph.interfaces.lowering import NamedDataStoreOutput
+from delegraph.program.content_pool import ContentPool
 from delegraph.program.schema import NamedData
 
 __all__ = ["NamedDataStore"]
@@ -19,7 +19,7 @@ class NamedDataStore:
     def __init__(self) -> None:
         self._tags: dict[str, str | None] = {}
         self._data: dict[str, NamedData] = {}
-        self._by_content: dict[bytes, bytes] = {}
+        self._pool = ContentPool()
 
     def add_named_data(
         self, key: str, data: bytes | torch.Tensor, alignment: int = 1, external_tag: str | None = None
@@ -29,14 +29,15 @@ class NamedDataStore:
         Adding the same bytes under the same key again is allowed; other bytes raise ValueError.
         """
         content = _tensor_bytes(data) if isinstance(data, torch.Tensor) else bytes(data)
-        content = self._by_content.setdefault(hashlib.sha256(content).digest(), content)
         old = self._data.get(key)
-        if old is not None and old.data is not content:
+        if old is None:
+            content = bytes(self._pool.buffers[self._pool.add(content)])  # no copy: what it holds are bytes
+        elif old.data != content:
             raise ValueError(f"named data {key!r}: {len(content)} bytes differ from the {len(old.data)} stored before")
         if old is not None and self._tags[key] != external_tag:
             raise ValueError(f"named data {key!r} is tagged {self._tags[key]!r}, now {external_tag!r}")
         self._tags[key] = external_tag
-        self._data[key] = NamedData(content, lcm(alignment, old.alignment if old else 1))
+        self._data[key] = NamedData(content if old is None else old.data, lcm(alignment, old.alignment if old else 1))
 
     def merge(self, output: NamedDataStoreOutput) -> None:
         """Take over everything in `output`."""

@@ -7,16 +7,17 @@ that a partitioner only ever sees plain nodes and finished delegate calls, never
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
 from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import InvalidPartition, LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, Partitioner, PartitionResult
@@ -141,17 +142,16 @@ def _getitems_follow_their_producers(program: ExportedProgram) -> None:
 
 
 def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], by: str) -> None:
-    kinds = {spec.arg.name: spec.kind for spec in program.graph_signature.input_specs}
+    signature = ResolvedSignature.of(program)
+    held = {*signature.constants, *signature.states, *signature.others}
     owned = owned_buffers(program)
-    mutated = set(program.graph_signature.buffers_to_mutate.values())
-    buffers = program.graph_signature.inputs_to_buffers
     for path, module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             tag = node.meta.get(TAG)
             if tag is None:
                 continue
-            problem = _problem(node, tag, specs, kinds if path == "" else {})
-            if not problem and node.op == "placeholder" and buffers.get(node.name) in mutated and node not in owned:
+            problem = _problem(node, tag, specs, held if path == "" else ())
+            if not problem and node in signature.states and node not in owned:
                 problem = (
                     "is a buffer that the model changes, and what reads and changes it is not all in one partition;"
                     " leave it untagged, as tag_mutated_buffer does"
@@ -160,7 +160,7 @@ def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], b
                 raise InvalidPartition(f"{by}: tag {tag!r} {problem}", node=node.name, location=user_location(node))
 
 
-def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], kinds: Mapping[str, InputKind]) -> str:
+def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], held: Collection[Node]) -> str:
     """What is wrong with `tag` on `node`, or ""."""
     if not isinstance(tag, str) or tag not in specs:
         return f"has no DelegationSpec in partition_tags, which lists {sorted(specs)}"
@@ -168,7 +168,7 @@ def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], kinds
         return "stands on a delegate call, which belongs to an earlier partitioner"
     if node.op == "output":
         return "stands on the graph's output"
-    if node.op == "placeholder" and kinds.get(node.name, InputKind.USER_INPUT) is InputKind.USER_INPUT:
+    if node.op == "placeholder" and node not in held:
         return "stands on an input of the graph; only parameters, buffers and constants can belong to a delegate"
     return ""
 
@@ -260,8 +260,6 @@ def _place(node: Node) -> str:
 
 # ---- constants and state ---------------------------------------------------------------------------
 
-_CONSTANT_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-
 
 def tag_constant_data(program: ExportedProgram, max_duplicated_nbytes: int | None = None) -> None:
     """Tag the parameters, unchanged buffers and lifted constants that tagged nodes read, so that delegates own them.
@@ -269,12 +267,7 @@ def tag_constant_data(program: ExportedProgram, max_duplicated_nbytes: int | Non
     A constant that several partitions read, or a partition and other nodes, is stored more than once; where it is
     larger than `max_duplicated_nbytes` it stays outside instead and becomes an input of the calls.
     """
-    mutated = set(program.graph_signature.buffers_to_mutate.values())
-    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    for node in program.graph.find_nodes(op="placeholder"):
-        spec = specs[node.name]
-        if spec.kind not in _CONSTANT_KINDS or (spec.kind is InputKind.BUFFER and spec.target in mutated):
-            continue
+    for node in ResolvedSignature.of(program).constants:
         tags = [user.meta.get(TAG) for user in node.users]
         first = next((tag for tag in tags if tag is not None), None)
         if first is None or (len(set(tags)) > 1 and _exceeds(node, max_duplicated_nbytes)):
@@ -290,29 +283,16 @@ def tag_mutated_buffer(program: ExportedProgram) -> None:
 
 def owned_buffers(program: ExportedProgram) -> dict[Node, str]:
     """Placeholders of mutated buffers -> the one tag that all their readers and their new value carry."""
-    new_values = _new_buffer_values(program)
-    buffers = program.graph_signature.inputs_to_buffers
+    signature = ResolvedSignature.of(program)
     owned = {}
-    for node in program.graph.find_nodes(op="placeholder"):
-        value = new_values.get(buffers.get(node.name, ""))
-        if value is None:
+    for write_back in signature.write_backs:
+        node, value = write_back.target, write_back.source
+        if node not in signature.states or signature.states[node].kind is not InputKind.BUFFER:
             continue
         tags = {user.meta.get(TAG) for user in node.users} | {value.meta.get(TAG)}
         if len(tags) == 1 and None not in tags and value.op == "call_function":
             owned[node] = str(tags.pop())
     return owned
-
-
-def _new_buffer_values(program: ExportedProgram) -> dict[str, Node]:
-    """Buffer name -> the node whose value it holds after the call."""
-    outputs = program.graph.output_node().args[0]
-    assert isinstance(outputs, (tuple, list))
-    pairs = zip(program.graph_signature.output_specs, outputs, strict=True)
-    return {
-        spec.target: value
-        for spec, value in pairs
-        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None and isinstance(value, Node)
-    }
 
 
 def _exceeds(node: Node, limit: int | None) -> bool:

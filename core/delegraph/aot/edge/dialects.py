@@ -23,11 +23,12 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.edge.to_edge_dialect import ASSERTIONS, VIEW_TO_COPY
+from delegraph.aot.edge.to_edge_dialect import ASSERTIONS
 from delegraph.aot.functional.decompose import is_composite
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.aot.graph.dtypes import scalar_type_of
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.view_operators import VIEW_TO_COPY
 from delegraph.errors import LoweringError, VerificationError
 
 __all__ = ["ATEN", "BACKEND", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"]

@@ -27,8 +27,9 @@ from delegraph.aot.graph.bodies import attributes, bodies
 from delegraph.aot.graph.edit import rebuild, unused_name
 from delegraph.aot.graph.mutating_calls import auto_functionalized
 from delegraph.aot.graph.provenance import SOURCE, source_of
+from delegraph.aot.graph.view_operators import KEEP_ORDER, VIEW_TO_COPY
 
-__all__ = ["VIEW_TO_COPY", "to_edge_dialect"]
+__all__ = ["to_edge_dialect"]
 
 aten = torch.ops.aten
 
@@ -203,35 +204,6 @@ def _positional_dims(node: Node) -> tuple[int, int]:
     return node.args[1], node.args[2]  # type: ignore[return-value]
 
 
-VIEW_TO_COPY: dict[OpOverload, OpOverload] = {
-    aten.view.default: aten.view_copy.default,
-    aten._unsafe_view.default: aten.view_copy.default,
-    aten.reshape.default: aten.view_copy.default,
-    aten._reshape_copy.default: aten.view_copy.default,
-    aten.permute.default: aten.permute_copy.default,
-    aten.expand.default: aten.expand_copy.default,
-    aten.slice.Tensor: aten.slice_copy.Tensor,
-    aten.select.int: aten.select_copy.int,
-    aten.squeeze.default: aten.squeeze_copy.default,
-    aten.squeeze.dim: aten.squeeze_copy.dim,
-    aten.squeeze.dims: aten.squeeze_copy.dims,
-    aten.unsqueeze.default: aten.unsqueeze_copy.default,
-    aten.split.Tensor: aten.split_copy.Tensor,
-    aten.split_with_sizes.default: aten.split_with_sizes_copy.default,
-    aten.unbind.int: aten.unbind_copy.int,
-    aten.diagonal.default: aten.diagonal_copy.default,
-    aten.as_strided.default: aten.as_strided_copy.default,
-    aten.unfold.default: aten.unfold_copy.default,
-    aten.narrow.default: aten.narrow_copy.default,
-    aten.view_as_real.default: aten.view_as_real_copy.default,
-    aten.view_as_complex.default: aten.view_as_complex_copy.default,
-    aten.view.dtype: aten.view_copy.dtype,
-    aten.alias.default: aten.alias_copy.default,
-    aten.detach.default: aten.detach_copy.default,
-    aten.lift_fresh.default: aten.lift_fresh_copy.default,
-}
-"""The alias-free twin of each view operator that functional core ATen may hold."""
-
 _SCALAR_OVERLOADS: dict[OpOverload, OpOverload] = {
     packet.Tensor: packet.Scalar
     for packet in (
@@ -279,14 +251,6 @@ ASSERTIONS = frozenset(
 
 _COPIES = frozenset(VIEW_TO_COPY.values())
 
-_SAME_IF_SAME_SHAPE = frozenset(
-    {
-        *(aten.view_copy.default, aten.expand_copy.default, aten.slice_copy.Tensor, aten.squeeze_copy.dim),
-        *(aten.squeeze_copy.dims, aten.squeeze_copy.default, aten.alias_copy.default, aten.detach_copy.default),
-        *(aten.lift_fresh_copy.default, aten.clone.default, aten.narrow_copy.default),
-    }
-)
-
 
 def _no_op_source(node: Node) -> Node | None:
     """The input that the call would only repeat, or None. Equal shapes suffice: slices here have a positive step."""
@@ -297,7 +261,7 @@ def _no_op_source(node: Node) -> Node | None:
     if node.target is aten.permute_copy.default:
         order = node.args[1]
         return source if list(order) == list(range(old.dim())) else None  # type: ignore[arg-type]
-    if node.target not in _SAME_IF_SAME_SHAPE or len(old.shape) != len(new.shape) or old.dtype != new.dtype:
+    if node.target not in KEEP_ORDER or len(old.shape) != len(new.shape) or old.dtype != new.dtype:
         return None
     same = all(_statically_equal(a, b) for a, b in zip(old.shape, new.shape, strict=True))
     return source if same and (is_contiguous_or_false(old) or node.target is aten.clone.default) else None

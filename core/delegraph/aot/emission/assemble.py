@@ -56,8 +56,8 @@ def _program(planned: PlannedProgram, named: NamedDataStoreOutput) -> Program:
     mutable = data.mutable_data.buffers
     return Program(
         execution_plan=tuple(sorted([*plans, *planned.emitted.constant_methods], key=_name)),
-        constants=tuple(data.constants.buffers),
-        mutable_data=tuple(mutable) if len(mutable) > 1 else (),
+        constants=data.constants.buffers,
+        mutable_data=mutable if len(mutable) > 1 else (),
         delegate_data=tuple(lowered.processed_bytes for lowered in _lowered(methods)),
         named_data=MappingProxyType(dict(named.pte_data)),
     )

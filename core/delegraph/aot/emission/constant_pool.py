@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,12 +10,10 @@ from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import FakeTensor
 
 from delegraph.errors import LoweringError
+from delegraph.program.content_pool import ContentPool
 from delegraph.program.schema import Buffer
 
-__all__ = ["ContentPool", "tensor_bytes"]
-
-_HEAD = 64
-"""Bytes that are compared before any hash: equal-sized buffers that differ there are never hashed."""
+__all__ = ["ConstantPool", "tensor_bytes"]
 
 
 def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
@@ -33,17 +30,17 @@ def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
     return array.data
 
 
-class ContentPool:
-    """Buffers by content. Index 0 is the reserved empty one.
-
-    A buffer is hashed (SHA-256) only when another of its size and beginning is there.
-    """
+class ConstantPool:
+    """Tensors' bytes, each content once. Index 0 is the reserved empty buffer, which no tensor gets."""
 
     def __init__(self) -> None:
-        self.buffers: list[Buffer] = [b""]
+        self._pool = ContentPool()
         self._by_place: dict[tuple[object, ...], int] = {}
-        self._first_alike: dict[tuple[int, bytes], int] = {}
-        self._by_digest: dict[bytes, int] = {}
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The file's buffers."""
+        return (b"", *self._pool.buffers)
 
     def add_tensor(self, tensor: torch.Tensor, dim_order: Sequence[int]) -> int:
         """The index of `tensor`'s bytes. The same tensor met again costs nothing."""
@@ -57,17 +54,4 @@ class ContentPool:
 
     def add(self, data: Buffer) -> int:
         """The index of the buffer with this content, which is kept if it is new."""
-        key = (len(data), bytes(data[:_HEAD]))
-        alike = self._first_alike.get(key)
-        if alike is None:
-            self._first_alike[key] = self._append(data)
-            return self._first_alike[key]
-        self._by_digest.setdefault(hashlib.sha256(self.buffers[alike]).digest(), alike)
-        digest = hashlib.sha256(data).digest()
-        if digest not in self._by_digest:
-            self._by_digest[digest] = self._append(data)
-        return self._by_digest[digest]
-
-    def _append(self, data: Buffer) -> int:
-        self.buffers.append(data)
-        return len(self.buffers) - 1
+        return self._pool.add(data) + 1

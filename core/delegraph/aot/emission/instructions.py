@@ -10,8 +10,8 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
-from delegraph.aot.emission.constant_pool import ContentPool
-from delegraph.aot.emission.values import ValueTable
+from delegraph.aot.emission.constant_pool import ConstantPool
+from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.graph.source_location import user_frames
 from delegraph.program.schema import (
     DelegateCall,
@@ -33,8 +33,8 @@ COPY_: Final = Operator("aten::copy_")
 class ProgramData:
     """What the methods of a program share: constants and initial states, each content once."""
 
-    constants: ContentPool = field(default_factory=ContentPool)
-    mutable_data: ContentPool = field(default_factory=ContentPool)
+    constants: ConstantPool = field(default_factory=ConstantPool)
+    mutable_data: ConstantPool = field(default_factory=ConstantPool)
     external: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     """Weights that go to a `.ptd`: tag -> fully qualified name -> tensor."""
 
@@ -52,7 +52,7 @@ class MethodBuilder:
 
     def __init__(self, data: ProgramData) -> None:
         self.data = data
-        self.table = ValueTable()
+        self.table = MethodValues()
         self.instructions: list[Instruction] = []
         self.nodes: list[Node | None] = []
         self.operators: dict[Operator, int] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from delegraph.aot.emission.method import EmittedMethod
-from delegraph.aot.emission.values import ValueTable
+from delegraph.aot.emission.values import MethodValues
 from delegraph.errors import LoweringError, PluginError
 from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
 from delegraph.plugins.registry import PluginRegistry
@@ -168,6 +168,14 @@ def _loops(instructions: Sequence[Instruction]) -> list[tuple[int, int]]:
 
 
 def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequence[tuple[int, int]]) -> None:
+    """Make lifetimes hold for every round of a loop, not only for the first.
+
+    0: a = …                 a: born before the loop, read at 1: the next round reads it again, so it lives
+    1: b = f(a)                 from 0 to 3, not to 1, and `c` may not take its place
+    2: c = g(b)              b: of one round alone, 1 to 2
+    3: jump to 1 unless …    c: read behind the loop, where another round may have run in between: it lives
+    4: d = h(c)                 from the loop's start, 1 to 4, so that no value of the next round overwrites it
+    """
     for start, end in loops:
         for value, born in first.items():
             if born < start <= last[value] < end:
@@ -179,7 +187,7 @@ def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequ
 # ---- places ----------------------------------------------------------------------------------------
 
 
-def _placed(table: ValueTable, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
+def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
     for index, value in enumerate(table.values):
         place = places.get(table.root(index))
         yield replace(value, allocation_info=place) if place is not None and isinstance(value, Tensor) else value

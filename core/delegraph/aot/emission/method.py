@@ -166,7 +166,11 @@ class _MethodEmitter(GraphEmitter):
         return copy
 
     def _write_back(self) -> None:
-        """Give states and mutated inputs their new values; what one of them overwrites is copied away before."""
+        """Give states and mutated inputs their new values; what one of them overwrites is copied away before.
+
+        buffer 'a' <- %b_b      a model that swaps its buffers: written in order, `a <- b; b <- a` would lose `a`,
+        buffer 'b' <- %b_a      so first t0 = clone(b), t1 = clone(a), then a <- t0, b <- t1
+        """
         pairs = [(w.source, self.index(w.source), self.index(w.target)) for w in self.signature.write_backs]
         pairs = [(node, source, target) for node, source, target in pairs if source != target]
         table = self.builder.table
@@ -188,7 +192,7 @@ def any_byte(data: memoryview) -> bool:
 
 
 def _plain_input(node: Node, value: Any) -> Value:
-    """An input that is no tensor: at run time it must have this very value."""
+    """An input that is not a tensor: at run time it must have this very value."""
     if value is None:
         return Null()
     if isinstance(value, bool):

@@ -114,6 +114,15 @@ def _portfolio(memory: _Memory) -> list[int]:
 
 
 def _candidates(memory: _Memory) -> Iterator[list[int]]:
+    """Plans, the cheap ones first; whoever asks stops at the lower bound, which the first reaches for most programs.
+
+    Where it does not, as here (lower bound 64), the order is what counts:
+
+        step   0 1 2          in order of birth                     by size
+        a 16   ---            a at 0, b at 16; c does not fit       c at 0, b at 48, a at 0
+        b 16     ---          into a's place: c at 32               64 bytes
+        c 48       -          80 bytes
+    """
     yield _sweep(memory)
     yield _sweep(_reversed(memory))
     pairs = _overlapping_pairs(memory)

@@ -26,7 +26,7 @@ from delegraph.aot.emission.container_metadata import dump_spec
 from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, load_planner, plan_memory, shared_memory
 from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
-from delegraph.aot.emission.values import ValueTable
+from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.memory_use import clear_memory_use
 from delegraph.aot.graph.signature import MethodGraph
@@ -185,7 +185,7 @@ def _method_options(config: ExecutorchBackendConfig) -> MethodOptions:
 def _constant_method(name: str, value: Any, data: ProgramData) -> ExecutionPlan:
     """A method without instructions whose outputs are values of the file."""
     leaves, spec = pytree.tree_flatten(value)
-    table = ValueTable()
+    table = MethodValues()
     outputs = tuple(_constant_output(leaf, table, data) for leaf in leaves)
     return ExecutionPlan(
         name=name,
@@ -198,7 +198,7 @@ def _constant_method(name: str, value: Any, data: ProgramData) -> ExecutionPlan:
     )
 
 
-def _constant_output(leaf: Any, table: ValueTable, data: ProgramData) -> int:
+def _constant_output(leaf: Any, table: MethodValues, data: ProgramData) -> int:
     if not isinstance(leaf, torch.Tensor):
         return table.scalar(leaf)
     spec = spec_of_tensor(leaf)

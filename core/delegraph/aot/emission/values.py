@@ -31,7 +31,7 @@ from delegraph.program.schema import (
     Value,
 )
 
-__all__ = ["ArgumentType", "PlannedTensor", "ValueTable", "argument_types"]
+__all__ = ["ArgumentType", "MethodValues", "PlannedTensor", "argument_types"]
 
 LAYOUT_CODES: Final[dict[torch.layout, int]] = {torch.strided: 0, torch.sparse_coo: 1}
 """ExecuTorch's codes (`c10/core/Layout.h`)."""
@@ -100,7 +100,7 @@ Lookup: TypeAlias = Callable[[Any], "int | tuple[int, ...]"]
 """The value index (or indices) that a graph node became."""
 
 
-class ValueTable:
+class MethodValues:
     """The values of one method while it is emitted."""
 
     def __init__(self) -> None:

@@ -30,7 +30,6 @@ from delegraph.aot.functional.auto_functionalized import auto_functionalized_v2,
 from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
 from delegraph.aot.functional.mode_regions import is_mode_region, without_mode
-from delegraph.aot.functional.view_inverses import VIEW_INVERSES, scatter_by_index, scatter_piece
 from delegraph.aot.graph.edit import unused_name
 from delegraph.aot.graph.mutating_calls import (
     auto_functionalized,
@@ -45,6 +44,7 @@ from delegraph.aot.graph.mutating_calls import (
 from delegraph.aot.graph.provenance import SOURCE, mark_piece
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.view_operators import VIEW_INVERSES, scatter_by_index, scatter_piece
 from delegraph.errors import LoweringError
 
 __all__ = ["Functionalizer"]

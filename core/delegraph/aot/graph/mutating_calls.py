@@ -84,7 +84,7 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
 
 @cache
 def on_copies(op: OpOverload) -> bool:
-    """Whether calls of `op` can be made functional so: it is no operator of torch's own and its results are new."""
+    """Whether calls of `op` can be made functional so: it is not an operator of torch's own and its results are new."""
     return can_auto_functionalize(op) and all(result.alias_info is None for result in op._schema.returns)
 
 

@@ -168,8 +168,8 @@ def _dim_order(sizes: Sequence[int], strides: Sequence[int], node: Node) -> tupl
     order = _permutation(sizes, strides)
     if order is None:
         raise LoweringError(
-            f"a tensor of shape {tuple(sizes)} with strides {tuple(strides)} is no dense permutation of its dims, so it"
-            " has no dim order; make it contiguous (`.contiguous()`) where it is created",
+            f"a tensor of shape {tuple(sizes)} with strides {tuple(strides)} is not a dense permutation of its dims, so"
+            " it has no dim order; make it contiguous (`.contiguous()`) where it is created",
             **_where(node),
         )
     return order

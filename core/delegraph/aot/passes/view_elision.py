@@ -35,6 +35,7 @@ from delegraph.aot.graph.bodies import output_producer, output_values, reference
 from delegraph.aot.graph.memory_use import MEMORY_USE, MemoryUse, clear_memory_use, memory_use
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, result_spec, spec_of_tensor
+from delegraph.aot.graph.view_operators import KEEP_ORDER
 from delegraph.aot.passes.reinplacing import updated_value
 from delegraph.interfaces.graph_pass import ProgramPass
 from delegraph.program.schema import TensorShapeDynamism
@@ -45,25 +46,6 @@ aten = torch.ops.aten
 
 VIEW_COPY: Final = aten.view_copy.default
 """The one that a runtime can also do for dynamic shapes without a copy (`executorch_prim::et_view`)."""
-
-_KEEP_ORDER: Final = frozenset(
-    {
-        aten.view_copy.default,
-        aten._reshape_copy.default,
-        aten.squeeze_copy.default,
-        aten.squeeze_copy.dim,
-        aten.squeeze_copy.dims,
-        aten.unsqueeze_copy.default,
-        aten.expand_copy.default,
-        aten.slice_copy.Tensor,
-        aten.select_copy.int,
-        aten.alias_copy.default,
-        aten.detach_copy.default,
-        aten.lift_fresh_copy.default,
-        aten.clone.default,
-    }
-)
-"""Calls whose elements come in the order of the input's; where the number of elements is the same, so are the bytes."""
 
 _PERMUTE: Final = aten.permute_copy.default
 
@@ -306,7 +288,7 @@ def _shows_same_bytes(node: Node, old: TensorSpec, new: TensorSpec) -> bool:
         return old.dim_order == new.dim_order
     if not (old.is_contiguous and new.is_contiguous):
         return False
-    return node.target in _KEEP_ORDER or (node.target is _PERMUTE and _moves_only_ones(node, old))
+    return node.target in KEEP_ORDER or (node.target is _PERMUTE and _moves_only_ones(node, old))
 
 
 def _moves_only_ones(node: Node, old: TensorSpec) -> bool:
