@@ -169,6 +169,7 @@ def lower(
     dynamic_shapes: Any = None,
     config: LoweringConfig | ExecutorchBackendConfig | EdgeCompileConfig | None = None,
     plugins: PluginRegistry | None = None,
+    prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
 ) -> Lowered:
     """Lower a model onto backends, in order of priority; what none of them takes runs on kernel libraries.
@@ -176,13 +177,14 @@ def lower(
     model: an nn.Module (exported here with `args`, `kwargs` and `dynamic_shapes`), an ExportedProgram, or a mapping of
     either by method name. backends: names of installed partitioners (`"npu"`, `"npu{optimize=3}"`,
     `("npu", {"optimize": 3})`), or partitioners. config: a `LoweringConfig`, or one of its two parts alone. plugins:
-    the plug-ins to use instead of the installed ones. progress: show a progress bar on standard error, or tell a
+    the plug-ins to use instead of the installed ones. prefer: which distribution is meant where two offer one name,
+    `{"partitioners:npu": "acme-npu"}`. progress: show a progress bar on standard error, or tell a
     watcher of each stage.
 
     Whatever can be refused is refused before a backend's compiler runs. Raises `LoweringError` with the node and its
     line of user code, or `PluginError`.
     """
-    plugins, settings = plugins or default_registry(), _settings(config)
+    plugins, settings = (plugins or default_registry()).preferring(prefer or {}), _settings(config)
     if isinstance(backends, (str, Mapping)):
         written = f'[("{next(iter(backends), "npu")}", {{…}})]' if isinstance(backends, Mapping) else f"[{backends!r}]"
         raise LoweringError(f"backends is a list, in order of priority: write backends={written}")
