@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from delegraph.aot.delegation.named_data_store import NamedDataStore
     from delegraph.aot.delegation.partition import tag_constant_data, tag_mutated_buffer
     from delegraph.aot.delegation.report import LoweringReport
+    from delegraph.aot.delegation.shared_weights import SharedWeights
     from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
     from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
@@ -53,6 +54,7 @@ __all__ = [
     "PassResult",
     "PreprocessResult",
     "ResolvedSignature",
+    "SharedWeights",
     "WriteBack",
     "exir_ops",
     "program_text",
@@ -78,6 +80,7 @@ __getattr__, __dir__ = lazy_names(
         "delegation.named_data_store": ("NamedDataStore",),
         "delegation.partition": ("tag_constant_data", "tag_mutated_buffer"),
         "delegation.report": ("LoweringReport",),
+        "delegation.shared_weights": ("SharedWeights",),
         "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
         "emission.manager": ("ExecutorchProgramManager",),
         "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),

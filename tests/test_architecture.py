@@ -1,0 +1,56 @@
+"""ARCHITECTURE.md names every file of the core, with what its own docstring says of it.
+
+`pytest tests/test_architecture.py --renew` writes that part anew.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "ARCHITECTURE.md"
+CORE = ROOT / "core" / "delegraph"
+HEADING = "## Every file\n"
+
+
+def first_sentence(file: Path) -> str:
+    """The docstring up to its first full stop at a line's or sentence's end, on one line."""
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(docstring.partition("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".")
+
+
+def rooms(folder: Path) -> Iterator[Path]:
+    """`folder` and those in it, in the order of their names."""
+    yield folder
+    for inner in sorted(path for path in folder.iterdir() if (path / "__init__.py").exists()):
+        yield from rooms(inner)
+
+
+def every_file() -> str:
+    """One list for each folder: the folder's docstring, then its files."""
+    lines = [HEADING, "Written by `pytest tests/test_architecture.py --renew` from the files' own docstrings.\n"]
+    for room in rooms(CORE):
+        lines.append(f"**`{room.relative_to(ROOT)}/`**: {first_sentence(room / '__init__.py')}\n")
+        files = sorted(file for file in room.glob("*.py") if file.name not in ("__init__.py", "__main__.py"))
+        lines += [f"- `{file.name}`: {first_sentence(file)}" for file in files]
+        lines += [""] if files else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def test_the_architecture_names_every_file(request: pytest.FixtureRequest) -> None:
+    before, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
+    page = before.rstrip() + "\n\n" + every_file()
+    if request.config.getoption("--renew"):
+        PAGE.write_text(page, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page, "a file is new, gone or says something else: run with --renew"
+
+
+def test_every_file_says_what_it_is() -> None:
+    written = [file for file in CORE.rglob("*.py") if file.read_text(encoding="utf-8").strip()]
+    silent = [file for file in written if not first_sentence(file)]
+    assert silent == []
