@@ -18,7 +18,8 @@ NAMES = {
         BackendDetails CompileSpec DelegationSpec EdgeCompileConfig EdgeOpOverload EdgeProgramManager
         ExecutorchBackendConfig ExecutorchProgramManager ExportPass HeldTensor Lowered LoweringConfig LoweringReport
         NamedDataStore NamedDataStoreOutput PartitionResult Partitioner PassResult PreprocessResult ResolvedSignature
-        SharedWeights WriteBack exir_ops program_text tag_constant_data tag_mutated_buffer to_edge to_edge_transform_and_lower
+        SharedWeights WriteBack exir_ops program_text tag_constant_data tag_mutated_buffer to_edge
+        to_edge_transform_and_lower
     """,
     "delegraph.interfaces": """
         Argument Availability BackendDetails BackendExecutionContext BackendInitContext BackendInterface BindContext
