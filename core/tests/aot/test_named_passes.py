@@ -68,7 +68,7 @@ UNCHECKED = ExecutorchBackendConfig(check_kernels=False)
         ([Scale(factor=9.0)], 9.0),
         ({"forward": ["scale{factor=5.0}", "scale"]}, 2.0),
     ],
-    ids=str,
+    ids=["name", "text", "pair", "object", "by method"],
 )
 def test_a_pass_by_name_with_its_options(passes: Any, factor: float, plugins: PluginRegistry) -> None:
     config = LoweringConfig(edge=KEPT, executorch=UNCHECKED, transform_passes=passes)
@@ -87,7 +87,7 @@ def test_a_pass_by_name_with_its_options(passes: Any, factor: float, plugins: Pl
         ([3], LoweringError, r"transform_passes has 3; it takes names of installed passes, \(name, options\) pairs"),
         ({"forwad": ["scale"]}, LoweringError, "an entry for 'forwad'.*did you mean 'forward'"),
     ],
-    ids=str,
+    ids=["option", "no options", "name", "string", "object", "method"],
 )
 def test_refused(passes: Any, kind: type[Exception], message: str, plugins: PluginRegistry) -> None:
     with pytest.raises(kind, match=message):
