@@ -11,8 +11,8 @@ import pytest
 NAMES = {
     "delegraph": """
         DelegraphError EdgeCompileConfig EventTracer ExecutorchBackendConfig Lowered LoweringConfig LoweringError
-        LoweringReport Method MethodMeta Module PluginError Program Runtime RuntimeFault load lower to_edge
-        to_edge_transform_and_lower
+        LoweringReport Method MethodMeta Module PluginError Program Runtime RuntimeFault load lower quantize
+        to_edge to_edge_transform_and_lower
     """,
     "delegraph.aot": """
         BackendDetails CompileSpec DelegationSpec EdgeCompileConfig EdgeOpOverload EdgeProgramManager

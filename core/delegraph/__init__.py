@@ -16,7 +16,7 @@ from delegraph.lazy import lazy_names
 if TYPE_CHECKING:
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.delegation.report import LoweringReport
-    from delegraph.aot.lower import Lowered, lower, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.lower import Lowered, lower, quantize, to_edge, to_edge_transform_and_lower
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
@@ -44,6 +44,7 @@ __all__ = [
     "RuntimeFault",
     "load",
     "lower",
+    "quantize",
     "to_edge",
     "to_edge_transform_and_lower",
 ]
@@ -52,7 +53,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "aot.config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig"),
-        "aot.lower": ("Lowered", "lower", "to_edge", "to_edge_transform_and_lower"),
+        "aot.lower": ("Lowered", "lower", "quantize", "to_edge", "to_edge_transform_and_lower"),
         "aot.delegation.report": ("LoweringReport",),
         "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "runtime.method": ("Method",),

@@ -1,14 +1,16 @@
-"""An argument that a user gave -> nothing, or an error that says what it should have been."""
+"""An argument that a user gave -> what is meant by it, or an error that says what it should have been."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from delegraph.errors import LoweringError
 from delegraph.plugins.discovery import did_you_mean
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.plugins.selection import Selected, selected
 
-__all__ = ["check_list", "check_method_names"]
+__all__ = ["check_list", "check_method_names", "made_by_name"]
 
 
 def check_list(name: str, value: Any) -> None:
@@ -30,3 +32,34 @@ def check_method_names(name: str, by_method: Mapping[str, Any], methods: Collect
                 f"{name} has an entry for {key!r}, but the methods are {', '.join(sorted(methods)) or '(none)'}"
                 f"{did_you_mean(str(key), methods)}"
             )
+
+
+def made_by_name(
+    name: str, given: Iterable[Any], group: str, fits: Callable[[Any], bool], plugins: PluginRegistry
+) -> dict[str, Any]:
+    """What `given`, the argument called `name`, names in `group`, made with its options, and the objects among it.
+
+    In order, by the plug-in's name or the object's class; the second of a name is `name (2)`. Raises `LoweringError`
+    for an object that does not fit, `PluginError` for what cannot be made.
+    """
+    made: dict[str, Any] = {}
+    for one in given:
+        chosen = selected(one)
+        if isinstance(chosen, Selected):
+            made[_unique(chosen.name, made)] = plugins.create(group, chosen.name, chosen.options)
+        elif fits(chosen):
+            made[_unique(type(chosen).__name__, made)] = chosen
+        else:
+            raise LoweringError(
+                f"{name} has {chosen!r}; it takes names of installed {group}, (name, options) pairs and {group}"
+            )
+    return made
+
+
+def _unique(name: str, taken: Collection[str]) -> str:
+    """`name`, or `name (2)`, `name (3)` … if it is taken."""
+    number, unique = 1, name
+    while unique in taken:
+        number += 1
+        unique = f"{name} ({number})"
+    return unique

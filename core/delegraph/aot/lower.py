@@ -1,6 +1,6 @@
 """The whole way: `to_edge`, `to_edge_transform_and_lower`, the manager between the stages, and the one-call `lower`.
 
-Each is some of the stages of `pipeline.py`.
+Each, and `quantize`, is some of the stages of `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import torch
 from torch.export import ExportedProgram
 
 from delegraph.aot import pipeline
@@ -21,10 +22,11 @@ from delegraph.aot.export import Model, export_requests
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.pipeline import Lowering, StageWatcher
 from delegraph.aot.progress import shown_progress
+from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method, with_example
 from delegraph.errors import LoweringError
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
-__all__ = ["EdgeProgramManager", "Lowered", "lower", "to_edge", "to_edge_transform_and_lower"]
+__all__ = ["EdgeProgramManager", "Lowered", "lower", "quantize", "to_edge", "to_edge_transform_and_lower"]
 
 Programs: TypeAlias = "ExportedProgram | Mapping[str, ExportedProgram]"
 
@@ -138,6 +140,38 @@ def _result(lowering: Lowering) -> ExecutorchProgramManager:
     return lowering.result
 
 
+def quantize(
+    model: Model,
+    calibration_data: CalibrationData,
+    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    quantizers: Quantizers,
+    dynamic_shapes: Any = None,
+    plugins: PluginRegistry | None = None,
+    prefer: Mapping[str, str] | None = None,
+) -> ExportedProgram | dict[str, ExportedProgram]:
+    """Quantize a model after training: the program, or the programs by method, that `lower` and `to_edge` take.
+
+    model, args, kwargs, dynamic_shapes, plugins, prefer: as for `lower`. quantizers: names of installed ones (`"npu"`,
+    `"npu{bits=8}"`, `("npu", {"bits": 8})`) or torchao's, in order of priority, or by method name; a layer that one has
+    annotated keeps its spec. calibration_data: batches of typical inputs, or by method name. A batch is a tuple of
+    positional arguments, or a mapping of all arguments by name. Without `args` and `kwargs` a single module is exported
+    with the first of them.
+
+    Values and weights go through `quantized_decomposed` calls, weights are stored quantized; `model` is left as it was.
+    Needs torchao (the extra `quantize`). Raises `LoweringError` naming the quantizer or batch at fault, `PluginError`.
+    """
+    plugins = (plugins or default_registry()).preferring(prefer or {})
+    if args is None and kwargs is None and isinstance(model, torch.nn.Module):
+        calibration_data, args, kwargs = with_example(calibration_data)
+    requests = export_requests(model, args, kwargs, dynamic_shapes)
+    asked = quantization_by_method(quantizers, calibration_data, list(requests), plugins)
+    lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
+    programs = pipeline.run(lowering, [pipeline.EXPORT, pipeline.QUANTIZE]).programs
+    return dict(programs) if isinstance(model, Mapping) else programs["forward"]
+
+
 # ---- the one call ----------------------------------------------------------------------------------
 
 
@@ -166,6 +200,8 @@ def lower(
     kwargs: Mapping[str, Any] | None = None,
     *,
     backends: Sequence[Backend] = (),
+    quantizers: Quantizers | None = None,
+    calibration_data: CalibrationData | None = None,
     dynamic_shapes: Any = None,
     config: LoweringConfig | ExecutorchBackendConfig | EdgeCompileConfig | None = None,
     plugins: PluginRegistry | None = None,
@@ -176,8 +212,10 @@ def lower(
 
     model: an nn.Module (exported here with `args`, `kwargs` and `dynamic_shapes`), an ExportedProgram, or a mapping of
     either by method name. backends: names of installed partitioners (`"npu"`, `"npu{optimize=3}"`,
-    `("npu", {"optimize": 3})`), or partitioners. config: a `LoweringConfig`, or one of its two parts alone. plugins:
-    the plug-ins to use instead of the installed ones. prefer: which distribution is meant where two offer one name,
+    `("npu", {"optimize": 3})`), or partitioners. quantizers: installed ones, written in the same way, or torchao's, in
+    order of priority, which quantize the model as `quantize` does; calibration_data: the batches that they need, as
+    there. config: a `LoweringConfig`, or one of its two parts alone. plugins: the plug-ins to use instead of the
+    installed ones. prefer: which distribution is meant where two offer one name,
     `{"partitioners:npu": "acme-npu"}`. progress: show a progress bar on standard error, or tell a
     watcher of each stage.
 
@@ -194,6 +232,7 @@ def lower(
         settings,
         tuple(requests),
         requests=requests,
+        quantization=quantization_by_method(quantizers, calibration_data, list(requests), plugins),
         partitioners=partitioners_by_method("backends", list(backends), list(requests), plugins),
         transforms=passes_by_method("transform_passes", settings.transform_passes, list(requests), plugins),
     )

@@ -2,6 +2,7 @@
 
     settings    every name and mapping that the user gave is looked up
     export      model -> ATen programs                 what `torch.export` gives
+    quantize    the methods with quantizers: calibrated, their weights and values quantized
     functional  ATen -> functional core ATen           what some backend wants whole stays whole
     edge        -> edge dialect
     transform   the user's passes
@@ -49,6 +50,8 @@ from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.signature import MethodGraph
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
+from delegraph.aot.quantize.program import quantize_program
+from delegraph.aot.quantize.request import Quantization
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry
@@ -69,6 +72,7 @@ class Lowering:
     methods: tuple[str, ...]
     requests: Mapping[str, ExportRequest] = field(default_factory=dict)
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
+    quantization: Mapping[str, Quantization] = field(default_factory=dict)
     partitioners: Mapping[str, Mapping[str, Partitioner]] = field(default_factory=dict)
     keeps: Mapping[str, Mapping[str, Keep]] = field(default_factory=dict)
     transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
@@ -161,6 +165,11 @@ class _Tools:
 
 def _export(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     return lowering.with_programs({m: without_vmap(export_method(m, lowering.requests[m])) for m in methods})
+
+
+def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    asked = {m: lowering.quantization[m] for m in methods if m in lowering.quantization}
+    return lowering.with_programs({m: quantize_program(m, lowering.programs[m], how) for m, how in asked.items()})
 
 
 def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
@@ -257,6 +266,7 @@ def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 
 EXPORT = Stage("export", _export, by_method=True)
+QUANTIZE = Stage("quantize", _quantize, by_method=True, requires=dialects.ATEN)
 SETTINGS = Stage("settings", _settings)
 FUNCTIONAL = Stage("functional", _functional, True, dialects.ATEN, dialects.FUNCTIONAL, keeps_whole=True)
 TO_EDGE = Stage("edge", _edge, True, None, dialects.EDGE, keeps_whole=True)
@@ -274,4 +284,4 @@ EDGE: Final = (FUNCTIONAL, TO_EDGE)
 EXECUTORCH: Final = (PASSES, PREPARE, EMIT, PLAN)
 """To a program that only lacks its blobs."""
 
-ALL: Final = (SETTINGS, EXPORT, *EDGE, TRANSFORM, PARTITION, KERNELS, *EXECUTORCH, COMPILE, ASSEMBLE)
+ALL: Final = (SETTINGS, EXPORT, QUANTIZE, *EDGE, TRANSFORM, PARTITION, KERNELS, *EXECUTORCH, COMPILE, ASSEMBLE)

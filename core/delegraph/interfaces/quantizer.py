@@ -12,13 +12,21 @@ __all__ = ["Quantizer", "QuantizerFactory"]
 
 
 class Quantizer(Protocol):
-    """torchao's `Quantizer` (`torchao/quantization/pt2e/quantizer/quantizer.py`), of which nothing else is used."""
+    """torchao's `Quantizer` (`torchao/quantization/pt2e/quantizer/quantizer.py`); one need not derive from it.
+
+    Its two optional methods are called where a quantizer has them: `transform_for_annotation(model)` before any
+    quantizer annotates, `prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)` once the observers are made.
+    """
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Say on the nodes of `model`, in `node.meta`, how their inputs and outputs are quantized."""
+        """Say on the nodes of `model`, in `node.meta["quantization_annotation"]`, how inputs and outputs are quantized.
+
+        Nodes that a quantizer before this one has annotated keep what they have, whatever is written there. The result
+        is not used.
+        """
 
     def validate(self, model: GraphModule) -> None:
-        """Raise if the annotated `model` is more than the device can do."""
+        """Raise if the annotated `model` is more than the device can do; it has this quantizer's annotations alone."""
 
 
 class QuantizerFactory(Protocol):

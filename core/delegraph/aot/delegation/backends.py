@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from delegraph.aot.arguments import check_list, check_method_names
-from delegraph.errors import LoweringError
+from delegraph.aot.arguments import check_list, check_method_names, made_by_name
 from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.plugins.selection import Selected, selected
 
 __all__ = ["Backend", "Backends", "named_partitioners", "partitioners_by_method"]
 
@@ -37,26 +35,17 @@ def named_partitioners(
     argument: str, backends: Backend | Sequence[Backend] | None, plugins: PluginRegistry
 ) -> dict[str, Partitioner]:
     """Partitioners by the plug-in's name, or by their class's; the second of a name is `name (2)`."""
-    named: dict[str, Partitioner] = {}
-    for one in _listed(argument, backends):
-        chosen = selected(one)
-        if isinstance(chosen, Selected):
-            partitioner = plugins.create("partitioners", chosen.name, chosen.options)
-            named[_unique(chosen.name, named)] = partitioner
-        elif hasattr(chosen, "partition"):
-            named[_unique(type(chosen).__name__, named)] = chosen
-        else:
-            raise LoweringError(
-                f"{argument} has {chosen!r}; it takes names of installed partitioners, (name, options) pairs and"
-                " partitioners"
-            )
-    return named
+    return made_by_name(argument, _listed(argument, backends), "partitioners", _is_partitioner, plugins)
+
+
+def _is_partitioner(value: Any) -> bool:
+    return hasattr(value, "partition")
 
 
 def _listed(argument: str, backends: Any) -> Sequence[Backend]:
     if backends is None:
         return ()
-    if isinstance(backends, str) or _is_pair(backends) or hasattr(backends, "partition"):
+    if isinstance(backends, str) or _is_pair(backends) or _is_partitioner(backends):
         return (backends,)
     check_list(argument, backends)
     return list(backends)
@@ -64,12 +53,3 @@ def _listed(argument: str, backends: Any) -> Sequence[Backend]:
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], Mapping)
-
-
-def _unique(name: str, taken: Iterable[str]) -> str:
-    """`name`, or `name (2)`, `name (3)` … if it is taken."""
-    known, number, unique = set(taken), 1, name
-    while unique in known:
-        number += 1
-        unique = f"{name} ({number})"
-    return unique

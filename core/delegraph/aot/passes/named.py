@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from delegraph.aot.arguments import check_list, check_method_names
+from delegraph.aot.arguments import check_list, check_method_names, made_by_name
 from delegraph.aot.config import Passes
-from delegraph.errors import LoweringError
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.plugins.selection import Selected, selected
 
 __all__ = ["passes_by_method"]
 
@@ -31,15 +29,4 @@ def passes_by_method(
 
 def _made(argument: str, passes: Any, plugins: PluginRegistry) -> list[GraphPass]:
     check_list(argument, passes)
-    made: list[GraphPass] = []
-    for one in passes or ():
-        chosen = selected(one)
-        if isinstance(chosen, Selected):
-            made.append(plugins.create("passes", chosen.name, chosen.options))
-        elif callable(chosen):
-            made.append(chosen)
-        else:
-            raise LoweringError(
-                f"{argument} has {chosen!r}; it takes passes, names of installed ones and (name, options) pairs"
-            )
-    return made
+    return list(made_by_name(argument, passes or (), "passes", callable, plugins).values())

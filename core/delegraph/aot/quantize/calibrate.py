@@ -1,0 +1,70 @@
+"""A module with observers + batches -> the same module, whose observers have seen what flows through it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from delegraph.aot.quantize.request import Batch
+from delegraph.errors import LoweringError
+
+__all__ = ["calibrate"]
+
+
+def calibrate(method: str, module: GraphModule, positional: int, batches: Iterable[Batch]) -> None:
+    """Run `module`, whose first `positional` inputs are passed by position, on every batch, one after the other.
+
+    Raises `LoweringError` that names the batch if it is not one or the module raises, and if there are none.
+    """
+    names = list(inspect.signature(module.forward).parameters)
+    number = -1
+    for number, batch in enumerate(batches):
+        which = f"method {method!r}, calibration batch {number}"
+        args, kwargs = _arguments(which, batch, names, positional)
+        try:
+            with torch.no_grad():
+                module(*args, **kwargs)
+        except Exception as cause:
+            raise LoweringError(
+                f"{which} does not run: {cause}\n  the inputs are {_names(names, positional)}, and the batch has"
+                f" {_shown(batch)}"
+            ) from cause
+    if number < 0:
+        raise LoweringError(f"method {method!r}: the calibration data is empty; give a few typical inputs")
+
+
+def _arguments(
+    which: str, batch: Any, names: Sequence[str], positional: int
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(batch, (tuple, list)):
+        return batch, {}
+    if not isinstance(batch, Mapping):
+        raise LoweringError(
+            f"{which} is a {type(batch).__name__}; a batch is a tuple of arguments (for one write (x,)) or a mapping of"
+            " all by name"
+        )
+    if missing := [name for name in names if name not in batch]:
+        raise LoweringError(f"{which} has no {', '.join(missing)}; the inputs are {_names(names, positional)}")
+    by_position = names[:positional]
+    return [batch[name] for name in by_position], {k: v for k, v in batch.items() if k not in by_position}
+
+
+def _names(names: Sequence[str], positional: int) -> str:
+    by_keyword = [f"{name}=…" for name in names[positional:]]
+    return ", ".join([*names[:positional], *by_keyword]) or "(none)"
+
+
+def _shown(batch: Any) -> str:
+    if isinstance(batch, Mapping):
+        return ", ".join(f"{name}={_kind(value)}" for name, value in batch.items()) or "nothing"
+    return ", ".join(_kind(value) for value in batch) or "nothing"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return type(value).__name__
