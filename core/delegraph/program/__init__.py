@@ -11,7 +11,7 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.program.deserialize import deserialize_program
-    from delegraph.program.dtypes import nbytes
+    from delegraph.program.dtypes import nbytes, numpy_dtype, scalar_type
     from delegraph.program.flat_tensor import (
         ExternalData,
         FlatTensor,
@@ -35,6 +35,8 @@ __all__ = [
     "deserialize_flat_tensor",
     "deserialize_program",
     "nbytes",
+    "numpy_dtype",
+    "scalar_type",
     "serialize_flat_tensor",
     "serialize_program",
     "to_text",
@@ -64,7 +66,7 @@ __getattr__, __dir__ = lazy_names(
             "serialize_program",
             "write_program",
         ),
-        "dtypes": ("nbytes",),
+        "dtypes": ("nbytes", "numpy_dtype", "scalar_type"),
         "text": ("to_text",),
         "verify": ("verify_program",),
     },
