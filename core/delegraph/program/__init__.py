@@ -1,6 +1,7 @@
 """What a program is: records <-> bytes <-> text. Imports neither torch nor anything of the stages around it.
 
-The public names, each imported when it is first used. The other records are in `delegraph.program.schema`.
+The public names, each imported when it is first used. The other records are in `delegraph.program.schema` and
+`delegraph.program.flat_tensor`, public as they are.
 """
 
 from __future__ import annotations
