@@ -1,86 +1,52 @@
-"""What users may import, pinned: a name that goes or comes shows in this file."""
+"""What users may import, pinned by `docs/api.md`; and that plug-ins, examples and documents import nothing else."""
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 import pytest
+from tests.api_page import PACKAGES, PAGE, PUBLIC, names_of, page, summary
+from tests.test_docs import PAGES, READMES
 
-NAMES = {
-    "delegraph": """
-        DelegraphError EdgeCompileConfig EventTracer ExecutorchBackendConfig Lowered LoweringConfig LoweringError
-        LoweringReport Method MethodMeta Module PluginError Program Runtime RuntimeFault load lower quantize
-        to_edge to_edge_transform_and_lower
-    """,
-    "delegraph.aot": """
-        BackendDetails CompileSpec DelegationSpec EdgeCompileConfig EdgeOpOverload EdgeProgramManager
-        ExecutorchBackendConfig ExecutorchProgramManager ExportPass HeldTensor Lowered LoweringConfig LoweringReport
-        NamedDataStore NamedDataStoreOutput PartitionResult Partitioner PassResult PreprocessResult ResolvedSignature
-        SharedWeights WriteBack exir_ops program_text tag_constant_data tag_mutated_buffer to_edge
-        to_edge_transform_and_lower
-    """,
-    "delegraph.interfaces": """
-        Argument Availability BackendDetails BackendExecutionContext BackendInitContext BackendInterface BindContext
-        BlobStamp BoundCall Compatibility CompileSpec DelegationSpec EventTracer ExportPass GraphPass Handle Kernel
-        KernelContext KernelKey KernelLibrary KernelLibraryInterface Lifetime LogLevel MemoryPlanner
-        NamedDataStoreOutput Options PartitionResult Partitioner PartitionerFactory PassFactory Plan PlanError Platform
-        PreprocessResult ProgramPass Quantizer QuantizerFactory TensorMeta ToolHooks Verdict check_plan kernel_key_text
-    """,
-    "delegraph.runtime": """
-        Availability BackendExecutionContext BackendInitContext BackendInterface BackendRegistry BufferDataLoader
-        Compatibility DataLoader DebugLevel EventTracer FileDataLoader HierarchicalAllocator Kernel KernelContext
-        KernelLibrary KernelRegistry LogLevel MemoryAllocator MemoryManager Method MethodMeta MmapDataLoader Module
-        OperatorRegistry Platform Program Runtime TensorInfo Verdict Verification load
-    """,
-    "delegraph.program": """
-        ExternalData FlatTensor Program ScalarType SegmentSource SerializationConfig deserialize_flat_tensor
-        deserialize_program nbytes serialize_flat_tensor serialize_program to_text verify_program write_flat_tensor
-        write_program
-    """,
-    "delegraph.plugins": """
-        PLUGIN_API Offer PluginRegistry PluginWarning default_registry hookimpl use_registry
-    """,
-}
-
-MODULES = {
-    "delegraph.runtime.numpy_kernels.prepared": """
-        Array Context Prepare Scalar content_dependent_kernel prepared_kernel when_constant
-    """,
-    "delegraph.runtime.numpy_kernels.promotion": """
-        BOOL DType FLOAT32 FLOAT64 INT64 category check_floating check_index check_kind check_one_of check_result
-        check_same_dtype check_same_kind compute_type float_type is_complex is_float8 is_floating is_integral
-        is_wide_unsigned promote real_type requested_type result_type sum_type
-    """,
-    "delegraph.runtime.numpy_kernels.shapes": """
-        Index Shape along broadcast broadcasts check_broadcasts check_rank check_shape full_shape per_dim reduced
-        reduction_axes trailing wrap_dim wrap_dims
-    """,
-    "delegraph.runtime.numpy_kernels.evaluate": """
-        Stage as_array begin_call copy_call function_call nothing stage stage_contiguous staged_call to_float8
-        ufunc_call
-    """,
-}
-"""Modules that are public as they are; they import NumPy."""
+ROOT = Path(__file__).parents[1]
+STRANGERS = [ROOT / name for name in ("partitioners", "backends", "plugins", "tests/plugins", "examples", "benchmarks")]
+"""Where only public names are used: plug-ins with their tests, examples; and the documents, `PAGES` and `READMES`."""
 
 
-@pytest.mark.parametrize("package", NAMES | MODULES)
-def test_the_names(package: str) -> None:
-    module = import_module(package)
-    assert sorted(module.__all__) == sorted((NAMES | MODULES)[package].split())
-    for name in module.__all__:
-        assert getattr(module, name) is not None
+# ---- what is public --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("package", NAMES)
+def test_the_page_lists_what_is_public(request: pytest.FixtureRequest) -> None:
+    """A name that comes, goes or says something else shows in `docs/api.md`: run with --renew."""
+    if request.config.getoption("--renew"):
+        PAGE.write_text(page(), "utf-8")
+    assert page() == PAGE.read_text("utf-8")
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_name_is_there_and_says_what_it_is(module: str) -> None:
+    assert len(set(names_of(module))) == len(names_of(module))
+    for name in names_of(module):
+        assert getattr(import_module(module), name) is not None
+        assert summary(module, name), f"{module}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_name_that_is_not_there(package: str) -> None:
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'lowre'"):
         _ = import_module(package).lowre
 
 
 def test_importing_the_packages_imports_nothing_heavy() -> None:
-    script = f"import sys, {', '.join(NAMES)}\nprint(*{{'torch', 'numpy', 'pluggy', 'flatbuffers'}} & set(sys.modules))"
+    script = (
+        f"import sys, {', '.join(PACKAGES)}\nprint(*{{'torch', 'numpy', 'pluggy', 'flatbuffers'}} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
 
@@ -102,3 +68,61 @@ def test_executorch_names_for_operators() -> None:
 
     assert exir_ops.edge.aten.add.Tensor is torch.ops.aten.add.Tensor
     assert isinstance(exir_ops.edge.dim_order_ops._to_dim_order_copy.default, EdgeOpOverload)
+
+
+# ---- who uses nothing else -------------------------------------------------------------------------
+
+
+def not_public(source: str) -> list[str]:
+    """The names of `delegraph` that `source` imports, or takes from the package, and that are not public."""
+    return [name for name in _names_used(ast.parse(source)) if not _is_public(name)]
+
+
+def _names_used(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+            case ast.Attribute(value=ast.Name(id="delegraph")):
+                yield f"delegraph.{node.attr}"
+
+
+def _is_public(name: str) -> bool:
+    module, _, last = name.rpartition(".")
+    is_package_of_public_ones = any(public.startswith(f"{name}.") for public in PUBLIC)
+    return (
+        name.partition(".")[0] != "delegraph"
+        or name in PUBLIC
+        or is_package_of_public_ones
+        or (module in PUBLIC and last in names_of(module))
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("from delegraph.aot.edge.dialects import verify", "delegraph.aot.edge.dialects.verify"),
+        ("from delegraph.aot import pipeline", "delegraph.aot.pipeline"),
+        ("def f():\n    import delegraph.runtime.kernels", "delegraph.runtime.kernels"),
+        ("from delegraph.program import dtypes as d", "delegraph.program.dtypes"),
+        ("import delegraph\ndelegraph.lazy.lazy_names", "delegraph.lazy"),
+    ],
+)
+def test_a_name_that_is_not_public_is_seen(line: str, found: str) -> None:
+    assert not_public(line) == [found]
+
+
+@pytest.mark.parametrize("folder", STRANGERS, ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_plug_ins_and_examples_use_public_names(folder: Path) -> None:
+    files = [path for path in sorted(folder.rglob("*.py")) if not {"build", "dist"} & set(path.parts)]
+    assert files
+    found = {str(path.relative_to(ROOT)): not_public(path.read_text("utf-8")) for path in files}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize("document", [*PAGES, *READMES], ids=lambda document: str(document.relative_to(ROOT)))
+def test_documents_use_public_names(document: Path) -> None:
+    blocks = re.findall(r"^```python[^\n]*\n(.*?)^```", document.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert [name for block in blocks for name in not_public(block)] == []

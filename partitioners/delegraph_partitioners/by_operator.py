@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from delegraph.program.schema import CompileSpec
+from delegraph.interfaces import CompileSpec
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
 __all__ = ["AllNodesPartitioner", "OperatorsPartitioner"]

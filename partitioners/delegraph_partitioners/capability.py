@@ -10,13 +10,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot.delegation.lowered_module import is_delegate_call
-from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
-from delegraph.aot.graph.bodies import graph_modules
-from delegraph.aot.graph.source_location import user_location
+from delegraph.aot import graph_modules, is_delegate_call, tag_constant_data, tag_mutated_buffer, user_location
 from delegraph.errors import InvalidPartition
-from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
-from delegraph.program.schema import CompileSpec
+from delegraph.interfaces import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from delegraph_partitioners.stages import Unit, components, stages
 
 __all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support", "is_scalar"]
@@ -94,7 +90,7 @@ class CapabilityBasedPartitioner(Partitioner):
                 tag = f"{self.spec.backend_id}_{len(tags)}"
                 tags[tag] = self.spec
                 for node in nodes:
-                    node.meta[TAG] = tag
+                    node.meta["delegation_tag"] = tag
                 taken_bodies.update(_bodies(nodes, path))
             prefix = f"{path}." if path else ""
             declined.update({prefix + node.name: reason for node, reason in reasons.items()})

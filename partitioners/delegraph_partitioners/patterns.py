@@ -15,10 +15,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot.delegation.partition import DependencyCycle, condensed_order
-from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
-from delegraph.aot.functional.functionalize import functionalize
-from delegraph.program.schema import CompileSpec
+from delegraph.aot import DependencyCycle, condensed_order, edge_program
+from delegraph.interfaces import CompileSpec
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 from delegraph_partitioners.stages import Unit
 
@@ -80,7 +78,7 @@ class Pattern:
         """
         module = function if isinstance(function, torch.nn.Module) else _Function(function)
         with torch.no_grad():
-            program = to_edge_dialect(functionalize(torch.export.export(module, tuple(example_inputs)), {}))
+            program = edge_program(torch.export.export(module, tuple(example_inputs)))
         return cls(tuple(_as_ops(program, literals)))
 
 

@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from core.tests.aot.delegating import to_backend
+from core.tests.aot.delegating import Delegated, to_backend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.export import Dim, ExportedProgram, export
 from torch.fx import Node
 
-from delegraph.aot.delegation.compose import Delegated
-from delegraph.aot.delegation.partition import TAG
 from delegraph.errors import InvalidPartition
 from delegraph.interfaces import BackendDetails, CompileSpec, Partitioner, PreprocessResult
-from delegraph.plugins.registry import PluginRegistry
+from delegraph.plugins import PluginRegistry
 from delegraph_partitioners import AllNodesPartitioner, CapabilityBasedPartitioner, OperatorsPartitioner
 
 aten = torch.ops.aten
@@ -221,7 +219,7 @@ def test_the_delegated_program_computes_the_same(case: tuple[ExportedProgram, An
     assert {name for nodes in taken(delegated) for name in nodes} == set(calls) - hard
     assert set(declined(delegated)) == hard
     assert taken(lower(program, partitioner)) == taken(delegated)  # the same again
-    assert not any(TAG in node.meta for node in delegated.programs["forward"].graph.nodes)
+    assert not any("delegation_tag" in node.meta for node in delegated.programs["forward"].graph.nodes)
     with torch.no_grad():
         torch.testing.assert_close(delegated.programs["forward"].module()(X), model(X))
 

@@ -12,10 +12,9 @@ import torch
 from core.tests.aot.delegating import to_backend
 from torch.export import ExportedProgram, export
 
-from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
-from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot import edge_program
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
-from delegraph.plugins.registry import PluginRegistry
+from delegraph.plugins import PluginRegistry
 from delegraph_partitioners import ANY, Capture, Op, Pattern, PatternPartitioner, find_matches, op
 
 aten = torch.ops.aten
@@ -28,7 +27,7 @@ def edge(function: Any, *args: Any) -> ExportedProgram:
             return function(*inputs)
 
     with torch.no_grad():
-        return to_edge_dialect(functionalize(export(Model(), args), {}))
+        return edge_program(export(Model(), args))
 
 
 def plain(names: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any, Final
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.program.schema import Buffer
+from delegraph.interfaces import Buffer
 
 __all__ = ["ALIGNMENT", "BACKEND_ID", "BLOB_VERSION", "Blob", "TensorInfo", "Weight", "pack", "unpack"]
 

@@ -11,9 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.forms import kept_whole
-from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
-from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot import edge_program
 from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.partitioner import cpu_partitioner
@@ -44,7 +42,7 @@ class Context:
 def edge(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None) -> ExportedProgram:
     """The module in the edge dialect, as the cpu partitioner asks for it."""
     exported = torch.export.export(module.eval(), tuple(args), dynamic_shapes=dynamic_shapes)
-    return to_edge_dialect(functionalize(exported, kept_whole(exported, cpu_partitioner(), "cpu")))
+    return edge_program(exported, cpu_partitioner())
 
 
 def declined(program: ExportedProgram) -> dict[str, str]:

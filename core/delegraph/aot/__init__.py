@@ -1,7 +1,27 @@
 """Model -> program, ahead of time; needs torch. The public names, each imported when it is first used.
 
-Names that ExecuTorch has too mean the same here: code written for it changes its imports to this package's. The one
-call that does it all is `delegraph.lower` (here `lower` is the module that has it).
+The one call that does it all is `delegraph.lower` (here `lower` is the module that has it). Names that ExecuTorch has
+too mean the same here: code written for it changes its imports to this package's.
+
+Lowering in steps
+    to_edge, to_edge_transform_and_lower -> EdgeProgramManager -> ExecutorchProgramManager; Lowered is what
+    `delegraph.lower` gives, LoweringReport says which node went where and why
+    EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings
+    Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
+A backend's AOT half
+    Partitioner, PartitionResult, DelegationSpec; BackendDetails, PreprocessResult, CompileSpec
+    NamedDataStore, NamedDataStoreOutput, SharedWeights: data that several blobs share
+    tag_constant_data, tag_mutated_buffer: what a partitioner takes besides calls
+    edge_program: what a partitioner is shown of an exported program
+A pass
+    ExportPass, PassResult
+Reading a graph
+    exir_ops, EdgeOpOverload: operators by their names
+    graph_modules: a graph and the bodies of its control flow
+    is_delegate_call, schema_arguments, user_location: of a node
+    ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
+    program_text: the whole program as text
+    condensed_order, DependencyCycle: groups of nodes in an order in which they can run
 """
 
 from __future__ import annotations
@@ -12,16 +32,27 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
+    from delegraph.aot.delegation.forms import edge_program
+    from delegraph.aot.delegation.lowered_module import is_delegate_call
     from delegraph.aot.delegation.named_data_store import NamedDataStore
-    from delegraph.aot.delegation.partition import tag_constant_data, tag_mutated_buffer
+    from delegraph.aot.delegation.partition import (
+        DependencyCycle,
+        condensed_order,
+        tag_constant_data,
+        tag_mutated_buffer,
+    )
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.delegation.shared_weights import SharedWeights
     from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
     from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.graph.bodies import graph_modules
+    from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
+    from delegraph.aot.graph.source_location import user_location
     from delegraph.aot.graph.text import program_text
     from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
     from delegraph.aot.passes import ExportPass, PassResult
+    from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
         BackendDetails,
         CompileSpec,
@@ -37,6 +68,7 @@ __all__ = [
     "BackendDetails",
     "CompileSpec",
     "DelegationSpec",
+    "DependencyCycle",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeProgramManager",
@@ -45,6 +77,7 @@ __all__ = [
     "ExportPass",
     "HeldTensor",
     "Lowered",
+    "Lowering",
     "LoweringConfig",
     "LoweringReport",
     "NamedDataStore",
@@ -55,13 +88,21 @@ __all__ = [
     "PreprocessResult",
     "ResolvedSignature",
     "SharedWeights",
+    "Stage",
+    "StageWatcher",
     "WriteBack",
+    "condensed_order",
+    "edge_program",
     "exir_ops",
+    "graph_modules",
+    "is_delegate_call",
     "program_text",
+    "schema_arguments",
     "tag_constant_data",
     "tag_mutated_buffer",
     "to_edge",
     "to_edge_transform_and_lower",
+    "user_location",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -77,15 +118,21 @@ __getattr__, __dir__ = lazy_names(
             "Partitioner",
             "PreprocessResult",
         ),
+        "delegation.forms": ("edge_program",),
+        "delegation.lowered_module": ("is_delegate_call",),
         "delegation.named_data_store": ("NamedDataStore",),
-        "delegation.partition": ("tag_constant_data", "tag_mutated_buffer"),
+        "delegation.partition": ("DependencyCycle", "condensed_order", "tag_constant_data", "tag_mutated_buffer"),
         "delegation.report": ("LoweringReport",),
         "delegation.shared_weights": ("SharedWeights",),
         "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
         "emission.manager": ("ExecutorchProgramManager",),
+        "graph.bodies": ("graph_modules",),
+        "graph.schema_binding": ("schema_arguments",),
         "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),
+        "graph.source_location": ("user_location",),
         "graph.text": ("program_text",),
         "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
         "passes": ("ExportPass", "PassResult"),
+        "stage": ("Lowering", "Stage", "StageWatcher"),
     },
 )

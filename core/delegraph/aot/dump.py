@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from delegraph.aot.graph.text import program_text
+from delegraph.aot.stage import Lowering, Stage
 from delegraph.errors import LoweringError
 from delegraph.plugins.discovery import did_you_mean
 from delegraph.program.text import to_text
-
-if TYPE_CHECKING:
-    from delegraph.aot.pipeline import Lowering, Stage
 
 __all__ = ["Dumps"]
 

@@ -20,9 +20,9 @@ from delegraph.aot.delegation.report import LoweringReport, make_report, suggest
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.export import Model, export_requests
 from delegraph.aot.passes.named import passes_by_method
-from delegraph.aot.pipeline import Lowering, StageWatcher
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method, with_example
+from delegraph.aot.stage import Lowering, StageWatcher
 from delegraph.errors import LoweringError
 from delegraph.plugins.registry import PluginRegistry, default_registry
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from delegraph.aot.stage import Lowering, Stage, StageWatcher
 from delegraph.errors import LoweringError
-
-if TYPE_CHECKING:
-    from delegraph.aot.pipeline import Lowering, Stage, StageWatcher
 
 __all__ = ["ProgressBar", "shown_progress"]
 

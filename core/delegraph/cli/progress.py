@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from delegraph.aot.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from delegraph.aot.pipeline import Lowering, Stage
+    from delegraph.aot.stage import Lowering, Stage
 
 __all__ = ["Progress", "shown_progress"]
 

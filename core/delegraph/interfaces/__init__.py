@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.stamp import BlobStamp
     from delegraph.interfaces.tool import ToolHooks
+    from delegraph.program.schema import Buffer
 
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "BindContext",
     "BlobStamp",
     "BoundCall",
+    "Buffer",
     "Compatibility",
     "CompileSpec",
     "DelegationSpec",
@@ -124,6 +126,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".program.schema": ("Buffer",),
         "backend": (
             "Argument",
             "Availability",

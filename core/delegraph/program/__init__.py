@@ -1,6 +1,7 @@
 """What a program is: records <-> bytes <-> text. Imports neither torch nor anything of the stages around it.
 
-The public names, each imported when it is first used. The other records are in `delegraph.program.schema`.
+The public names, each imported when it is first used. The other records are in `delegraph.program.schema` and
+`delegraph.program.flat_tensor`, public as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.program.deserialize import deserialize_program
-    from delegraph.program.dtypes import nbytes
+    from delegraph.program.dtypes import nbytes, numpy_dtype, scalar_type
     from delegraph.program.flat_tensor import (
         ExternalData,
         FlatTensor,
@@ -35,6 +36,8 @@ __all__ = [
     "deserialize_flat_tensor",
     "deserialize_program",
     "nbytes",
+    "numpy_dtype",
+    "scalar_type",
     "serialize_flat_tensor",
     "serialize_program",
     "to_text",
@@ -64,7 +67,7 @@ __getattr__, __dir__ = lazy_names(
             "serialize_program",
             "write_program",
         ),
-        "dtypes": ("nbytes",),
+        "dtypes": ("nbytes", "numpy_dtype", "scalar_type"),
         "text": ("to_text",),
         "verify": ("verify_program",),
     },

@@ -35,6 +35,15 @@ from delegraph.program.segments import SegmentLayout, align_up
 from delegraph.program.verify import MAX_ALIGNMENT
 from delegraph.program.verify_values import geometry_faults
 
+__all__ = [
+    "ExternalData",
+    "FlatTensor",
+    "TensorLayout",
+    "deserialize_flat_tensor",
+    "serialize_flat_tensor",
+    "write_flat_tensor",
+]
+
 IDENTIFIER: Final = b"FT01"
 MAGIC: Final = b"FH01"
 LENGTH: Final = 40

@@ -13,6 +13,45 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
+__all__ = [
+    "AllocationDetails",
+    "BackendDelegate",
+    "Bool",
+    "BoolList",
+    "Buffer",
+    "Chain",
+    "CompileSpec",
+    "ContainerMetadata",
+    "DelegateCall",
+    "DeviceType",
+    "Double",
+    "DoubleList",
+    "ExecutionPlan",
+    "ExtraTensorInfo",
+    "Frame",
+    "FreeCall",
+    "Instruction",
+    "Int",
+    "IntList",
+    "JumpFalseCall",
+    "KernelCall",
+    "MoveCall",
+    "NamedData",
+    "NonConstBufferDevice",
+    "Null",
+    "Operator",
+    "OptionalTensorList",
+    "Program",
+    "ScalarType",
+    "String",
+    "Tensor",
+    "TensorDataLocation",
+    "TensorLayout",
+    "TensorList",
+    "TensorShapeDynamism",
+    "Value",
+]
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Anything that holds bytes; what the reader returns is a read-only memoryview into the source."""
 

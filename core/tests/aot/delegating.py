@@ -11,6 +11,8 @@ from delegraph.aot.delegation.compose import Delegated, compile_partitions, dele
 from delegraph.interfaces import Partitioner
 from delegraph.plugins.registry import PluginRegistry
 
+__all__ = ["Delegated", "to_backend"]
+
 
 def to_backend(
     programs: Mapping[str, ExportedProgram], partitioners: Sequence[Partitioner], plugins: PluginRegistry

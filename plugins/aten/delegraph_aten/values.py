@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, InvalidType, NotSupported
-from delegraph.program.dtypes import numpy_dtype
-from delegraph.program.schema import ScalarType
+from delegraph.program import ScalarType, numpy_dtype
 
 Array: TypeAlias = NDArray[Any]
 Convert: TypeAlias = Callable[[Any], Any]

@@ -13,7 +13,7 @@ from plugins.aten.tests.context import Array, Context
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
 from delegraph.interfaces import Kernel
-from delegraph.program.schema import ScalarType
+from delegraph.program import ScalarType
 from delegraph_aten import library
 
 MODES = ("bind", "run")

@@ -10,8 +10,8 @@ import torch
 
 from delegraph.errors import OperatorMissing
 from delegraph.interfaces import KernelLibrary
-from delegraph.plugins.registry import default_registry
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.plugins import default_registry
+from delegraph.runtime import KernelRegistry
 from delegraph_aten import AtenLibrary, library
 
 

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 from tests.kernels.oracle import Oracle
 
-from delegraph.aot.checks.out_variants import find_out_variant
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.runtime import KernelRegistry
 from delegraph_portable import library
 
 EXECUTORCH = Path(__file__).with_name("executorch_operators.txt").read_text().split()
@@ -20,22 +18,6 @@ EXECUTORCH = Path(__file__).with_name("executorch_operators.txt").read_text().sp
 
 def test_every_operator_of_executorch_has_a_kernel() -> None:
     assert set(EXECUTORCH) - library.operator_names() == set()
-
-
-def test_every_core_operator_has_a_kernel() -> None:
-    """What remains are views, which programs hold as copies, and operators of symbolic numbers."""
-    missing = set()
-    for name in torch._C._dispatch_get_all_op_names():
-        if not name.startswith("aten::"):
-            continue
-        packet, _, overload = name.removeprefix("aten::").partition(".")
-        op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        gives_tensors = bool(op._schema.returns) and all("Tensor" in str(r.type) for r in op._schema.returns)
-        made = torch.Tag.core in op.tags and gives_tensors and not op.is_view and not op._schema.is_mutable
-        variant = find_out_variant(op) if made else None
-        if variant is not None and str(variant.operator) not in library.operator_names():
-            missing.add(name)
-    assert missing == set()
 
 
 def test_a_registry_finds_the_fallback_for_any_key() -> None:

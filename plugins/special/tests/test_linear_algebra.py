@@ -21,7 +21,7 @@ from tests.kernels.factorizations import (
 from tests.kernels.oracle import TORCH_DTYPES, Oracle, map_tensors, to_numpy, to_torch
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.program.dtypes import numpy_dtype
+from delegraph.program import numpy_dtype
 
 torch.manual_seed(0)
 

@@ -18,7 +18,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.named_data_store import NamedDataStore
+from delegraph.aot import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.convert import ConvertedModel, convert

@@ -18,10 +18,11 @@ from delegraph.interfaces import (
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
+    Buffer,
     Compatibility,
+    CompileSpec,
     Verdict,
 )
-from delegraph.program.schema import Buffer, CompileSpec
 from delegraph_cpu.blob import BLOB_VERSION, Blob, TensorInfo, Weight, unpack
 from delegraph_cpu.runtime.options import OPTION_NAMES, Options, OptionValue
 

@@ -1,17 +1,17 @@
-"""Emitted methods -> nothing, or one error that lists every operator which no installed kernel library has."""
+"""Operators that methods call -> nothing, or one error that lists each which no installed kernel library has."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch.fx import Node
 
-from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import MissingKernel
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.schema import Operator
 
 __all__ = ["check_kernels", "operators_by_library"]
 
@@ -32,18 +32,21 @@ def operators_by_library(kernels: Sequence[Any] | None, registry: PluginRegistry
 
 
 def check_kernels(
-    methods: Iterable[EmittedMethod], libraries: Mapping[str, frozenset[str]], registry: PluginRegistry
+    users: Mapping[str, Mapping[Operator, Sequence[Node]]],
+    libraries: Mapping[str, frozenset[str]],
+    registry: PluginRegistry,
 ) -> None:
     """Raise one `MissingKernel` for everything that none of `libraries` (name -> operators) could run.
 
-    It names the libraries of `registry` that are only used on request and have what is missing.
+    `users` has by method the nodes that call each operator. The error names the libraries of `registry` that are only
+    used on request and have what is missing.
     """
     known = frozenset[str]().union(*libraries.values())
     missing: dict[str, list[tuple[str, Node]]] = {}
-    for method in methods:
-        for operator, nodes in method.builder.users.items():
+    for method, operators in users.items():
+        for operator, nodes in operators.items():
             if str(operator) not in known:
-                missing.setdefault(str(operator), []).extend((method.name, node) for node in nodes)
+                missing.setdefault(str(operator), []).extend((method, node) for node in nodes)
     if missing:
         first = next(iter(missing.values()))[0][1]
         text = _text(missing, sorted(libraries), _offers(missing, libraries, registry))

@@ -35,7 +35,17 @@ from delegraph.aot.graph.provenance import source_of
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner
 
-__all__ = ["any_keeps", "form_for_kernels", "form_of", "kept_whole", "onto_source"]
+__all__ = ["any_keeps", "edge_program", "form_for_kernels", "form_of", "kept_whole", "onto_source"]
+
+
+def edge_program(exported: ExportedProgram, partitioner: Partitioner | None = None) -> ExportedProgram:
+    """An exported program as `partitioner` would see it: in the edge dialect, with what it asks for whole.
+
+    Without one, everything is decomposed. No passes are run and nothing is verified. Raises `LoweringError`, as
+    lowering does.
+    """
+    keep = kept_whole(exported, partitioner, type(partitioner).__name__) if partitioner is not None else {}
+    return to_edge_dialect(functionalize(exported, keep))
 
 
 def kept_whole(program: ExportedProgram, partitioner: Partitioner, name: str) -> Keep:

@@ -88,7 +88,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class LoweringReport:
-    """By method; printed as a table, `to_json()` for machines."""
+    """Which node went where, and why, by method; printed as a table, `to_json()` for machines."""
 
     methods: Mapping[str, MethodReport]
     partitioners: tuple[str, ...] = ()

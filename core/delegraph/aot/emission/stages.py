@@ -145,7 +145,7 @@ def emit(methods: Sequence[MethodGraph], request: EmissionRequest) -> EmittedPro
 def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
     """Raise `MissingKernel` for the operators that the device's kernel libraries lack."""
     if request.operators is not None:
-        check_kernels(program.methods, request.operators, request.plugins)
+        check_kernels({m.name: m.builder.users for m in program.methods}, request.operators, request.plugins)
 
 
 def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:

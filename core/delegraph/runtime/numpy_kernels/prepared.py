@@ -23,8 +23,14 @@ from delegraph.interfaces import BindContext, BoundCall, Kernel, KernelContext, 
 __all__ = ["Array", "Context", "Prepare", "Scalar", "content_dependent_kernel", "prepared_kernel", "when_constant"]
 
 Array: TypeAlias = NDArray[Any]
+"""A tensor argument, of any dtype and shape."""
+
 Context: TypeAlias = BindContext
+"""What a prepared function is handed first."""
+
 Scalar: TypeAlias = bool | int | float | complex
+"""A number argument."""
+
 Prepare: TypeAlias = Callable[..., BoundCall]
 """(context, *arguments in schema order) -> the call that computes."""
 

@@ -46,11 +46,19 @@ __all__ = [
 ]
 
 DType = np.dtype[Any]
+"""A NumPy dtype, or one of ml_dtypes."""
 
 BOOL: Final = np.dtype(np.bool_)
+"""bool."""
+
 INT64: Final = np.dtype(np.int64)
+"""int64, torch's default of integers."""
+
 FLOAT32: Final = np.dtype(np.float32)
+"""float32, torch's default of floats."""
+
 FLOAT64: Final = np.dtype(np.float64)
+"""float64."""
 
 _BOOL, _INTEGER, _FLOAT, _COMPLEX = range(4)
 _CATEGORY_OF_KIND: Final = {"b": _BOOL, "i": _INTEGER, "u": _INTEGER, "f": _FLOAT, "c": _COMPLEX}
@@ -69,10 +77,12 @@ def category(dtype: DType) -> int:
 
 
 def is_floating(dtype: DType) -> bool:
+    """Whether `dtype` is a float, one of ml_dtypes included."""
     return category(dtype) == _FLOAT
 
 
 def is_complex(dtype: DType) -> bool:
+    """Whether `dtype` is complex64 or complex128."""
     return category(dtype) == _COMPLEX
 
 
@@ -83,6 +93,7 @@ def is_integral(dtype: DType) -> bool:
 
 @cache
 def is_float8(dtype: DType) -> bool:
+    """Whether `dtype` is one of ml_dtypes' floats of eight bits."""
     return dtype.itemsize == 1 and category(dtype) == _FLOAT
 
 

@@ -28,7 +28,10 @@ __all__ = [
 ]
 
 Shape: TypeAlias = tuple[int, ...]
+"""The sizes of a tensor's dims."""
+
 Index: TypeAlias = tuple[Any, ...]
+"""What stands in the brackets of `array[index]`."""
 
 
 def broadcast(*shapes: Shape) -> Shape:

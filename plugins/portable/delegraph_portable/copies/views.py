@@ -10,8 +10,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.program.dtypes import numpy_dtype
-from delegraph.program.schema import ScalarType
+from delegraph.program import ScalarType, numpy_dtype
 from delegraph.runtime.numpy_kernels.evaluate import copy_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_result, is_complex, is_float8, real_type

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-import delegraph.aot.edge.dim_order_ops  # noqa: F401  defines torch.ops.dim_order_ops
+from delegraph.aot import exir_ops
 from delegraph_cpu.aot.converters.table import CONVERTERS, convert_with
 from delegraph_cpu.aot.dtypes import ALL, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, shape_of
@@ -119,8 +119,8 @@ def _range(g: GraphBuilder, node: Node, start: TensorLike, end: TensorLike, step
 
 
 _DIM_ORDER_COPIES = [
-    torch.ops.dim_order_ops._to_dim_order_copy.default,
-    torch.ops.dim_order_ops._clone_dim_order.default,
+    exir_ops.edge.dim_order_ops._to_dim_order_copy.default,
+    exir_ops.edge.dim_order_ops._clone_dim_order.default,
 ]
 """Copies into another memory layout: inside the delegate the layout is onnxruntime's business."""
 

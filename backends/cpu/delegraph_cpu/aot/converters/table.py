@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import torch
 from torch.fx import Node
 
-from delegraph.aot.graph.schema_binding import schema_arguments
+from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS, ONNX_TYPES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 

@@ -15,10 +15,11 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     BlobStamp,
+    Buffer,
     Compatibility,
+    CompileSpec,
     Verdict,
 )
-from delegraph.program.schema import Buffer, CompileSpec
 
 
 class AcmeBackend(BackendInterface):

@@ -1,0 +1,116 @@
+"""Public packages -> docs/api.md: every public name with the first sentence of its docstring.
+
+`pytest tests/test_public_names.py --renew` writes the page anew; the diff then shows which names came and went.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+__all__ = ["PACKAGES", "PAGE", "PUBLIC", "names_of", "page", "summary"]
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "api.md"
+
+PACKAGES: Final = (
+    "delegraph",
+    "delegraph.aot",
+    "delegraph.runtime",
+    "delegraph.interfaces",
+    "delegraph.plugins",
+    "delegraph.program",
+)
+"""Importing one of these costs nothing: each name is imported when it is first used."""
+
+PUBLIC: Final = (
+    *PACKAGES,
+    "delegraph.program.schema",
+    "delegraph.program.flat_tensor",
+    "delegraph.errors",
+    "delegraph.runtime.numpy_kernels.prepared",
+    "delegraph.runtime.numpy_kernels.promotion",
+    "delegraph.runtime.numpy_kernels.shapes",
+    "delegraph.runtime.numpy_kernels.evaluate",
+    "delegraph_partitioners",
+)
+"""In the order of the page."""
+
+_HEAD: Final = """# Public names
+
+What users and plug-ins import. Everything else may change without notice: `make floors` and
+`tests/test_public_names.py` hold this repository's own plug-ins, examples and documents to these names. Generated from
+the docstrings by `pytest tests/test_public_names.py --renew`.
+"""
+
+
+def page() -> str:
+    """The text of `docs/api.md`."""
+    return "\n".join([_HEAD, *map(_section, PUBLIC)])
+
+
+def names_of(module: str) -> list[str]:
+    """The public names of `module`, sorted."""
+    names: list[str] = import_module(module).__all__
+    return sorted(names, key=lambda name: (name.lower(), name))
+
+
+def _section(module: str) -> str:
+    about = _first_paragraph(ast.get_docstring(_tree(module)) or "")
+    rows = [f"| `{name}` | {summary(module, name).replace('|', chr(92) + '|')} |" for name in names_of(module)]
+    return "\n".join([f"## {module}\n", f"{about}\n", "| name | what it is |", "| --- | --- |", *rows, ""])
+
+
+def summary(module: str, name: str) -> str:
+    """The first sentence of what `module` or, if it imports `name`, that name's own module says of it; "" for nothing.
+
+    Of another project's name: where it is from.
+    """
+    if not module.startswith("delegraph"):
+        return f"`{module}.{name}`."
+    for statement, following in _statements(module):
+        match statement:
+            case ast.ClassDef() | ast.FunctionDef() if statement.name == name:
+                return _first_sentence(ast.get_docstring(statement) or "")
+            case ast.Assign(targets=[ast.Name(id=bound)]) | ast.AnnAssign(target=ast.Name(id=bound)) if bound == name:
+                return _first_sentence(_text_of(following))
+            case ast.ImportFrom(module=str(origin)):
+                for alias in statement.names:
+                    if name == (alias.asname or alias.name):
+                        return summary(origin, alias.name)
+    raise LookupError(f"{module} neither defines nor imports {name}")
+
+
+def _statements(module: str) -> list[tuple[ast.stmt, ast.stmt | None]]:
+    """The statements of a module, those for type checkers among them, each with the one after it."""
+    body: list[ast.stmt] = []
+    for statement in _tree(module).body:
+        body += statement.body if isinstance(statement, ast.If) else [statement]
+    return list(zip(body, [*body[1:], None], strict=True))
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return ast.parse(Path(spec.origin).read_text("utf-8"))
+
+
+def _text_of(statement: ast.stmt | None) -> str:
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+    return ""
+
+
+def _first_paragraph(docstring: str) -> str:
+    return " ".join(docstring.partition("\n\n")[0].split())
+
+
+def _first_sentence(docstring: str) -> str:
+    return re.split(r"(?<=[.]) ", _first_paragraph(docstring), maxsplit=1)[0]
