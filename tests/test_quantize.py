@@ -65,7 +65,7 @@ class Net(nn.Module):
         self.steps = nn.Buffer(torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        self.steps += 1
+        self.steps += 1  # type: ignore[misc]
         return {"y": self.linear(self.norm(self.conv(x)).relu().flatten(1)) * self.steps}
 
 
@@ -132,6 +132,7 @@ def test_a_quantized_model_runs_without_torch(net: Net, plugins: PluginRegistry,
 
     program = quantized(net, batches(), (inputs[0],), **options)
     eager, floats = program.module(), copy.deepcopy(net)
+    step: Any
     (step,) = [node.args[1] for node in calls(program, decomposed.dequantize_per_tensor.default)][-1:]
     with torch.no_grad():
         for number, (x, ours) in enumerate(zip(inputs, got, strict=True), 1):

@@ -107,7 +107,7 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert "forward: 0 nodes in 0 delegates, 2 nodes left to kernels" in out
     assert f"m.pte: {Path('m.pte').stat().st_size:,} bytes; planned memory: " in out
     stages = [line.partition(":")[0] for line in err.splitlines()]
-    assert stages[1:4] == ["export of forward", "functional of forward", "edge of forward"]
+    assert stages[1:5] == [f"{stage} of forward" for stage in ("export", "quantize", "functional", "edge")]
     assert stages[-2:] == ["compile", "assemble"]
 
 
