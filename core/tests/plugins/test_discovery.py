@@ -82,6 +82,10 @@ def test_the_order_does_not_depend_on_hash_or_path(install: Install, tmp_path: P
 # ---- choices -------------------------------------------------------------------------------------------
 
 
+OWN = {"greedy", "naive", "constant_folding"}
+"""What the host brings, whatever is allowed beside it."""
+
+
 def names(**environ: str) -> set[str]:
     return {offer.name for offer in PluginRegistry.discover(environ=environ).offers()}
 
@@ -90,7 +94,7 @@ def names(**environ: str) -> set[str]:
 def test_the_allow_list_takes_names_ids_and_distributions(install: Install, allowed: str) -> None:
     install("acme-npu", NPU)
     install("dsp", DSP)
-    assert names(DELEGRAPH_PLUGINS=allowed) == {"Npu", "npu", "greedy", "naive"}  # the host's own stay
+    assert names(DELEGRAPH_PLUGINS=allowed) == {"Npu", "npu", *OWN}
 
 
 def test_the_deny_list(install: Install) -> None:
