@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 from delegraph.aot import graph_modules, is_delegate_call, tag_constant_data, tag_mutated_buffer, user_location
 from delegraph.errors import InvalidPartition
 from delegraph.interfaces import CompileSpec, DelegationSpec, Partitioner, PartitionResult
-from delegraph_partitioners.stages import Unit, components, stages
+from delegraph_partitioners.propose_partitions import Unit, components, propose_partitions
 
 __all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support", "is_scalar"]
 
@@ -106,7 +106,7 @@ class CapabilityBasedPartitioner(Partitioner):
         reasons = self._unsupported(calls)
         supported = {node for node in calls if node not in reasons}
         while True:
-            groups = stages(units, supported)
+            groups = propose_partitions(units, supported)
             dropped = self._not_worthwhile(groups)
             if not dropped:
                 return groups, {node: reasons[node] for node in calls if node in reasons}

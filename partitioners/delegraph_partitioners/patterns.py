@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from delegraph.aot import DependencyCycle, condensed_order, edge_program
 from delegraph.interfaces import CompileSpec
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
-from delegraph_partitioners.stages import Unit
+from delegraph_partitioners.propose_partitions import Unit
 
 __all__ = ["ANY", "Capture", "Match", "Op", "Pattern", "PatternPartitioner", "find_matches", "op"]
 

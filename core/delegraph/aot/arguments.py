@@ -7,8 +7,8 @@ from typing import Any
 
 from delegraph.errors import LoweringError
 from delegraph.plugins.discovery import did_you_mean
+from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.plugins.selection import Selected, selected
 
 __all__ = ["check_list", "check_method_names", "made_by_name"]
 
@@ -44,8 +44,8 @@ def made_by_name(
     """
     made: dict[str, Any] = {}
     for one in given:
-        chosen = selected(one)
-        if isinstance(chosen, Selected):
+        chosen = plugin_spec(one)
+        if isinstance(chosen, PluginSpec):
             made[_unique(chosen.name, made)] = plugins.create(group, chosen.name, chosen.options)
         elif fits(chosen):
             made[_unique(type(chosen).__name__, made)] = chosen

@@ -90,7 +90,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
 
 def _plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
     """`npu{optimize=3},cpu` as names with options."""
-    from delegraph.plugins.selection import parse_plugins
+    from delegraph.plugins.plugin_spec import parse_plugins
 
     return [(one.name, one.options) for one in parse_plugins(text)] if text.strip() else []
 

@@ -15,7 +15,7 @@ from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
-from delegraph.program.kernel_calls import kernel_key
+from delegraph.program.kernel_calls import Need, kernel_key
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.program.schema import (
     BackendDelegate,
@@ -29,10 +29,10 @@ from delegraph.program.schema import (
     MoveCall,
     Program,
     Tensor,
-    TensorDataLocation,
     TensorShapeDynamism,
     Value,
 )
+from delegraph.program.walk import Place, external_names, instructions, kernel_calls
 from delegraph.runtime.kernels import KernelRegistry
 
 __all__ = [
@@ -162,7 +162,7 @@ def summarize(
         mutable_nbytes=_total(program.mutable_data),
         delegate_nbytes=_total(program.delegate_data),
         named_data={key: byte_view(entry.data).nbytes for key, entry in program.named_data.items()},
-        external_constants=tuple(sorted(set(_external(program)))),
+        external_constants=tuple(sorted(external_names(program))),
         sizes=sizes,
     )
 
@@ -183,20 +183,20 @@ def _method(
     plan: ExecutionPlan, program: Program, kernels: KernelRegistry | None, backends: Collection[str] | None
 ) -> MethodSummary:
     uses = () if kernels is None else tuple(_kernel_uses(plan, kernels))
-    instructions = [instruction for chain in plan.chains for instruction in chain.instructions]
-    delegate_calls = Counter(call.delegate_index for call in instructions if isinstance(call, DelegateCall))
+    called = [instruction for _, instruction in instructions(plan)]
+    delegate_calls = Counter(call.delegate_index for call in called if isinstance(call, DelegateCall))
     return MethodSummary(
         name=plan.name,
         inputs=tuple(_value(plan.values[index]) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index]) for index in plan.outputs),
-        operators=tuple(_operators(plan, instructions, None if kernels is None else uses)),
+        operators=tuple(_operators(plan, None if kernels is None else uses)),
         kernels=uses,
         delegates=tuple(
             _delegate(delegate, delegate_calls[index], program, backends)
             for index, delegate in enumerate(plan.delegates)
         ),
         memory=dict(enumerate(plan.non_const_buffer_sizes[1:], start=1)),
-        instructions=dict(Counter(_KINDS[type(instruction)] for instruction in instructions)),
+        instructions=dict(Counter(_KINDS[type(instruction)] for instruction in called)),
         values=len(plan.values),
     )
 
@@ -226,12 +226,9 @@ def _dtype(tensor: Tensor) -> str:
 
 def _kernel_uses(plan: ExecutionPlan, kernels: KernelRegistry) -> Iterable[KernelUse]:
     """What loading the method would choose, in the order of first calls."""
-    calls: dict[tuple[str, KernelKey], list[tuple[int, int]]] = {}
-    for chain, record in enumerate(plan.chains):
-        for index, call in enumerate(record.instructions):
-            if isinstance(call, KernelCall):
-                slot = str(plan.operators[call.op_index]), kernel_key(call.args, plan.values)
-                calls.setdefault(slot, []).append((chain, index))
+    calls: dict[Need, list[Place]] = {}
+    for place, operator, call in kernel_calls(plan):
+        calls.setdefault((operator, kernel_key(call.args, plan.values)), []).append(place)
     for (op, key), places in calls.items():
         yield KernelUse(op, kernel_key_text(key), tuple(places), *_library(op, key, kernels))
 
@@ -246,11 +243,9 @@ def _library(op: str, key: KernelKey, kernels: KernelRegistry) -> tuple[str | No
     return None if choice.rivals else choice.kernel.library, choice.reason
 
 
-def _operators(
-    plan: ExecutionPlan, instructions: Iterable[Instruction], uses: Sequence[KernelUse] | None
-) -> Iterable[OperatorSummary]:
+def _operators(plan: ExecutionPlan, uses: Sequence[KernelUse] | None) -> Iterable[OperatorSummary]:
     """The most called first."""
-    calls = Counter(str(plan.operators[call.op_index]) for call in instructions if isinstance(call, KernelCall))
+    calls = Counter(operator for _, operator, _ in kernel_calls(plan))
     for operator, count in sorted(calls.items(), key=lambda item: (-item[1], item[0])):
         if uses is None:
             yield OperatorSummary(operator, count)
@@ -281,14 +276,6 @@ _KINDS: Final[dict[type[Instruction], str]] = {
     JumpFalseCall: "jump_false",
     FreeCall: "free",
 }
-
-
-def _external(program: Program) -> Iterable[str]:
-    for plan in program.execution_plan:
-        for value in plan.values:
-            info = value.extra_tensor_info if isinstance(value, Tensor) else None
-            if info is not None and info.location is TensorDataLocation.EXTERNAL:
-                yield info.fully_qualified_name or ""
 
 
 def _total(buffers: Iterable[Buffer]) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from delegraph.program.schema import CompileSpec
+from delegraph.program.schema import CompileSpec, Program
+from delegraph.program.walk import delegates
 
 STAMP_KEY: Final = "delegraph.stamp"
 
@@ -38,6 +39,17 @@ def read_stamp(compile_specs: Iterable[CompileSpec]) -> BlobStamp | None:
         if spec.key == STAMP_KEY:
             return _parse(spec.value)
     return None
+
+
+def stamps_by_backend(program: Program) -> dict[str, tuple[BlobStamp, ...]]:
+    """The different stamps on each backend's blobs, by its id, as they come; none for blobs without a stamp."""
+    found: dict[str, dict[BlobStamp, None]] = {}
+    for delegate in delegates(program):
+        stamps = found.setdefault(delegate.id, {})
+        stamp = read_stamp(delegate.compile_specs)
+        if stamp is not None:
+            stamps[stamp] = None
+    return {backend: tuple(stamps) for backend, stamps in found.items()}
 
 
 def _parse(value: bytes) -> BlobStamp | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from delegraph.interfaces.stamp import BlobStamp, read_stamp
+from delegraph.interfaces.stamp import BlobStamp, stamps_by_backend
 from delegraph.plugins.check import CheckResult, Questions, check
 from delegraph.plugins.discovery import (
     Offer,
@@ -62,7 +62,7 @@ def diagnose(
     """
     environ = os.environ if environ is None else environ
     entries = inventory(environ)
-    stamps = _stamps(program) if program else {}
+    stamps = stamps_by_backend(program) if program else {}
     needs = sorted({need for plan in program.execution_plan for need in needed_kernels(plan)}) if program else []
     usable = [entry.offer for entry in entries if entry.state in (State.OK, State.CONFLICT)]
     skipped = () if _torch_is_installed() else tuple(o for o in usable if not group_named(o.group).torch_free)
@@ -162,16 +162,6 @@ def _of_result(result: CheckResult) -> Iterator[Finding]:
 
 
 # ---- what a program needs ----------------------------------------------------------------------------
-
-
-def _stamps(program: Program) -> dict[str, list[BlobStamp]]:
-    found: dict[str, list[BlobStamp]] = {}
-    for delegate in (delegate for plan in program.execution_plan for delegate in plan.delegates):
-        stamps = found.setdefault(delegate.id, [])
-        stamp = read_stamp(delegate.compile_specs)
-        if stamp is not None and stamp not in stamps:
-            stamps.append(stamp)
-    return found
 
 
 def _of_backends(results: Sequence[CheckResult], stamps: Mapping[str, Sequence[BlobStamp]]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from delegraph.program.prim_op_names import PRIM_OPS
@@ -11,12 +11,12 @@ from delegraph.program.schema import (
     Double,
     ExecutionPlan,
     Int,
-    KernelCall,
     ScalarType,
     Tensor,
     TensorList,
     Value,
 )
+from delegraph.program.walk import kernel_calls
 
 __all__ = [
     "Arguments",
@@ -44,12 +44,7 @@ Arguments: TypeAlias = tuple[int, ...]
 
 def needed_kernels(plan: ExecutionPlan) -> set[Need]:
     """The kernels that libraries have to have for `plan`: all but the runtime's own operators."""
-    names = [str(operator) for operator in plan.operators]
-    return {
-        (names[call.op_index], kernel_key(call.args, plan.values))
-        for call in _kernel_calls(plan)
-        if names[call.op_index] not in PRIM_OPS
-    }
+    return {(op, kernel_key(call.args, plan.values)) for _, op, call in kernel_calls(plan) if op not in PRIM_OPS}
 
 
 def kernel_key(args: Arguments, records: Sequence[Value]) -> KernelKey:
@@ -77,8 +72,3 @@ def split_arguments(args: Arguments, records: Sequence[Value]) -> tuple[Argument
     if isinstance(records[last], Int | Bool | Double):
         return tuple(schema_arguments), last
     return args, None
-
-
-def _kernel_calls(plan: ExecutionPlan) -> Iterator[KernelCall]:
-    instructions = (instruction for chain in plan.chains for instruction in chain.instructions)
-    return (instruction for instruction in instructions if isinstance(instruction, KernelCall))

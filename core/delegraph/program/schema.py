@@ -35,6 +35,7 @@ __all__ = [
     "IntList",
     "JumpFalseCall",
     "KernelCall",
+    "Layout",
     "MoveCall",
     "NamedData",
     "NonConstBufferDevice",
@@ -46,7 +47,6 @@ __all__ = [
     "String",
     "Tensor",
     "TensorDataLocation",
-    "TensorLayout",
     "TensorList",
     "TensorShapeDynamism",
     "Value",
@@ -99,7 +99,7 @@ class TensorShapeDynamism(IntEnum):
     DYNAMIC_UNBOUND = 2
 
 
-class TensorLayout(IntEnum):
+class Layout(IntEnum):
     """The layout of a tensor's data. The other codes of the schema are not used."""
 
     STRIDED = 0
@@ -157,7 +157,7 @@ class Tensor:
     allocation_info: AllocationDetails | None = None
     shape_dynamism: TensorShapeDynamism = TensorShapeDynamism.STATIC
     requires_grad: bool = False
-    layout: TensorLayout = TensorLayout.STRIDED
+    layout: Layout = Layout.STRIDED
     storage_offset: int = 0
     extra_tensor_info: ExtraTensorInfo | None = None
 

@@ -34,6 +34,7 @@ from delegraph.program.schema import (
     Tensor,
 )
 from delegraph.program.verify_values import MAX_NBYTES, ValueContext, value_faults
+from delegraph.program.walk import delegates
 
 MAX_ALIGNMENT: Final = 2**30
 """1 GiB: the largest page of common processors, and a bound on what padding can cost."""
@@ -82,7 +83,7 @@ def _named_data_faults(key: str, entry: NamedData) -> Faults:
 
 
 def _unused_faults(program: Program) -> Faults:
-    used = {delegate.processed for plan in program.execution_plan for delegate in plan.delegates}
+    used = {delegate.processed for delegate in delegates(program)}
     for index in range(len(program.delegate_data)):
         if index not in used:
             yield f"[{index}]: no delegate refers to it"

@@ -19,12 +19,10 @@ from delegraph.program.schema import (
     Chain,
     DelegateCall,
     ExecutionPlan,
-    FreeCall,
     Instruction,
-    JumpFalseCall,
     KernelCall,
-    MoveCall,
 )
+from delegraph.program.walk import operands
 
 _FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
     (MemoryError, MemoryAllocationFailed),
@@ -48,7 +46,7 @@ def instruction_fault(
     record = plan.chains[chain]
     name = instruction_name(plan, record.instructions[instruction])
     where = f"method {plan.name!r}, " + (f"chain {chain}, " if len(plan.chains) > 1 else "")
-    arguments = ", ".join(value_text(slots[index]) for index in _value_indices(record.instructions[instruction]))
+    arguments = ", ".join(value_text(slots[index]) for index in operands(record.instructions[instruction]))
     reason = str(error) if isinstance(error, RuntimeFault) else f"{type(error).__name__}: {error}"
     told = f"{where}instruction {instruction}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
     if isinstance(error, RuntimeFault):
@@ -74,17 +72,6 @@ def value_text(value: Any) -> str:
         items = [value_text(item) for item in value[:_LONGEST_LIST]]
         return f"[{', '.join(items)}{', …' if len(value) > _LONGEST_LIST else ''}]"
     return repr(value)
-
-
-def _value_indices(instruction: Instruction) -> Sequence[int]:
-    match instruction:
-        case KernelCall(args=args) | DelegateCall(args=args):
-            return args
-        case MoveCall(move_from=source, move_to=target):
-            return (source, target)
-        case JumpFalseCall(cond_value_index=index) | FreeCall(value_index=index):
-            return (index,)
-    return ()
 
 
 def _user_line(chain: Chain, instruction: int) -> str:

@@ -29,6 +29,7 @@ from delegraph.program.schema import (
     ScalarType,
     Tensor,
 )
+from delegraph.program.walk import instructions
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.delegates import Delegate
 from delegraph.runtime.executor import Block, FaultOf
@@ -39,7 +40,7 @@ from delegraph.runtime.values import LISTS_OF_VALUES, Array, ValueTable, gathere
 
 def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
     """The values that some instruction replaces by another object: results of scalar operators, moves and views."""
-    for instruction in _instructions(plan):
+    for _, instruction in instructions(plan):
         if isinstance(instruction, MoveCall):
             if not isinstance(plan.values[instruction.move_to], Tensor):
                 yield instruction.move_to
@@ -260,8 +261,3 @@ def _cut(
         last = stop if condition is None else stop - 1
         if_false = number[stop if condition is None else destinations[stop - 1]]
         yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)
-
-
-def _instructions(plan: ExecutionPlan) -> Iterator[Instruction]:
-    for chain in plan.chains:
-        yield from chain.instructions

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from delegraph.errors import InvalidExternalData, NotFound
 from delegraph.program import schema
 from delegraph.program.schema import Buffer, ExecutionPlan
+from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.data_loader import DataLoader, open_data_loader
 from delegraph.runtime.environment import Environment
@@ -83,7 +84,7 @@ class Program:
     @property
     def backend_ids(self) -> frozenset[str]:
         """The backends that the methods need, as the file calls them."""
-        return frozenset(delegate.id for plan in self._plans.values() for delegate in plan.delegates)
+        return frozenset(delegate.id for delegate in delegates(self.records))
 
     def metadata(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it. Raises `NotFound`."""

@@ -26,6 +26,7 @@ from delegraph.program.schema import (
     Tensor,
     TensorList,
 )
+from delegraph.program.walk import instructions
 from delegraph.runtime.faults import instruction_name
 
 Call: TypeAlias = Callable[[], object]
@@ -227,7 +228,7 @@ def values_written(plan: ExecutionPlan) -> dict[tuple[int, int], tuple[int, ...]
 def _always_false(plan: ExecutionPlan) -> set[int]:
     """The conditions on which a jump always jumps, which is how one in any case is written."""
     constants = {index for index, value in enumerate(plan.values) if value == Bool(False)} - set(plan.inputs)
-    for instruction in (instruction for chain in plan.chains for instruction in chain.instructions):
+    for _, instruction in instructions(plan):
         if isinstance(instruction, MoveCall):
             constants.discard(instruction.move_to)
         elif isinstance(instruction, KernelCall) and instruction.args:

@@ -81,7 +81,7 @@ def tags_of(program: ExportedProgram) -> dict[str, str]:
 
 def test_order_puts_a_partition_after_what_it_reads() -> None:
     partitioned = run(Tagger({"sigmoid": "t", "add": "t"}))
-    assert [(unit.tag, [n.name for n in unit.nodes]) for unit in partitioned.order[""]] == [
+    assert [(subgraph.tag, [n.name for n in subgraph.nodes]) for subgraph in partitioned.order[""]] == [
         (None, ["relu"]),
         ("t", ["sigmoid", "add"]),
     ]
@@ -262,5 +262,5 @@ def test_bodies_of_control_flow_are_found_by_path() -> None:
     program = functional(Branch(), torch.tensor(True), X)
     assert [path for path, _ in graph_modules(program.graph_module)] == ["", "true_graph_0", "false_graph_0"]
     partitioned = run(Tagger({"relu": "t"}), program)
-    assert [unit.tag for unit in partitioned.order["true_graph_0"]] == ["t"]
+    assert [subgraph.tag for subgraph in partitioned.order["true_graph_0"]] == ["t"]
     assert isinstance(partitioned.order[""][0].nodes[0], Node)

@@ -169,7 +169,7 @@ def test_a_string_that_is_not_utf8() -> None:
         ((tables.EVALUE, (5, (tables.TENSOR, (-1, *[0, None, None, False, 0, None, 0, 0, None])))), r"no code -1"),
         (
             (tables.EVALUE, (5, (tables.TENSOR, (6, *[0, None, None, False, 0, None, 1, 0, None])))),
-            r"TensorLayout has no",
+            r"Layout has no",
         ),
         (
             (tables.EVALUE, (5, (tables.TENSOR, (6, *[0, None, None, False, 0, None, 0, 3, None])))),

@@ -11,7 +11,7 @@ import torch
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault, restated
 from delegraph.interfaces import BoundCall, KernelContext
-from delegraph_aten.operators import Operator
+from delegraph_aten.operators import TorchOperator
 from delegraph_aten.values import Array, tensor, torch_dtype
 
 Outs: TypeAlias = "Sequence[Array | Sequence[Array]]"
@@ -23,7 +23,7 @@ _REFUSALS: Final = (ArithmeticError, LookupError, RuntimeError, RuntimeFault, Ty
 """What torch raises for arguments it does not take; those of the context are faults already."""
 
 
-def bind(operator: Operator, context: KernelContext, *args: Any) -> BoundCall:
+def bind(operator: TorchOperator, context: KernelContext, *args: Any) -> BoundCall:
     """The call of `operator` on arrays that keep their memory and shape."""
     try:
         with torch.inference_mode(False):  # tensors made inside of it could not be written to outside
@@ -40,7 +40,7 @@ def bind(operator: Operator, context: KernelContext, *args: Any) -> BoundCall:
     return run
 
 
-def run(operator: Operator, context: KernelContext, *args: Any) -> Any:
+def run(operator: TorchOperator, context: KernelContext, *args: Any) -> Any:
     """Call `operator` on the arrays that stand for its arguments now; returns its result if that is a scalar."""
     try:
         return _executed(operator, context, args)
@@ -51,7 +51,7 @@ def run(operator: Operator, context: KernelContext, *args: Any) -> Any:
 # ---- fixed memory ----------------------------------------------------------------------------------
 
 
-def _bound(operator: Operator, context: KernelContext, args: Sequence[Any]) -> BoundCall:
+def _bound(operator: TorchOperator, context: KernelContext, args: Sequence[Any]) -> BoundCall:
     given, outs = _split(operator, args)
     shown = _shown(operator, given)
     if shown is not None:
@@ -84,7 +84,7 @@ def _checked_once(context: KernelContext, call: BoundCall, outs: Outs, made: Seq
 # ---- memory that varies ----------------------------------------------------------------------------
 
 
-def _executed(operator: Operator, context: KernelContext, args: Sequence[Any]) -> Any:
+def _executed(operator: TorchOperator, context: KernelContext, args: Sequence[Any]) -> Any:
     given, outs = _split(operator, args)
     if not outs:
         assert operator.into is not None
@@ -97,7 +97,9 @@ def _executed(operator: Operator, context: KernelContext, args: Sequence[Any]) -
     return _write(operator, context, args, given, outs)
 
 
-def _write(operator: Operator, context: KernelContext, args: Sequence[Any], given: Sequence[Any], outs: Outs) -> None:
+def _write(
+    operator: TorchOperator, context: KernelContext, args: Sequence[Any], given: Sequence[Any], outs: Outs
+) -> None:
     """Let torch write into the outs. Where their new shape is not known yet, it gets fresh ones, which are copied."""
     assert operator.into is not None
     key = _key(args) if operator.shape_is_known else None
@@ -137,7 +139,7 @@ def _resized(context: KernelContext, out: Any, shape: Any) -> Any:
 # ---- arguments and results ---------------------------------------------------------------------------
 
 
-def _split(operator: Operator, args: Sequence[Any]) -> tuple[list[Any], Outs]:
+def _split(operator: TorchOperator, args: Sequence[Any]) -> tuple[list[Any], Outs]:
     """The inputs as torch wants them, and the outs as they are."""
     count = len(operator.inputs)
     if len(args) != count + len(operator.outs):
@@ -148,7 +150,7 @@ def _split(operator: Operator, args: Sequence[Any]) -> tuple[list[Any], Outs]:
 
 
 def _prepared(
-    function: Callable[..., Any], operator: Operator, given: Sequence[Any], outs: Sequence[Any] = ()
+    function: Callable[..., Any], operator: TorchOperator, given: Sequence[Any], outs: Sequence[Any] = ()
 ) -> Callable[[], Any]:
     """`function` with its arguments, to be called without any."""
     pairs = list(zip(operator.inputs, given, strict=True))
@@ -158,7 +160,7 @@ def _prepared(
     return partial(function, *positional, **keywords)
 
 
-def _shown(operator: Operator, given: Sequence[Any]) -> Any:
+def _shown(operator: TorchOperator, given: Sequence[Any]) -> Any:
     """The view that the operator copies; None if it copies none, or memory in this order has no such view."""
     if operator.view is None:
         return None
@@ -208,7 +210,7 @@ def _map(function: Callable[[Any], Any], outs: Sequence[Any]) -> list[Any]:
     return [[function(one) for one in out] if isinstance(out, list | tuple) else function(out) for out in outs]
 
 
-def _fault(operator: Operator, error: Exception) -> RuntimeFault:
+def _fault(operator: TorchOperator, error: Exception) -> RuntimeFault:
     """The fault that `error` is, with the operator's name before the message."""
     if isinstance(error, RuntimeFault):
         return restated(error, f"{operator.name}: {error}")

@@ -34,7 +34,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class TorchOperator:
     """How torch runs an operator of a program, whose arguments are `inputs`, then `outs`.
 
     `into` writes into the outs, or works in place, or returns a scalar. `functional` returns new tensors for the outs;
@@ -54,7 +54,7 @@ class Operator:
     """The shapes of the outs that were met, by what they follow from; lists of shapes for outs that are lists."""
 
 
-def find_operator(name: str) -> Operator | None:
+def find_operator(name: str) -> TorchOperator | None:
     """The operator that is called `name` in programs, or None where torch has no such."""
     if name in DIM_ORDER_OPS:
         schema, function = DIM_ORDER_OPS[name]
@@ -86,7 +86,7 @@ def operator_names() -> frozenset[str]:
     return frozenset(names)
 
 
-def _of_overload(name: str, overload: OpOverload, functional: OpOverload | None) -> Operator:
+def _of_overload(name: str, overload: OpOverload, functional: OpOverload | None) -> TorchOperator:
     if overload.namespace != "aten":
         return _writing(name, overload._schema, _call(overload))
     generated = torch.Tag.generated in overload.tags
@@ -104,17 +104,17 @@ def _of_overload(name: str, overload: OpOverload, functional: OpOverload | None)
 _CONTENT_DECIDES: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
 
-def _writing(name: str, schema: torch.FunctionSchema, into: Callable[..., Any], **known: Any) -> Operator:
+def _writing(name: str, schema: torch.FunctionSchema, into: Callable[..., Any], **known: Any) -> TorchOperator:
     inputs = tuple(_parameter(argument) for argument in schema.arguments if not _is_out(argument))
     outs = tuple(argument.name for argument in schema.arguments if _is_out(argument))
-    return Operator(name, inputs, outs, into, **known)
+    return TorchOperator(name, inputs, outs, into, **known)
 
 
-def _copying(name: str, functional: OpOverload) -> Operator:
+def _copying(name: str, functional: OpOverload) -> TorchOperator:
     schema = functional._schema
     inputs = tuple(map(_parameter, schema.arguments))
     outs = tuple(f"out{position}" for position, _ in enumerate(schema.returns))
-    return Operator(name, inputs, outs, None, _call(functional))
+    return TorchOperator(name, inputs, outs, None, _call(functional))
 
 
 def _parameter(argument: torch.Argument) -> Parameter:

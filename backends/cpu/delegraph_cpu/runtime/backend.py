@@ -35,7 +35,7 @@ __all__ = ["CpuBackend"]
 
 
 @dataclass(frozen=True, slots=True)
-class Delegate:
+class CpuHandle:
     """A loaded blob. `memory` is what the session reads without owning it: the weights."""
 
     session: onnxruntime.InferenceSession
@@ -67,7 +67,7 @@ class CpuBackend(BackendInterface):
             )
         return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
 
-    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
+    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> CpuHandle:
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.
 
         Raises `DelegateInvalidCompatibility` for a blob that is damaged or that onnxruntime refuses, and
@@ -76,9 +76,9 @@ class CpuBackend(BackendInterface):
         blob = unpack(processed)
         options = self._defaults().updated(context.runtime_specs)
         weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
-        return Delegate(_session(blob, weights, options), blob.inputs, blob.outputs, tuple(weights.values()))
+        return CpuHandle(_session(blob, weights, options), blob.inputs, blob.outputs, tuple(weights.values()))
 
-    def execute(self, context: BackendExecutionContext, handle: Delegate, args: Sequence[Argument]) -> None:
+    def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
         if len(args) != len(handle.inputs) + len(handle.outputs):
             raise Internal(
@@ -96,7 +96,7 @@ class CpuBackend(BackendInterface):
                 np.copyto(context.resize(out, result.shape), result)
 
     def bind(
-        self, context: BackendExecutionContext, handle: Delegate, args: Sequence[Argument]
+        self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]
     ) -> Callable[[], object] | None:
         """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place."""
         infos = (*handle.inputs, *handle.outputs)
@@ -212,7 +212,7 @@ def _bind_inputs(
 def _bind_outputs(
     context: BackendExecutionContext,
     binding: onnxruntime.IOBinding,
-    handle: Delegate,
+    handle: CpuHandle,
     inputs: Sequence[NDArray[Any] | None],
     outputs: Sequence[Argument],
 ) -> list[tuple[int, NDArray[Any]]]:

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
-from delegraph.aot.delegation.partition import TAG, Partitioned, Unit, clear_tags, owned_buffers
+from delegraph.aot.delegation.partition import TAG, Partitioned, Subgraph, clear_tags, owned_buffers
 from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
 from delegraph.aot.graph.edit import argument_spec, rebuild
 from delegraph.aot.graph.source_location import user_location
@@ -51,10 +51,10 @@ def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[CutPartitio
         return program, []
     delegates: list[CutPartition] = []
     for path, module in graph_modules(program.graph_module):
-        units = partitioned.order.get(path, ())
-        if any(unit.tag for unit in units):
+        subgraphs = partitioned.order.get(path, ())
+        if any(subgraph.tag for subgraph in subgraphs):
             cutter = _Cutter(program, module, partitioned.tags, top=path == "")
-            lowered = cutter.cut(units)
+            lowered = cutter.cut(subgraphs)
             delegates += [CutPartition(m, partitioned.partitioner, nodes, path) for m, nodes in lowered]
             if path == "":
                 output_specs = cutter.remaining_outputs()
@@ -114,15 +114,15 @@ class _Cutter:
         if self.mutations:
             self.output.args = (tuple(value for value, _ in self.kept_outputs),)
 
-    def cut(self, units: Iterable[Unit]) -> list[tuple[LoweredBackendModule, tuple[str, ...]]]:
-        """Bring the calls into the order of `units`, with a delegate call for each unit that has a tag."""
+    def cut(self, subgraphs: Iterable[Subgraph]) -> list[tuple[LoweredBackendModule, tuple[str, ...]]]:
+        """Bring the calls into the order of `subgraphs`, with a delegate call for each subgraph that has a tag."""
         made = []
-        for unit in units:
-            if unit.tag is None:
-                self.output.prepend(unit.nodes[0])
+        for subgraph in subgraphs:
+            if subgraph.tag is None:
+                self.output.prepend(subgraph.nodes[0])
             else:
-                names = call_names(unit.nodes)
-                lowered = self._delegate(unit.tag, unit.nodes)
+                names = call_names(subgraph.nodes)
+                lowered = self._delegate(subgraph.tag, subgraph.nodes)
                 if lowered is not None:
                     made.append((lowered, names))
         return made

@@ -26,7 +26,7 @@ __all__ = [
     "TAG",
     "DependencyCycle",
     "Partitioned",
-    "Unit",
+    "Subgraph",
     "clear_tags",
     "condensed_order",
     "owned_buffers",
@@ -44,7 +44,7 @@ TAG = "delegation_tag"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class Subgraph:
     """What is scheduled as one: the nodes of a tag, or one node without a tag (`tag` None)."""
 
     tag: str | None
@@ -55,15 +55,15 @@ class Unit:
 class Partitioned:
     """What one partitioner decided about one program, checked.
 
-    `order` holds for each graph, by its path, its calls as units in an order in which every unit comes after those
-    that it reads.
+    `order` holds for each graph, by its path, its calls as subgraphs in an order in which each comes after those that
+    it reads.
     """
 
     program: ExportedProgram
     partitioner: str
     tags: Mapping[str, DelegationSpec]
     declined: Mapping[str, str]
-    order: Mapping[str, tuple[Unit, ...]]
+    order: Mapping[str, tuple[Subgraph, ...]]
 
 
 def partition_program(
@@ -173,15 +173,15 @@ def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], held:
     return ""
 
 
-def scheduled(program: ExportedProgram) -> dict[str, tuple[Unit, ...]]:
-    """The calls of each graph of the tagged `program`, by its path, as units, each behind those that it reads.
+def scheduled(program: ExportedProgram) -> dict[str, tuple[Subgraph, ...]]:
+    """The calls of each graph of the tagged `program`, by its path, as subgraphs, each behind those that it reads.
 
     Raises `DependencyCycle`.
     """
-    order: dict[str, tuple[Unit, ...]] = {}
+    order: dict[str, tuple[Subgraph, ...]] = {}
     for path, module in graph_modules(program.graph_module):
         groups = condensed_order(module.graph, lambda node: node.meta.get(TAG, node))
-        order[path] = tuple(Unit(key if isinstance(key, str) else None, nodes) for key, nodes in groups)
+        order[path] = tuple(Subgraph(key if isinstance(key, str) else None, nodes) for key, nodes in groups)
     return order
 
 

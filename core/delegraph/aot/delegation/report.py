@@ -232,8 +232,8 @@ def _would_take(partitioner: Partitioner, name: str, method: str, program: Expor
     """How many nodes of `program` the partitioner would take."""
     try:
         partitioned = partition_program(program, partitioner, name=name, method=method)
-        units = [unit for order in partitioned.order.values() for unit in order]
-        return sum(len(call_names(unit.nodes)) for unit in units if unit.tag)
+        subgraphs = [subgraph for order in partitioned.order.values() for subgraph in order]
+        return sum(len(call_names(subgraph.nodes)) for subgraph in subgraphs if subgraph.tag)
     finally:
         clear_tags(program)
 

@@ -36,11 +36,11 @@ aten = torch.ops.aten
 
 def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
     """The edge program of a functional program that nobody else holds: its graph is edited and taken over."""
-    stage = _EdgeStage(fake_mode_of(program), frozenset(program.constants))
-    stage.rewrite(program.graph_module)
+    rewriter = _EdgeRewriter(fake_mode_of(program), frozenset(program.constants))
+    rewriter.rewrite(program.graph_module)
     _number(program)
     root = attributes(program.graph_module)
-    return rebuild(program, root, program.graph, program.graph_signature.output_specs, stage.constants)
+    return rebuild(program, root, program.graph, program.graph_signature.output_specs, rewriter.constants)
 
 
 def _number(program: ExportedProgram) -> None:
@@ -53,7 +53,7 @@ def _number(program: ExportedProgram) -> None:
 
 
 @dataclass(slots=True)
-class _EdgeStage:
+class _EdgeRewriter:
     """Rewrites the graph of a program and of its control-flow bodies; collects the constants that appear."""
 
     mode: Any

@@ -12,16 +12,12 @@ from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, P
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import (
     AllocationDetails,
-    DelegateCall,
     Instruction,
     JumpFalseCall,
-    KernelCall,
-    MoveCall,
-    OptionalTensorList,
     Tensor,
-    TensorList,
     Value,
 )
+from delegraph.program.walk import operands, tensor_indices
 
 __all__ = ["ALIGNMENT", "MemoryReport", "SharedMemory", "lifetimes", "load_planner", "plan_memory", "shared_memory"]
 
@@ -136,28 +132,8 @@ def _uses(method: EmittedMethod, end: int) -> Iterator[tuple[int, Iterable[int]]
     table = method.builder.table
     yield _BEFORE, method.inputs
     for step, instruction in enumerate(method.builder.instructions):
-        yield step, _tensors(_operands(instruction), table.values)
+        yield step, tensor_indices(operands(instruction), table.values)
     yield end, method.outputs
-
-
-def _operands(instruction: Instruction) -> tuple[int, ...]:
-    if isinstance(instruction, (KernelCall, DelegateCall)):
-        return instruction.args
-    if isinstance(instruction, MoveCall):
-        return (instruction.move_from, instruction.move_to)
-    if isinstance(instruction, JumpFalseCall):
-        return (instruction.cond_value_index,)
-    return (instruction.value_index,)
-
-
-def _tensors(indices: Iterable[int], values: Sequence[Value]) -> Iterator[int]:
-    """The tensors among `indices`, those in lists included."""
-    for index in indices:
-        value = values[index]
-        if isinstance(value, Tensor):
-            yield index
-        elif isinstance(value, (TensorList, OptionalTensorList)):
-            yield from (item for item in value.items if item >= 0)
 
 
 def _loops(instructions: Sequence[Instruction]) -> list[tuple[int, int]]:

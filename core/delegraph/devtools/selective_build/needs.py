@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from delegraph.interfaces.kernel import KernelKey, TensorMeta
-from delegraph.interfaces.stamp import BlobStamp, read_stamp
+from delegraph.interfaces.stamp import BlobStamp, stamps_by_backend
 from delegraph.program.kernel_calls import kernel_key
 from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.program.schema import (
     ExecutionPlan,
-    KernelCall,
     OptionalTensorList,
     Program,
     ScalarType,
     Tensor,
-    TensorDataLocation,
     TensorList,
     Value,
 )
+from delegraph.program.walk import external_names, kernel_calls, tensors
 
 __all__ = ["OperatorCall", "ProgramNeeds", "needs_of"]
 
@@ -60,25 +59,21 @@ class ProgramNeeds:
 def needs_of(path: str, program: Program) -> ProgramNeeds:
     """What `program`, read from `path`, needs."""
     plans = program.execution_plan
-    tensors = [value for plan in plans for value in plan.values if isinstance(value, Tensor)]
-    infos = [tensor.extra_tensor_info for tensor in tensors]
     return ProgramNeeds(
         path,
         operators=frozenset(str(operator) for plan in plans for operator in plan.operators),
         calls=frozenset(call for plan in plans for call in _calls(plan)),
-        backends=_backends(program),
-        dtypes=frozenset(tensor.scalar_type for tensor in tensors),
-        has_external_data=any(info is not None and info.location is TensorDataLocation.EXTERNAL for info in infos),
+        backends={backend: frozenset(stamps) for backend, stamps in sorted(stamps_by_backend(program).items())},
+        dtypes=frozenset(tensor.scalar_type for tensor in tensors(program)),
+        has_external_data=bool(external_names(program)),
     )
 
 
 def _calls(plan: ExecutionPlan) -> Iterator[OperatorCall]:
-    for chain in plan.chains:
-        for call in chain.instructions:
-            if isinstance(call, KernelCall):
-                metas = (_meta(plan.values[index], plan) for index in call.args)
-                counted = tuple(meta for meta in metas if meta is not None)
-                yield OperatorCall(str(plan.operators[call.op_index]), kernel_key(call.args, plan.values), counted)
+    for _, operator, call in kernel_calls(plan):
+        metas = (_meta(plan.values[index], plan) for index in call.args)
+        counted = tuple(meta for meta in metas if meta is not None)
+        yield OperatorCall(operator, kernel_key(call.args, plan.values), counted)
 
 
 def _meta(value: Value, plan: ExecutionPlan) -> TensorMeta | None:
@@ -86,12 +81,3 @@ def _meta(value: Value, plan: ExecutionPlan) -> TensorMeta | None:
         items = (plan.values[index] for index in value.items if index >= 0)
         value = next((item for item in items if isinstance(item, Tensor)), value)
     return (value.scalar_type, value.dim_order) if isinstance(value, Tensor) else None
-
-
-def _backends(program: Program) -> dict[str, frozenset[BlobStamp]]:
-    stamps: dict[str, set[BlobStamp]] = {}
-    for plan in program.execution_plan:
-        for delegate in plan.delegates:
-            stamp = read_stamp(delegate.compile_specs)
-            stamps.setdefault(delegate.id, set()).update([stamp] if stamp is not None else [])
-    return {backend: frozenset(found) for backend, found in sorted(stamps.items())}

@@ -14,15 +14,15 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import BOOL, FLOAT32, DType, compute_type, is_complex, is_float8
 
 __all__ = [
-    "Stage",
+    "StagingBuffer",
     "as_array",
     "begin_call",
+    "contiguous_staging_buffer",
     "copy_call",
     "function_call",
     "nothing",
-    "stage",
-    "stage_contiguous",
     "staged_call",
+    "staging_buffer",
     "to_float8",
     "ufunc_call",
 ]
@@ -58,7 +58,7 @@ def ufunc_call(
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StagingBuffer:
     """A tensor, and what a function sees of it: itself (a view), or a buffer of the dtype and layout that it needs.
 
     `tensor` and `buffer` have one shape; they are one object if nothing is to be copied.
@@ -79,19 +79,19 @@ class Stage:
         _copy_float8(self.tensor, self.buffer)
 
 
-def stage(context: Context, tensor: Array, dtype: DType) -> Stage:
+def staging_buffer(context: Context, tensor: Array, dtype: DType) -> StagingBuffer:
     """`tensor` in `dtype`, of any strides."""
-    return Stage(tensor, tensor if tensor.dtype == dtype else context.workspace(tensor.shape, dtype))
+    return StagingBuffer(tensor, tensor if tensor.dtype == dtype else context.workspace(tensor.shape, dtype))
 
 
-def stage_contiguous(context: Context, tensor: Array, dtype: DType) -> Stage:
+def contiguous_staging_buffer(context: Context, tensor: Array, dtype: DType) -> StagingBuffer:
     """`tensor` in `dtype`, C-contiguous."""
     direct = tensor.dtype == dtype and tensor.flags.c_contiguous
-    return Stage(tensor, tensor if direct else context.workspace(tensor.shape, dtype))
+    return StagingBuffer(tensor, tensor if direct else context.workspace(tensor.shape, dtype))
 
 
-def staged_call(function: BoundCall, inputs: Sequence[Stage], outputs: Sequence[Stage]) -> BoundCall:
-    """`function`, which works on the stages' buffers, between loading the inputs and storing the outputs."""
+def staged_call(function: BoundCall, inputs: Sequence[StagingBuffer], outputs: Sequence[StagingBuffer]) -> BoundCall:
+    """`function`, which works on the staging buffers, between loading the inputs and storing the outputs."""
     loads = [s.load for s in inputs if s.buffer is not s.tensor]
     stores = [s.store_float8 if is_float8(s.tensor.dtype) else s.store for s in outputs if s.buffer is not s.tensor]
     if not loads and not stores:
@@ -111,8 +111,8 @@ def function_call(
     context: Context, function: Callable[..., object], operands: Sequence[Array], out: Array, dtype: DType
 ) -> BoundCall:
     """`function(*operands, out)` with operands and `out` cast to and from `dtype`."""
-    inputs = [stage(context, operand, dtype) for operand in operands]
-    output = stage(context, out, dtype)
+    inputs = [staging_buffer(context, operand, dtype) for operand in operands]
+    output = staging_buffer(context, out, dtype)
     return staged_call(partial(function, *(s.buffer for s in inputs), output.buffer), inputs, [output])
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import nothing, stage, stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import contiguous_staging_buffer, nothing, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, compute_type
 from delegraph.runtime.numpy_kernels.shapes import check_shape
@@ -67,7 +67,7 @@ def _input_gradient(
         return nothing
     back = replace(g, in_channels=g.out_channels, out_channels=g.in_channels, input=g.output, output=g.input)
     compute = compute_type(grad_output.dtype)
-    x, y = stage(context, grad_output, compute), stage(context, out, compute)
+    x, y = staging_buffer(context, grad_output, compute), staging_buffer(context, out, compute)
     return staged_call(products_call(context, back, not transposed, x.buffer, weight, y.buffer), [x], [y])
 
 
@@ -76,7 +76,7 @@ def _weight_gradient(context: Context, g: Geometry, small: Array, large: Array, 
     small_size, large_size = small.shape[2:], large.shape[2:]
     forward = replace(g, in_channels=large.shape[1], out_channels=small.shape[1], input=large_size, output=small_size)
     compute = compute_type(small.dtype)
-    sources, gradients = stage(context, large, compute), stage_contiguous(context, small, compute)
+    sources, gradients = staging_buffer(context, large, compute), contiguous_staging_buffer(context, small, compute)
     padded, pad = pad_call(context, forward, sources.buffer)
     patches = windows(padded, forward)
     columns = (g.batch, g.groups, -1, math.prod(small_size))

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import nothing, stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import nothing, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, check_same_kind, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape, trailing
@@ -53,7 +53,7 @@ def convolution(
     if out.size == 0:
         return nothing
     compute = compute_type(input.dtype)
-    x, y = stage(context, input, compute), stage(context, out, compute)
+    x, y = staging_buffer(context, input, compute), staging_buffer(context, out, compute)
     products = products_call(context, g, transposed, x.buffer, weight, y.buffer)
     return staged_call(_with_bias(context, products, bias, y.buffer), [x], [y])
 

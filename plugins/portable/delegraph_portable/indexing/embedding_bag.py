@@ -9,7 +9,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import contiguous_staging_buffer, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
@@ -230,7 +230,7 @@ def embedding_dense_backward(
         )
     width = grad_output.shape[-1]
     out = context.resize(out, (num_weights, width))
-    sums = stage_contiguous(context, out, compute_type(grad_output.dtype))
+    sums = contiguous_staging_buffer(context, out, compute_type(grad_output.dtype))
 
     def function() -> None:
         chosen = indices.reshape(-1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import as_array, stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import as_array, contiguous_staging_buffer, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
@@ -103,7 +103,7 @@ def _scatter_call(
     out = np.atleast_1d(context.resize(out, self.shape))
     if values.size == 0:
         return partial(np.copyto, out, self)
-    target = stage_contiguous(context, out, dtype)
+    target = contiguous_staging_buffer(context, out, dtype)
     places = places_along(axis, values.shape, out.shape, "index")
 
     def function() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
@@ -79,7 +79,7 @@ def segment_reduce(
     check_result(data.dtype, out)
     segments = given.shape[-1] - (offsets is not None)
     out = context.resize(out, (*data.shape[:axis], segments, *data.shape[axis + 1 :]))
-    source = stage(context, data, compute_type(data.dtype))
+    source = staging_buffer(context, data, compute_type(data.dtype))
 
     def function() -> None:
         starts, counts = _runs_of_offsets(given) if offsets is not None else _runs_of_lengths(given)

@@ -10,7 +10,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import function_call, stage_contiguous, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import contiguous_staging_buffer, function_call, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
 from delegraph.runtime.numpy_kernels.promotion import DType, check_floating, check_result, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape
@@ -290,9 +290,10 @@ def _normalize_rows(
     """
     compute = compute_type(input.dtype)
     shapes = (input.shape, statistics, statistics)
-    x = stage_contiguous(context, input, compute)
+    x = contiguous_staging_buffer(context, input, compute)
     results = [
-        stage_contiguous(context, context.resize(out, shape), compute) for out, shape in zip(outs, shapes, strict=True)
+        contiguous_staging_buffer(context, context.resize(out, shape), compute)
+        for out, shape in zip(outs, shapes, strict=True)
     ]
     averages = (*rows[:-1], 1)
     y, mean, rstd = (s.buffer.reshape(shape) for s, shape in zip(results, (rows, averages, averages), strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import as_array, function_call, stage, staged_call, ufunc_call
+from delegraph.runtime.numpy_kernels.evaluate import as_array, function_call, staged_call, staging_buffer, ufunc_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
@@ -298,7 +298,7 @@ def _exact_ldexp(context: Context, self: Array, other: Array, out: Array) -> Bou
     check_kind(dtype, "f")
     check_result(dtype, out)
     out = context.resize(out, broadcast(self.shape, other.shape))
-    x, result = stage(context, self, compute_type(dtype)), stage(context, out, compute_type(dtype))
+    x, result = staging_buffer(context, self, compute_type(dtype)), staging_buffer(context, out, compute_type(dtype))
     return staged_call(lambda: np.ldexp(x.buffer, other.astype(np.int32), result.buffer), [x], [result])
 
 

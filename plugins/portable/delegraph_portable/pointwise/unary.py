@@ -10,7 +10,14 @@ import numpy as np
 
 from delegraph.errors import InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import as_array, copy_call, function_call, stage, staged_call, ufunc_call
+from delegraph.runtime.numpy_kernels.evaluate import (
+    as_array,
+    copy_call,
+    function_call,
+    staged_call,
+    staging_buffer,
+    ufunc_call,
+)
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
@@ -241,6 +248,6 @@ def frexp(context: Context, self: Array, mantissa: Array, exponent: Array) -> Bo
     if exponent.dtype != np.int32:
         raise InvalidType(f"argument 'exponent' must be int32, but is {exponent.dtype}")
     mantissa, exponent = context.resize(mantissa, self.shape), context.resize(exponent, self.shape)
-    fractions = stage(context, mantissa, compute_type(self.dtype))
-    x = stage(context, self, compute_type(self.dtype))
+    fractions = staging_buffer(context, mantissa, compute_type(self.dtype))
+    x = staging_buffer(context, self, compute_type(self.dtype))
     return staged_call(partial(np.frexp, x.buffer, fractions.buffer, exponent), [x], [fractions])

@@ -14,7 +14,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import function_call, nothing, stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import function_call, nothing, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_floating, check_result, check_same_dtype, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, along, check_rank, check_shape, per_dim
@@ -89,7 +89,7 @@ def _adaptive_max_pool(
     out, indices = context.resize(out, shape), context.resize(indices, shape)
     if out.size == 0:
         return nothing
-    values = stage(context, self, compute_type(self.dtype))
+    values = staging_buffer(context, self, compute_type(self.dtype))
     places = np.arange(math.prod(self.shape[-rank:])).reshape(self.shape[-rank:])
     spread = np.broadcast_to(places, self.shape)
 

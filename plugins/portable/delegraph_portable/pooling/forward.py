@@ -12,7 +12,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import Stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import StagingBuffer, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import BOOL, INT64, DType, check_kind, check_result, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape
@@ -44,7 +44,7 @@ def _max_pool(
     shape = (*self.shape[:-rank], *w.output)
     out, indices = context.resize(out, shape), context.resize(indices, shape)
     compute = compute_type(self.dtype)
-    best = Stage(out, out if out.dtype == compute else workspace_like(context, self, shape, compute))
+    best = StagingBuffer(out, out if out.dtype == compute else workspace_like(context, self, shape, compute))
     lowest = -math.inf if compute.kind == "f" else np.iinfo(compute).min
     padded, pad = pad_call(context, w, self, compute, lowest)
     views = [w.under(padded, tap) for tap in w.taps()]
@@ -159,7 +159,7 @@ def _avg_pool(
     shape = (*self.shape[:-rank], *w.output)
     out = context.resize(out, shape)
     compute = compute_type(self.dtype)
-    mean = Stage(out, out if out.dtype == compute else workspace_like(context, self, shape, compute))
+    mean = StagingBuffer(out, out if out.dtype == compute else workspace_like(context, self, shape, compute))
     padded, pad = pad_call(context, w, self, compute, 0)
     divisor = divisors(w, count_include_pad, divisor_override).astype(compute)
     average = partial(_average, [w.under(padded, tap) for tap in w.taps()], divisor, mean.buffer)

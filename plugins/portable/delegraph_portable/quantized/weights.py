@@ -13,7 +13,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
 from delegraph.runtime.numpy_kernels.promotion import check_floating, check_index, compute_type, requested_type
 from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
@@ -166,7 +166,9 @@ def _product(
     if input.shape[1] != inner:
         raise InvalidArgument(f"arguments 'input' {input.shape} and 'weight' {weight.shape} cannot be multiplied")
     compute = compute_type(input.dtype)
-    x, result = (stage(context, array, compute) for array in (input, context.resize(out, (input.shape[0], columns))))
+    x, result = (
+        staging_buffer(context, array, compute) for array in (input, context.resize(out, (input.shape[0], columns)))
+    )
     dequantized = when_constant(context, _dequantized, weight, scales, zero_points)
 
     def call() -> None:

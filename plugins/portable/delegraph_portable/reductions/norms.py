@@ -10,7 +10,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import function_call, stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import function_call, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
@@ -61,7 +61,7 @@ def _norm_call(context: Context, p: float, x: Array, axes: Shape, keepdim: bool,
     if (p < 0 or p == math.inf) and any(x.shape[axis] == 0 for axis in axes):
         raise InvalidArgument(f"argument 'self' of shape {x.shape} has no norm of order {p} over the dims {list(axes)}")
     out = context.resize(out, reduced(x.shape, axes, keepdim))
-    result = stage(context, out.reshape(reduced(x.shape, axes, True)), real_type(x.dtype))
+    result = staging_buffer(context, out.reshape(reduced(x.shape, axes, True)), real_type(x.dtype))
     return staged_call(partial(norm, p, x, axes, result.buffer, spare), [], [result])
 
 
@@ -76,7 +76,7 @@ def vector_norm(
     if promote(self.dtype, wanted) != wanted:
         raise InvalidType(f"argument 'dtype' is {wanted}, which is narrower than the {self.dtype} of argument 'self'")
     check_result(real_type(wanted), out)
-    source = stage(context, self, compute_type(wanted))
+    source = staging_buffer(context, self, compute_type(wanted))
     x = source.buffer
     spare = x if x is not self else context.workspace(x.shape, x.dtype)
     axes = reduction_axes(dim, self.ndim)

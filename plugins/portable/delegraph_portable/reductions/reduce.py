@@ -11,7 +11,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
@@ -62,8 +62,8 @@ def reduce_call(
     check_result(dtype, out)
     out = context.resize(out, reduced(self.shape, axes, keepdim))
     compute = compute_type(dtype)
-    source = stage(context, self, self.dtype if is_integral(self.dtype) else compute)
-    result = stage(context, out.reshape(reduced(self.shape, axes, True)), compute)
+    source = staging_buffer(context, self, self.dtype if is_integral(self.dtype) else compute)
+    result = staging_buffer(context, out.reshape(reduced(self.shape, axes, True)), compute)
     return staged_call(partial(function, source.buffer, axes, result.buffer), [source], [result])
 
 
@@ -140,13 +140,13 @@ def _variance_call(
     axes = reduction_axes(dim, self.ndim)
     shape, kept = reduced(self.shape, axes, keepdim), reduced(self.shape, axes, True)
     compute = compute_type(self.dtype)
-    variance = stage(context, context.resize(out, shape).reshape(kept), real_type(compute))
+    variance = staging_buffer(context, context.resize(out, shape).reshape(kept), real_type(compute))
     if average is None:
-        center = stage(context, context.workspace(kept, compute), compute)
+        center = staging_buffer(context, context.workspace(kept, compute), compute)
     else:
         check_result(self.dtype, average)
-        center = stage(context, context.resize(average, shape).reshape(kept), compute)
-    source = stage(context, self, compute)
+        center = staging_buffer(context, context.resize(average, shape).reshape(kept), compute)
+    source = staging_buffer(context, self, compute)
     deviations = source.buffer if source.buffer is not self else context.workspace(self.shape, compute)
     count = self.size // max(math.prod(kept), 1)
     degrees = max(count - (1 if correction is None else correction), 0)

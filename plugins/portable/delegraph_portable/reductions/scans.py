@@ -14,7 +14,7 @@ import numpy as np
 
 from delegraph.errors import InvalidType
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import copy_call, stage, staged_call
+from delegraph.runtime.numpy_kernels.evaluate import copy_call, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import (
     FLOAT32,
@@ -71,7 +71,7 @@ def _cumulative(step: np.ufunc, context: Context, self: Array, dim: int, dtype: 
         self = self.real  # what the cast to `dtype`, which comes first, leaves
     if self.ndim == 0:
         return copy_call(out, self)
-    running = stage(context, out, _accumulation_type(result))
+    running = staging_buffer(context, out, _accumulation_type(result))
     return staged_call(partial(_accumulate, step, axis, self, running.buffer), [], [running])
 
 
@@ -93,8 +93,11 @@ def _running_extreme(
     check_result(self.dtype, values)
     axis = wrap_dim(dim, self.ndim)
     values, indices = context.resize(values, self.shape), context.resize(indices, self.shape)
-    x, running = stage(context, np.atleast_1d(self), compute_type(self.dtype)), np.atleast_1d(values)
-    best, places = stage(context, running, x.buffer.dtype), stage(context, np.atleast_1d(indices), INT64)
+    x, running = staging_buffer(context, np.atleast_1d(self), compute_type(self.dtype)), np.atleast_1d(values)
+    best, places = (
+        staging_buffer(context, running, x.buffer.dtype),
+        staging_buffer(context, np.atleast_1d(indices), INT64),
+    )
 
     def call() -> None:
         _accumulate(extreme, axis, x.buffer, best.buffer)
@@ -127,7 +130,7 @@ def logcumsumexp(context: Context, self: Array, dim: int, out: Array) -> BoundCa
     out = context.resize(out, self.shape)
     if self.ndim == 0:
         return copy_call(out, self)
-    running = stage(context, out, _accumulation_type(self.dtype))
+    running = staging_buffer(context, out, _accumulation_type(self.dtype))
     if is_complex(self.dtype):
         call = partial(_log_sums_complex, axis, self, running.buffer)
     else:

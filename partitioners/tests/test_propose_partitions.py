@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx import Graph, Node
 
-from delegraph_partitioners.stages import components, stages
+from delegraph_partitioners.propose_partitions import components, propose_partitions
 
 
 @st.composite
@@ -27,7 +27,7 @@ def dags(draw: st.DrawFn, largest: int = 8) -> tuple[list[Node], set[Node]]:
 
 
 def grouped(calls: Sequence[Node], supported: set[Node]) -> list[list[Node]]:
-    return stages([(node,) for node in calls], supported)
+    return propose_partitions([(node,) for node in calls], supported)
 
 
 def is_acyclic(calls: Iterable[Node], groups: Iterable[Iterable[Node]]) -> bool:
@@ -134,5 +134,5 @@ def test_units_stay_together() -> None:
     earlier = graph.call_function(torch.tanh, (x,))
     between = graph.call_function(torch.exp, (earlier,))
     d = graph.call_function(operator.mul, (c, between))
-    groups = stages([(earlier,), (between,), (a, b, c, d)], {earlier, a, b, c, d})
+    groups = propose_partitions([(earlier,), (between,), (a, b, c, d)], {earlier, a, b, c, d})
     assert groups == [[earlier], [a, b, c, d]]

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from delegraph.errors import PluginError
 
-__all__ = ["Selected", "parse_plugin", "parse_plugins", "selected"]
+__all__ = ["PluginSpec", "parse_plugin", "parse_plugins", "plugin_spec"]
 
 OptionValue: TypeAlias = bool | int | float | str
 
@@ -24,14 +24,14 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class PluginSpec:
     """A plug-in by its name, with what was written beside it."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def selected(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> Selected | _T:
+def plugin_spec(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> PluginSpec | _T:
     """A plug-in as it was named, or the object that was given in place of a name.
 
     `"npu{optimize=3}"` and `("npu", {"optimize": 3})` mean the same. Raises `PluginError` for text or a pair that is
@@ -46,10 +46,10 @@ def selected(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> Selected | _T:
     name, options = plugin
     if "{" in name:
         raise PluginError(f"{plugin!r} has options in its name and beside it; write them in one place")
-    return Selected(name, dict(options))
+    return PluginSpec(name, dict(options))
 
 
-def parse_plugin(text: str) -> Selected:
+def parse_plugin(text: str) -> PluginSpec:
     """One plug-in. Raises `PluginError` that shows where the text is malformed."""
     scanner = _Scanner(text)
     found = _plugin(scanner)
@@ -58,7 +58,7 @@ def parse_plugin(text: str) -> Selected:
     return found
 
 
-def parse_plugins(text: str) -> list[Selected]:
+def parse_plugins(text: str) -> list[PluginSpec]:
     """Plug-ins with commas between them, as on the command line. Raises as `parse_plugin`."""
     scanner = _Scanner(text)
     found = [_plugin(scanner)]
@@ -112,11 +112,11 @@ class _Scanner:
         )
 
 
-def _plugin(scanner: _Scanner) -> Selected:
+def _plugin(scanner: _Scanner) -> PluginSpec:
     name = scanner.take(_NAME, "a plug-in's name")
     options: dict[str, OptionValue] = {}
     if scanner.find(_OPEN) is None:
-        return Selected(name)
+        return PluginSpec(name)
     while scanner.find(_CLOSE) is None:
         if options:
             scanner.take(_COMMA, "',' or '}'")
@@ -125,7 +125,7 @@ def _plugin(scanner: _Scanner) -> Selected:
             raise PluginError(f"the option {key!r} of {name!r} is given twice")
         scanner.take(_EQUALS, f"'=' and a value for the option {key!r}")
         options[key] = _value(scanner)
-    return Selected(name, options)
+    return PluginSpec(name, options)
 
 
 def _value(scanner: _Scanner) -> OptionValue:

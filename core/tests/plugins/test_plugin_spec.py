@@ -9,7 +9,7 @@ import pytest
 
 from delegraph.errors import PluginError, PluginLoadError, UnknownOption
 from delegraph.plugins import PluginRegistry
-from delegraph.plugins.selection import Selected, parse_plugin, parse_plugins, selected
+from delegraph.plugins.plugin_spec import PluginSpec, parse_plugin, parse_plugins, plugin_spec
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from delegraph.plugins.selection import Selected, parse_plugin, parse_plugins, s
     ],
 )
 def test_text(text: str, name: str, options: Mapping[str, Any]) -> None:
-    assert parse_plugin(text) == Selected(name, options)
+    assert parse_plugin(text) == PluginSpec(name, options)
     assert {key: type(value) for key, value in parse_plugin(text).options.items()} == {
         key: type(value) for key, value in options.items()
     }
@@ -38,9 +38,9 @@ def test_text(text: str, name: str, options: Mapping[str, Any]) -> None:
 
 def test_text_of_several() -> None:
     assert parse_plugins("npu{a=1,b='x,y'}, cpu ,dsp{}") == [
-        Selected("npu", {"a": 1, "b": "x,y"}),
-        Selected("cpu"),
-        Selected("dsp"),
+        PluginSpec("npu", {"a": 1, "b": "x,y"}),
+        PluginSpec("cpu"),
+        PluginSpec("dsp"),
     ]
 
 
@@ -74,20 +74,20 @@ def test_a_list_that_is_malformed() -> None:
 
 
 def test_text_a_pair_and_an_object_mean_the_same() -> None:
-    assert selected("npu{optimize=3}") == selected(("npu", {"optimize": 3})) == Selected("npu", {"optimize": 3})
+    assert plugin_spec("npu{optimize=3}") == plugin_spec(("npu", {"optimize": 3})) == PluginSpec("npu", {"optimize": 3})
     plugin = object()
-    assert selected(plugin) is plugin
+    assert plugin_spec(plugin) is plugin
 
 
 @pytest.mark.parametrize("pair", [("npu",), ("npu", 3), (3, {}), ("npu", {}, {})])
 def test_a_pair_that_is_malformed(pair: Any) -> None:
     with pytest.raises(PluginError, match="a plug-in with options is a name and a mapping"):
-        selected(pair)
+        plugin_spec(pair)
 
 
 def test_options_in_two_places() -> None:
     with pytest.raises(PluginError, match="has options in its name and beside it"):
-        selected(("npu{a=1}", {"b": 2}))
+        plugin_spec(("npu{a=1}", {"b": 2}))
 
 
 # ---- options that a plug-in does not have --------------------------------------------------------------
