@@ -1,7 +1,8 @@
 """Nodes of the old graph -> their up-to-date values in the new one: views follow their base, and writes reach it.
 
 A tensor that is not a view is a base. A base has a version, which each write raises; a view remembers the call that
-made it and the version that it shows. One that is read behind a write is made again; what nobody reads again costs nothing:
+made it and the version that it shows. One that is read behind a write is made again; what nobody reads again costs
+nothing:
 
     before                    after                       version
     row = t[1]                row = t[1]                  t 0, row 0
