@@ -9,10 +9,10 @@ from importlib import import_module
 
 import torch
 
-__all__ = ["function_fault"]
+__all__ = ["function_violation"]
 
 
-def function_fault(kernel_name: str, schema: torch.FunctionSchema) -> str | None:
+def function_violation(kernel_name: str, schema: torch.FunctionSchema) -> str | None:
     """Import the function; what keeps it from being called with a context and the schema's arguments in order."""
     module_name, colon, name = kernel_name.partition(":")
     if not colon or not all(part.isidentifier() for part in [*module_name.split("."), name]):
@@ -27,10 +27,10 @@ def function_fault(kernel_name: str, schema: torch.FunctionSchema) -> str | None
         return f"{module_name} has no function {name}" + (f"; did you mean {close[0]}?" if close else "")
     if not callable(function):
         return f"{kernel_name} is no function but {type(function).__name__}"
-    return _signature_fault(kernel_name, function, schema)
+    return _signature_violation(kernel_name, function, schema)
 
 
-def _signature_fault(kernel_name: str, function: Callable[..., object], schema: torch.FunctionSchema) -> str | None:
+def _signature_violation(kernel_name: str, function: Callable[..., object], schema: torch.FunctionSchema) -> str | None:
     names = ["context", *(argument.name for argument in schema.arguments)]
     wanted = f"it is called as ({', '.join(names)})"
     try:

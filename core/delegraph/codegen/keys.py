@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 
 import torch
 
-from delegraph.codegen.read import ArgMeta, Entry, Fault, KernelEntry, Word
+from delegraph.codegen.read import ArgMeta, KernelEntry, OperatorEntry, Violation, Word
 
-__all__ = ["Key", "alias_faults", "keys_of", "meta_faults"]
+__all__ = ["Key", "alias_violations", "keys_of", "meta_violations"]
 
 Key: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """NumPy's name of the dtype, and the dim order, of each tensor argument in the schema's order."""
@@ -44,38 +44,42 @@ DTYPES: Final[Mapping[str, str]] = {
 """ScalarType's name (c10/core/ScalarType.h) -> NumPy's or ml_dtypes'."""
 
 
-def alias_faults(entry: Entry) -> Iterator[Fault]:
+def alias_violations(entry: OperatorEntry) -> Iterator[Violation]:
     """Names that are no dtypes, and orders that are none."""
     for name, dtypes in entry.type_alias.items():
         for dtype in dtypes:
             if dtype.text not in DTYPES:
                 close = get_close_matches(dtype.text, DTYPES, n=1)
                 hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(DTYPES)}"
-                yield Fault(dtype.line, f"type_alias {name}: {dtype} is no dtype of a kernel; {hint}")
+                yield Violation(dtype.line, f"type_alias {name}: {dtype} is no dtype of a kernel; {hint}")
     for name, order in entry.dim_order_alias.items():
         if sorted(word.text for word in order) != sorted(map(str, range(len(order)))):
             text = ", ".join(map(str, order))
-            yield Fault(order[0].line, f"dim_order_alias {name}: [{text}] is not each of 0 to {len(order) - 1} once")
+            yield Violation(
+                order[0].line, f"dim_order_alias {name}: [{text}] is not each of 0 to {len(order) - 1} once"
+            )
 
 
-def meta_faults(kernel: KernelEntry, entry: Entry, schema: torch.FunctionSchema) -> Iterator[Fault]:
+def meta_violations(kernel: KernelEntry, entry: OperatorEntry, schema: torch.FunctionSchema) -> Iterator[Violation]:
     """Tensor arguments that arg_meta leaves out, others that it names, and aliases that there are not."""
     meta = kernel.arg_meta or ()
     tensors = _tensors(schema)
     named = {one.argument.text for one in meta}
     missing = [name for name, is_optional in tensors.items() if not is_optional and name not in named]
     if kernel.arg_meta is not None and missing:
-        yield Fault(kernel.line, f"arg_meta says nothing of {', '.join(missing)} of {schema}")
+        yield Violation(kernel.line, f"arg_meta says nothing of {', '.join(missing)} of {schema}")
     for one in meta:
         if one.argument.text not in tensors:
-            yield Fault(one.argument.line, f"arg_meta names {one.argument}, which is no tensor argument of {schema}")
+            yield Violation(
+                one.argument.line, f"arg_meta names {one.argument}, which is no tensor argument of {schema}"
+            )
         for alias, kind, known in _aliases(one, entry):
             if alias.text not in known:
                 given = ", ".join(known) or "there is none"
-                yield Fault(alias.line, f"arg_meta of {one.argument}: unknown {kind} {alias} ({given})")
+                yield Violation(alias.line, f"arg_meta of {one.argument}: unknown {kind} {alias} ({given})")
 
 
-def keys_of(kernel: KernelEntry, entry: Entry, schema: torch.FunctionSchema) -> list[Key | None]:
+def keys_of(kernel: KernelEntry, entry: OperatorEntry, schema: torch.FunctionSchema) -> list[Key | None]:
     """Every key of a sound kernel; [None] of a fallback."""
     if kernel.arg_meta is None:
         return [None]
@@ -89,14 +93,14 @@ def keys_of(kernel: KernelEntry, entry: Entry, schema: torch.FunctionSchema) -> 
     return keys
 
 
-def _aliases(one: ArgMeta, entry: Entry) -> list[tuple[Word, str, Mapping[str, object]]]:
+def _aliases(one: ArgMeta, entry: OperatorEntry) -> list[tuple[Word, str, Mapping[str, object]]]:
     return [
         (one.type_alias, "type_alias", entry.type_alias),
         (one.dim_order_alias, "dim_order_alias", entry.dim_order_alias),
     ]
 
 
-def _order(one: ArgMeta, entry: Entry) -> tuple[int, ...]:
+def _order(one: ArgMeta, entry: OperatorEntry) -> tuple[int, ...]:
     return tuple(int(word.text) for word in entry.dim_order_alias[one.dim_order_alias.text])
 
 

@@ -16,10 +16,10 @@ from delegraph.aot.checks.out_variants import find_out_variant
 from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
 from delegraph.errors import CodegenError
 
-__all__ = ["SchemaFault", "callable_schema", "declared_schema", "import_operators"]
+__all__ = ["SchemaViolation", "callable_schema", "declared_schema", "import_operators"]
 
 
-class SchemaFault(Exception):
+class SchemaViolation(Exception):
     """An operator is not there, is no out variant, or has another schema."""
 
 
@@ -33,12 +33,12 @@ def import_operators(modules: Iterable[str]) -> None:
 
 
 def callable_schema(name: str) -> torch.FunctionSchema:
-    """The schema that a kernel for `name` ("add.out", "mylib::scaled.out") is called by. Raises `SchemaFault`."""
+    """The schema that a kernel for `name` ("add.out", "mylib::scaled.out") is called by. Raises `SchemaViolation`."""
     full = name if "::" in name else f"aten::{name}"
     operator = full.partition(".")[0]
     overloads = _overloads(operator)
     if not overloads:
-        raise SchemaFault(_unknown_operator(operator))
+        raise SchemaViolation(_unknown_operator(operator))
     variants = {variant for op in overloads if (variant := find_out_variant(op)) is not None}
     called = {str(variant.operator): variant.schema for variant in variants}
     called |= {_name(op._schema): op._schema for op in overloads if any(a.is_out for a in op._schema.arguments)}
@@ -47,24 +47,24 @@ def callable_schema(name: str) -> torch.FunctionSchema:
     known = f"kernels run {', '.join(sorted(called))}" if called else "it has no out variant"
     functional = next((op for op in overloads if _name(op._schema) == full), None)
     if functional is None:
-        raise SchemaFault(f"torch has no overload {full}; {known}")
+        raise SchemaViolation(f"torch has no overload {full}; {known}")
     variant = find_out_variant(functional)
     known = f"kernels run {variant.operator}" if variant is not None else known
-    raise SchemaFault(f"{full} is no out variant, and only those run on planned memory; {known}")
+    raise SchemaViolation(f"{full} is no out variant, and only those run on planned memory; {known}")
 
 
 def declared_schema(text: str) -> torch.FunctionSchema:
-    """The same for a schema written out, which has to be the one that is known. Raises `SchemaFault`."""
+    """The same for a schema written out, which has to be the one that is known. Raises `SchemaViolation`."""
     name, bracket, rest = text.partition("(")
     try:
         declared = torch._C.parse_schema(f"{name if '::' in name else f'aten::{name}'}{bracket}{rest}")
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise SchemaFault(f"the schema cannot be read: {reason}") from error
+        raise SchemaViolation(f"the schema cannot be read: {reason}") from error
     known = callable_schema(_name(declared))
     difference = _difference(declared, known)
     if difference is not None:
-        raise SchemaFault(f"the schema is not that of the operator: {difference}; the operator's is {known}")
+        raise SchemaViolation(f"the schema is not that of the operator: {difference}; the operator's is {known}")
     return known
 
 

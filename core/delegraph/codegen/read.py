@@ -23,7 +23,7 @@ from delegraph.errors import CodegenError
 if TYPE_CHECKING:
     from yaml.nodes import Node
 
-__all__ = ["ArgMeta", "Entry", "Fault", "KernelEntry", "Word", "read_entries"]
+__all__ = ["ArgMeta", "KernelEntry", "OperatorEntry", "Violation", "Word", "read_entries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Fault:
+class Violation:
     """What is wrong, and in which line."""
 
     line: int
@@ -64,7 +64,7 @@ class KernelEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OperatorEntry:
     """One operator: its name (`op`) or its schema (`func`), and its kernels."""
 
     operator: Word
@@ -74,7 +74,7 @@ class Entry:
     kernels: tuple[KernelEntry, ...]
 
 
-def read_entries(text: str | bytes) -> tuple[list[Entry], list[Fault]]:
+def read_entries(text: str | bytes) -> tuple[list[OperatorEntry], list[Violation]]:
     """The entries of a file that could be read, and what was wrong with the rest.
 
     Raises `CodegenError` if PyYAML is not installed.
@@ -87,16 +87,16 @@ def read_entries(text: str | bytes) -> tuple[list[Entry], list[Fault]]:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        return [], [Fault(mark.line + 1 if mark else 1, f"this is no YAML: {error.problem or error.context}")]
+        return [], [Violation(mark.line + 1 if mark else 1, f"this is no YAML: {error.problem or error.context}")]
     except yaml.YAMLError as error:
-        return [], [Fault(1, f"this is no YAML: {' '.join(str(error).split())}")]
+        return [], [Violation(1, f"this is no YAML: {' '.join(str(error).split())}")]
     if root is None:
-        return [], [Fault(1, "the file is empty")]
+        return [], [Violation(1, "the file is empty")]
     reader = _Reader()
     try:
-        return reader.list_of(root, "the file", reader.entry), reader.faults
+        return reader.list_of(root, "the file", reader.entry), reader.violations
     except _Wrong:
-        return [], reader.faults
+        return [], reader.violations
 
 
 _T = TypeVar("_T")
@@ -106,23 +106,23 @@ _KERNEL_KEYS: Final = ("arg_meta", "kernel_name")
 
 
 class _Wrong(Exception):
-    """A node is not what has to stand there; its fault has been noted."""
+    """A node is not what has to stand there; its violation has been noted."""
 
 
 class _Reader:
-    """Reads YAML nodes; notes faults and goes on with the next entry."""
+    """Reads YAML nodes; notes violations and goes on with the next entry."""
 
     def __init__(self) -> None:
-        self.faults: list[Fault] = []
+        self.violations: list[Violation] = []
 
-    def entry(self, node: Node) -> Entry:
+    def entry(self, node: Node) -> OperatorEntry:
         fields = self.fields(node, "an entry", _ENTRY_KEYS)
         named = [key for key in ("op", "func") if key in fields]
         if len(named) != 1:
             raise self.wrong(node, "an entry has either op (a name) or func (a schema)")
         if "kernels" not in fields:
             raise self.wrong(node, "the entry has no kernels")
-        return Entry(
+        return OperatorEntry(
             self.word(fields[named[0]], named[0]),
             named[0] == "func",
             self.aliases(fields, "type_alias"),
@@ -161,7 +161,7 @@ class _Reader:
         for key, value in self.pairs(node, what):
             fields[key.text] = value
             if key.text not in known:
-                self.faults.append(Fault(key.line, f"unknown key {key}; {what} has {', '.join(known)}"))
+                self.violations.append(Violation(key.line, f"unknown key {key}; {what} has {', '.join(known)}"))
         return fields
 
     def pairs(self, node: Node, what: str) -> list[tuple[Word, Node]]:
@@ -171,7 +171,9 @@ class _Reader:
         pairs = [(self.word(key, f"a key of {what}"), value) for key, value in node.value]
         for key, _ in pairs:
             if key.text in seen:
-                self.faults.append(Fault(key.line, f"{key} is given twice, first in line {seen[key.text].line}"))
+                self.violations.append(
+                    Violation(key.line, f"{key} is given twice, first in line {seen[key.text].line}")
+                )
             seen.setdefault(key.text, key)
         return pairs
 
@@ -199,7 +201,7 @@ class _Reader:
         return Word(str(node.value), _line(node))
 
     def wrong(self, node: Node, text: str) -> _Wrong:
-        self.faults.append(Fault(_line(node), text))
+        self.violations.append(Violation(_line(node), text))
         return _Wrong()
 
 

@@ -20,7 +20,7 @@ from delegraph.plugins.discovery import (
     scan_unknown_groups,
 )
 from delegraph.plugins.hookspecs import GROUPS, group_named
-from delegraph.plugins.inventory import Entry, State, inventory, metadata_fault
+from delegraph.plugins.inventory import Entry, State, inventory, metadata_violation
 from delegraph.plugins.missing import missing_remedy
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.kernel_calls import Need, kernel_key_text, needed_kernels
@@ -114,7 +114,7 @@ def _of_copies() -> Iterator[Finding]:
 
 
 def _is_stale(places: Mapping[tuple[str, str], Sequence[Offer]], one: Offer) -> bool:
-    return any(metadata_fault(offer) for offer in places[os.path.realpath(one.location), one.version])
+    return any(metadata_violation(offer) for offer in places[os.path.realpath(one.location), one.version])
 
 
 def _place(offer: Offer) -> str:

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from delegraph.plugins.discovery import Offer, Selection, normalised, scan
 from delegraph.plugins.loader import reference
 
-__all__ = ["Entry", "State", "inventory", "metadata_fault"]
+__all__ = ["Entry", "State", "inventory", "metadata_violation"]
 
 
 class State(Enum):
@@ -38,7 +38,7 @@ def inventory(environ: Mapping[str, str]) -> list[Entry]:
     return [_judge(offer, offers, selection) for offer in offers]
 
 
-def metadata_fault(offer: Offer) -> str:
+def metadata_violation(offer: Offer) -> str:
     """What is wrong with an offer's metadata; "" if nothing. Imports nothing, not even a parent package."""
     parts = reference(offer.value)
     if parts is None:
@@ -53,8 +53,8 @@ def metadata_fault(offer: Offer) -> str:
 def _judge(offer: Offer, offers: Sequence[Offer], selection: Selection) -> Entry:
     if not selection.admits(offer):
         return Entry(offer, State.DISABLED, "by DELEGRAPH_PLUGINS or DELEGRAPH_DISABLE_PLUGINS")
-    if fault := metadata_fault(offer):
-        return Entry(offer, State.BROKEN, fault)
+    if violation := metadata_violation(offer):
+        return Entry(offer, State.BROKEN, violation)
     rivals = [other for other in offers if _same_name(offer, other) and other != offer and selection.admits(other)]
     preferred = selection.prefer.get(f"{offer.group}:{offer.name}")
     if not rivals or (preferred and normalised(preferred) == normalised(offer.distribution)):

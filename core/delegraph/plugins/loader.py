@@ -14,7 +14,7 @@ from delegraph.errors import PluginLoadError, PluginVersionError
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import Form, group_named
 from delegraph.plugins.torch_watch import TorchWatch
-from delegraph.plugins.validation import faults
+from delegraph.plugins.validation import violations
 from delegraph.plugins.versions import declared_api, mismatch
 
 __all__ = ["adopt", "failure", "import_offer", "reference"]
@@ -58,11 +58,11 @@ def adopt(offer: Offer, plugin: Any, declarations: Iterable[object] = ()) -> Any
     if group.form is Form.INSTANCE and isinstance(plugin, type) and not getattr(plugin, "__abstractmethods__", None):
         plugin = _instantiate(offer, plugin)
     if group.name == "delegraph.plugins":
-        from delegraph.plugins.tools import tool_faults
+        from delegraph.plugins.tools import tool_violations
 
-        found = tool_faults(plugin)
+        found = tool_violations(plugin)
     else:
-        found = faults(group, plugin)
+        found = violations(group, plugin)
     if found:
         raise failure(
             offer, "; ".join(found), f"its authors change it to fit delegraph.interfaces.{group.interface.__qualname__}"

@@ -54,7 +54,7 @@ def parse_plugin(text: str) -> PluginSpec:
     scanner = _Scanner(text)
     found = _plugin(scanner)
     if not scanner.ended:
-        raise scanner.fault("the end: one plug-in is meant here")
+        raise scanner.malformed("the end: one plug-in is meant here")
     return found
 
 
@@ -101,10 +101,10 @@ class _Scanner:
         """As `find`. Raises `PluginError` if it is not here."""
         found = self.find(pattern)
         if found is None:
-            raise self.fault(expected)
+            raise self.malformed(expected)
         return found
 
-    def fault(self, expected: str) -> PluginError:
+    def malformed(self, expected: str) -> PluginError:
         """The text with a mark under this place, and what should stand there."""
         there = repr(self._text[self._at]) if not self.ended else "the end"
         return PluginError(

@@ -19,7 +19,7 @@ from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id,
 from delegraph.plugins.factory import make
 from delegraph.plugins.hookspecs import group_named
 from delegraph.plugins.loader import adopt, failure, import_offer
-from delegraph.plugins.validation import faults
+from delegraph.plugins.validation import violations
 
 if TYPE_CHECKING:
     from delegraph.plugins.tools import Tools
@@ -142,7 +142,7 @@ class PluginRegistry:
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
         product = group_named(group).product
-        if product and (found := faults(product, made)):
+        if product and (found := violations(product, made)):
             raise failure(offer, f"its factory made {made!r}: {'; '.join(found)}", "its authors return what fits")
         return made
 
@@ -239,13 +239,13 @@ def _in_process(group: str, name: str, plugin: Any) -> Offer:
 
 
 def _conflict(found: Sequence[Offer]) -> PluginConflict:
-    from delegraph.plugins.inventory import metadata_fault
+    from delegraph.plugins.inventory import metadata_violation
 
-    broken = [metadata_fault(offer) for offer in found]
-    meant = next((offer for offer, fault in zip(found, broken, strict=True) if not fault), found[0])
+    broken = [metadata_violation(offer) for offer in found]
+    meant = next((offer for offer, violation in zip(found, broken, strict=True) if not violation), found[0])
     providers = "; ".join(
-        f"{offer.provider} ({offer.value}, in {offer.location}{fault and f'; broken: {fault}'})"
-        for offer, fault in zip(found, broken, strict=True)
+        f"{offer.provider} ({offer.value}, in {offer.location}{violation and f'; broken: {violation}'})"
+        for offer, violation in zip(found, broken, strict=True)
     )
     if len({normalised(offer.distribution) for offer in found}) == 1:
         return PluginConflict(

@@ -21,7 +21,7 @@ from delegraph.plugins.hookspecs import GROUPS, parameters
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["PluginWarning", "Tools", "hookimpl", "load_tools", "tool_faults"]
+__all__ = ["PluginWarning", "Tools", "hookimpl", "load_tools", "tool_violations"]
 
 hookimpl = pluggy.HookimplMarker("delegraph")
 """Marks a tool's functions as implementations of the hooks in `delegraph.interfaces.ToolHooks`."""
@@ -73,9 +73,9 @@ def _implementation(plugin: Any, hook: str) -> object:
     return type(type(plugin).__name__, (), {hook: staticmethod(hookimpl(function))})
 
 
-def tool_faults(tool: Any) -> list[str]:
+def tool_violations(tool: Any) -> list[str]:
     """What is wrong with a tool: no marks, an unknown hook, parameters that the spec lacks, a wrapper that is none."""
-    manager = pluggy.PluginManager("delegraph")  # without specs, so that every fault is ours to tell
+    manager = pluggy.PluginManager("delegraph")  # without specs, so that every violation is ours to tell
     manager.register(tool)
     hooks = [
         (hook.name, implementation)
@@ -84,10 +84,10 @@ def tool_faults(tool: Any) -> list[str]:
     ]
     if not hooks:
         return ["it marks no function with @delegraph.plugins.hookimpl"]
-    return [fault for name, implementation in hooks if (fault := _hook_fault(name, implementation))]
+    return [violation for name, implementation in hooks if (violation := _hook_violation(name, implementation))]
 
 
-def _hook_fault(name: str, implementation: pluggy.HookImpl) -> str:
+def _hook_violation(name: str, implementation: pluggy.HookImpl) -> str:
     if name not in HOOKS:
         return f"it implements {name}(), which is not a hook{did_you_mean(name, HOOKS)}"
     known, taken = HOOKS[name], implementation.argnames

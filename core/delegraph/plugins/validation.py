@@ -17,17 +17,17 @@ from typing import Any
 from delegraph.plugins.factory import takes_keywords
 from delegraph.plugins.hookspecs import Form, Group
 
-__all__ = ["faults", "misspelt", "signature_fault"]
+__all__ = ["misspelt", "signature_violation", "violations"]
 
 
-def faults(group: Group, plugin: Any) -> list[str]:
+def violations(group: Group, plugin: Any) -> list[str]:
     """Everything about `plugin` that does not fit `group`; empty if it fits. Calls nothing of it."""
     if group.form in (Form.FACTORY, Form.FUNCTION):
         if not callable(plugin):
             return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}: {group.text('__call__')}"]
         if group.form is Form.FACTORY and takes_keywords(plugin):
             return []
-        return list(signature_fault(group, "__call__", plugin))
+        return list(signature_violation(group, "__call__", plugin))
     if group.form is Form.CLASS and not isinstance(plugin, type):
         return [f"it is {_kind(plugin)}; {group.name} takes {group.form.value}"]
     missing = [hook for hook in group.hook_names if _is_missing(plugin, hook)]
@@ -35,12 +35,12 @@ def faults(group: Group, plugin: Any) -> list[str]:
         *misspelt(group, plugin),
         *(f"it has no {group.text(hook)}{_hint(group)}" for hook in missing),
         *(
-            fault
+            violation
             for hook in group.hook_names
             if hook not in missing
-            for fault in signature_fault(group, hook, _as_called(group, plugin, hook))
+            for violation in signature_violation(group, hook, _as_called(group, plugin, hook))
         ),
-        *(fault for name in group.attributes for fault in _attribute_fault(group, plugin, name)),
+        *(violation for name in group.attributes for violation in _attribute_violation(group, plugin, name)),
     ]
 
 
@@ -60,7 +60,7 @@ def misspelt(group: Group, plugin: Any) -> Iterator[str]:
             yield f"it marks {name}() with @hookimpl, which is not a hook of {group.name}: {known}"
 
 
-def signature_fault(group: Group, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
+def signature_violation(group: Group, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
     """A message if `implementation` cannot take the hook's parameters by position, or takes them in another order."""
     names = group.parameters(hook)
     try:
@@ -88,7 +88,7 @@ def _as_called(group: Group, plugin: Any, hook: str) -> Callable[..., object]:
 _ARTICLES = {bool: "True or False", int: "an int", str: "a str"}
 
 
-def _attribute_fault(group: Group, plugin: Any, name: str) -> Iterator[str]:
+def _attribute_violation(group: Group, plugin: Any, name: str) -> Iterator[str]:
     """A message if the attribute is of another type than its default. One that is not there has the default."""
     default = group.attributes[name]
     value = getattr(plugin, name, default)

@@ -91,7 +91,7 @@ def _operator(reader: FlatBufferReader, position: int) -> Operator:
 def _delegate(reader: FlatBufferReader, position: int, processed: Callable[[DataReference], int]) -> BackendDelegate:
     backend_id, reference, specs = reader.table(tables.BACKEND_DELEGATE, position)
     if reference is None:
-        reader.fault(position, "a BackendDelegate has no processed data")
+        reader.refuse(position, "a BackendDelegate has no processed data")
     location, index = reader.table(tables.BACKEND_DELEGATE_DATA_REFERENCE, reference)
     return BackendDelegate(
         reader.string(backend_id),
@@ -122,7 +122,7 @@ def _value(reader: FlatBufferReader, position: int) -> Value:
     code, value = reader.table(tables.EVALUE, position)
     decoder = _VALUE_DECODERS.get(code)
     if decoder is None or value is None:
-        reader.fault(position, f"an EValue of union code {code} has no value that this version knows")
+        reader.refuse(position, f"an EValue of union code {code} has no value that this version knows")
     return decoder(reader, value)
 
 
@@ -210,7 +210,7 @@ def _instruction(reader: FlatBufferReader, position: int) -> Instruction:
     code, arguments = reader.table(tables.INSTRUCTION, position)
     decoder = _INSTRUCTION_DECODERS.get(code)
     if decoder is None or arguments is None:
-        reader.fault(position, f"an instruction of union code {code} has no arguments that this version knows")
+        reader.refuse(position, f"an instruction of union code {code} has no arguments that this version knows")
     return decoder(reader, arguments)
 
 

@@ -21,19 +21,19 @@ from types import MappingProxyType
 from typing import Final
 
 from delegraph.errors import InvalidExternalData
-from delegraph.program import faults
+from delegraph.program import field_checks
 from delegraph.program._generated import flat_tensor_tables as tables
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
 from delegraph.program.dtypes import nbytes
-from delegraph.program.faults import Faults, under
+from delegraph.program.field_checks import Violations, under
 from delegraph.program.flatbuffer_builder import Table, build, numbers, rows
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.schema import Buffer, ScalarType
 from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
 from delegraph.program.segments import SegmentLayout, align_up
 from delegraph.program.verify import MAX_ALIGNMENT
-from delegraph.program.verify_values import geometry_faults
+from delegraph.program.verify_values import geometry_violations
 
 __all__ = [
     "ExternalData",
@@ -90,7 +90,7 @@ class FlatTensor:
 
 
 def serialize_flat_tensor(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT_ALIGNMENT) -> bytes:
-    """The bytes of a `.ptd`. Raises `InvalidExternalData`, with every fault, if they could not be relied on."""
+    """The bytes of a `.ptd`. Raises `InvalidExternalData`, with every violation, if they could not be relied on."""
     return b"".join(_pieces(flat_tensor, segment_alignment))
 
 
@@ -184,19 +184,19 @@ def _tensor_layout(reader: FlatBufferReader, position: int | None) -> TensorLayo
 
 
 def _verify(flat_tensor: FlatTensor) -> None:
-    found = [fault for key, entry in flat_tensor.named_data.items() for fault in _entry_faults(key, entry)]
+    found = [violation for key, entry in flat_tensor.named_data.items() for violation in _entry_violations(key, entry)]
     if found:
-        raise InvalidExternalData(f"the .ptd has {len(found)} fault(s):" + "".join(f"\n  {f}" for f in found[:20]))
+        raise InvalidExternalData(f"the .ptd has {len(found)} violation(s):" + "".join(f"\n  {f}" for f in found[:20]))
 
 
-def _entry_faults(key: str, entry: ExternalData) -> Faults:
+def _entry_violations(key: str, entry: ExternalData) -> Violations:
     path = f"named_data[{key!r}]"
-    yield from under(path, faults.name(key))
-    yield from under(f"{path}.alignment", faults.integer(entry.alignment, (1, MAX_ALIGNMENT)))
+    yield from under(path, field_checks.name(key))
+    yield from under(f"{path}.alignment", field_checks.integer(entry.alignment, (1, MAX_ALIGNMENT)))
     layout = entry.tensor_layout
     if layout is None:
         return
-    wrong = tuple(geometry_faults(layout.scalar_type, layout.sizes, layout.dim_order))
+    wrong = tuple(geometry_violations(layout.scalar_type, layout.sizes, layout.dim_order))
     yield from under(f"{path}.tensor_layout", wrong)
     needed = 0 if wrong else nbytes(layout.scalar_type, layout.sizes)
     if memoryview(entry.data).nbytes < needed:

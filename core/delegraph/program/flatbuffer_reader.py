@@ -41,7 +41,7 @@ class _Shape(NamedTuple):
 
 
 class FlatBufferReader:
-    """Reads tables, vectors and strings at absolute positions. Every fault raises `error` and names its byte."""
+    """Reads tables, vectors and strings at absolute positions. Every violation raises `error` and names its byte."""
 
     def __init__(self, buffer: memoryview, error: type[RuntimeFault]) -> None:
         self.buffer = buffer
@@ -52,14 +52,14 @@ class FlatBufferReader:
         self._reads_left = len(buffer)
         self._repeats_left = SHARING * len(buffer)
 
-    def fault(self, position: int, what: str) -> NoReturn:
+    def refuse(self, position: int, what: str) -> NoReturn:
         """Raise the reader's error for the byte at `position`."""
         raise self._error(f"byte {position}: {what}; the file is damaged")
 
     def root(self) -> int:
         """The position of the root table."""
         if len(self.buffer) < 8:
-            self.fault(0, f"a flatbuffer has at least 8 bytes, this has {len(self.buffer)}")
+            self.refuse(0, f"a flatbuffer has at least 8 bytes, this has {len(self.buffer)}")
         return int(_U32(self.buffer, 0)[0])
 
     def table(self, layout: TableLayout, position: int) -> list[Any]:
@@ -69,10 +69,10 @@ class FlatBufferReader:
             shape = self._shapes.get((layout, vtable)) or self._compile(layout, position, vtable)
             fields = list(shape.pick(shape.unpack(self.buffer, position) + layout.defaults))
         except struct.error:
-            self.fault(position, f"a {layout.name} table lies outside the {len(self.buffer)} bytes there are")
+            self.refuse(position, f"a {layout.name} table lies outside the {len(self.buffer)} bytes there are")
         for index, offset in shape.refs:
             if not fields[index]:
-                self.fault(position, f"{layout.name}.{layout.names[index]} refers to itself")
+                self.refuse(position, f"{layout.name}.{layout.names[index]} refers to itself")
             fields[index] += position + offset
         return fields
 
@@ -108,18 +108,18 @@ class FlatBufferReader:
             return found
         data = self.view(position)
         if bytes(self.buffer[position + 4 + len(data) :][:1]) != b"\0":
-            self.fault(position, "a string does not end with a NUL")
+            self.refuse(position, "a string does not end with a NUL")
         try:
             found = self._strings[position] = str(data, "utf-8")
         except UnicodeDecodeError:
-            self.fault(position, "a string is not UTF-8")
+            self.refuse(position, "a string is not UTF-8")
         return found
 
     def enum(self, kind: type[_E], code: int, position: int) -> _E:
         """The member of `kind` for a code in the table at `position`."""
         member = kind._value2member_map_.get(code)
         if member is None:
-            self.fault(position, f"{kind.__name__} has no code {code}")
+            self.refuse(position, f"{kind.__name__} has no code {code}")
         return cast(_E, member)
 
     def view(self, position: int | None) -> memoryview:
@@ -132,29 +132,29 @@ class FlatBufferReader:
 
     def _count(self, position: int, element_size: int) -> int:
         if position + 4 > len(self.buffer):
-            self.fault(position, f"a vector lies outside the {len(self.buffer)} bytes there are")
+            self.refuse(position, f"a vector lies outside the {len(self.buffer)} bytes there are")
         count: int = _U32(self.buffer, position)[0]
         if count * element_size > len(self.buffer) - position - 4:
-            self.fault(position, f"a vector of {count} elements is longer than the file")
+            self.refuse(position, f"a vector of {count} elements is longer than the file")
         return count
 
     def _read(self, position: int, count: int) -> None:
         self._reads_left -= count
         if self._reads_left < 0:
-            self.fault(position, "parts overlap: tables and vectors hold more together than the file has bytes")
+            self.refuse(position, "parts overlap: tables and vectors hold more together than the file has bytes")
 
     def _repeat(self, position: int, count: int) -> None:
         self._repeats_left -= count
         if self._repeats_left < 0:
-            self.fault(position, f"shared strings and vectors amount to more than {SHARING} times the file")
+            self.refuse(position, f"shared strings and vectors amount to more than {SHARING} times the file")
 
     def _compile(self, layout: TableLayout, position: int, vtable: int) -> _Shape:
         """The shape of `layout` under the vtable at `vtable`. Raises `struct.error` where that lies outside."""
         if vtable < 0:
-            self.fault(position, f"the vtable of a {layout.name} lies before the file")
+            self.refuse(position, f"the vtable of a {layout.name} lies before the file")
         size, _ = _VTABLE_HEAD(self.buffer, vtable)
         if size < 4:
-            self.fault(position, f"the vtable of a {layout.name} has {size} bytes")
+            self.refuse(position, f"the vtable of a {layout.name} has {size} bytes")
         count = min(size // 2 - 2, len(layout.names))
         slots: tuple[int, ...] = struct.unpack_from(f"<{count}H", self.buffer, vtable + 4)
         return self._shapes.setdefault((layout, vtable), self._shape(layout, position, slots))
@@ -164,7 +164,7 @@ class FlatBufferReader:
         form, end = "<", 0
         for offset, index in present:
             if offset < max(end, 4):
-                self.fault(position, f"fields of a {layout.name} overlap")
+                self.refuse(position, f"fields of a {layout.name} overlap")
             form += f"{offset - end}x{layout.codes[index]}"
             end = offset + struct.calcsize(f"<{layout.codes[index]}")
         rank = {index: place for place, (_, index) in enumerate(present)}

@@ -55,7 +55,7 @@ class SerializationConfig:
 def serialize_program(program: Program, config: SerializationConfig = SerializationConfig()) -> bytes:
     """The bytes of `program` as a `.pte`.
 
-    Raises `InvalidProgram`, with every fault and its field path, if a runtime could not rely on the program, and
+    Raises `InvalidProgram`, with every violation and its field path, if a runtime could not rely on the program, and
     `InvalidArgument` if its flatbuffer would exceed 2 GiB.
     """
     return b"".join(_pieces(program, config))

@@ -1,4 +1,4 @@
-"""One value of a method -> its faults: tensors' geometry and place, list items, what fits the wire."""
+"""One value of a method -> its violations: tensors' geometry and place, list items, what fits the wire."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from delegraph.program import faults
+from delegraph.program import field_checks
 from delegraph.program.dtypes import nbytes
-from delegraph.program.faults import Faults
+from delegraph.program.field_checks import Violations
 from delegraph.program.schema import (
     Bool,
     BoolList,
@@ -36,7 +36,7 @@ Geometry: TypeAlias = tuple[ScalarType, tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ValueContext:
-    """What the faults of a value depend on besides itself; sizes in bytes, by index.
+    """What the violations of a value depend on besides itself; sizes in bytes, by index.
 
     `geometries` remembers what was found out about (scalar_type, sizes, dim_order), which many tensors share.
     """
@@ -48,11 +48,11 @@ class ValueContext:
     geometries: dict[Geometry, tuple[str, ...]] = field(default_factory=dict)
 
 
-Check: TypeAlias = Callable[[ValueContext, int, Any], Faults]
+Check: TypeAlias = Callable[[ValueContext, int, Any], Violations]
 
 
-def value_faults(context: ValueContext, index: int, value: Any) -> Faults:
-    """The faults of the value at `index`."""
+def value_violations(context: ValueContext, index: int, value: Any) -> Violations:
+    """The violations of the value at `index`."""
     check = _CHECKS.get(type(value))
     if check is None:
         yield f": is a {type(value).__name__}, not a record of a value"
@@ -63,28 +63,28 @@ def value_faults(context: ValueContext, index: int, value: Any) -> Faults:
 # ---- tensors ---------------------------------------------------------------------------------------
 
 
-def _tensor(context: ValueContext, index: int, tensor: Tensor) -> Faults:
+def _tensor(context: ValueContext, index: int, tensor: Tensor) -> Violations:
     geometry = (tensor.scalar_type, tensor.sizes, tensor.dim_order)
     found = context.geometries.get(geometry)
     if found is None:
-        found = context.geometries[geometry] = tuple(geometry_faults(*geometry))
+        found = context.geometries[geometry] = tuple(geometry_violations(*geometry))
     yield from found
     if tensor.storage_offset != 0:
         yield f".storage_offset: is {tensor.storage_offset}; runtimes take 0 only"
     if tensor.extra_tensor_info is not None:
-        yield from faults.under(".extra_tensor_info", _extra_tensor_info(tensor.extra_tensor_info))
+        yield from field_checks.under(".extra_tensor_info", _extra_tensor_info(tensor.extra_tensor_info))
     if not found:
         yield from _place(context, tensor)
 
 
-def geometry_faults(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: tuple[int, ...]) -> Faults:
-    """The faults of a tensor's shape, layout and size in bytes, by themselves."""
+def geometry_violations(scalar_type: ScalarType, sizes: tuple[int, ...], dim_order: tuple[int, ...]) -> Violations:
+    """The violations of a tensor's shape, layout and size in bytes, by themselves."""
     rank = len(sizes)
     if rank > MAX_RANK:
         yield f".sizes: has {rank} dims; runtimes take {MAX_RANK} at most"
         return
-    wrong = tuple(faults.integers(sizes, (0, MAX_SIZE)))
-    yield from faults.under(".sizes", wrong)
+    wrong = tuple(field_checks.integers(sizes, (0, MAX_SIZE)))
+    yield from field_checks.under(".sizes", wrong)
     if len(dim_order) != rank or sorted(dim_order) != list(range(rank)):
         yield f".dim_order: is {dim_order!r}, not a permutation of the {rank} dims"
     if not wrong and nbytes(scalar_type, sizes) > MAX_NBYTES:
@@ -97,23 +97,27 @@ def is_external(tensor: Tensor) -> bool:
     return info is not None and info.location is TensorDataLocation.EXTERNAL
 
 
-def _extra_tensor_info(info: ExtraTensorInfo) -> Faults:
-    yield from faults.under(".mutable_data_segments_idx", faults.integer(info.mutable_data_segments_idx, faults.UINT64))
-    yield from faults.under(".device_index", faults.integer(info.device_index, faults.INT8))
+def _extra_tensor_info(info: ExtraTensorInfo) -> Violations:
+    yield from field_checks.under(
+        ".mutable_data_segments_idx", field_checks.integer(info.mutable_data_segments_idx, field_checks.UINT64)
+    )
+    yield from field_checks.under(".device_index", field_checks.integer(info.device_index, field_checks.INT8))
     if info.fully_qualified_name is not None:
-        yield from faults.under(".fully_qualified_name", faults.text(info.fully_qualified_name))
+        yield from field_checks.under(".fully_qualified_name", field_checks.text(info.fully_qualified_name))
     if info.location is TensorDataLocation.EXTERNAL and not info.fully_qualified_name:
         yield ".fully_qualified_name: is missing; it is how external data are found"
 
 
-def _place(context: ValueContext, tensor: Tensor) -> Faults:
+def _place(context: ValueContext, tensor: Tensor) -> Violations:
     """The tensor's bytes are within what it refers to: planned memory, a constant, its initial data."""
     needed = nbytes(tensor.scalar_type, tensor.sizes)
     allocation = tensor.allocation_info
     if allocation is not None:
         yield from _allocation(context, allocation.memory_id, allocation.memory_offset, needed)
     if is_external(tensor):
-        yield from faults.under(".data_buffer_idx", faults.integer(tensor.data_buffer_idx, faults.UINT32))
+        yield from field_checks.under(
+            ".data_buffer_idx", field_checks.integer(tensor.data_buffer_idx, field_checks.UINT32)
+        )
     elif tensor.data_buffer_idx != 0:
         what, sizes = (
             ("constants", context.constant_sizes)
@@ -123,14 +127,14 @@ def _place(context: ValueContext, tensor: Tensor) -> Faults:
         yield from _data(tensor.data_buffer_idx, what, sizes, needed)
 
 
-def _data(index: int, what: str, sizes: tuple[int, ...], needed: int) -> Faults:
+def _data(index: int, what: str, sizes: tuple[int, ...], needed: int) -> Violations:
     if not (isinstance(index, int) and 0 <= index < len(sizes)):
         yield f".data_buffer_idx: is {index!r}, but there are {len(sizes)} {what}"
     elif sizes[index] < needed:
         yield f".data_buffer_idx: is {index}; {what}[{index}] has {sizes[index]} bytes, the tensor needs {needed}"
 
 
-def _allocation(context: ValueContext, memory_id: int, offset: int, needed: int) -> Faults:
+def _allocation(context: ValueContext, memory_id: int, offset: int, needed: int) -> Violations:
     count = len(context.planned_sizes)
     if not (isinstance(memory_id, int) and 0 < memory_id < count):
         yield f".allocation_info.memory_id: is {memory_id!r}; ids of planned memory are 1 to {count - 1} here"
@@ -144,14 +148,14 @@ def _allocation(context: ValueContext, memory_id: int, offset: int, needed: int)
 # ---- scalars and lists -----------------------------------------------------------------------------
 
 
-def _nothing(context: ValueContext, index: int, value: object) -> Faults:
+def _nothing(context: ValueContext, index: int, value: object) -> Violations:
     return iter(())
 
 
 def _typed(*kinds: type[Any]) -> Check:
     """A check of `value.value` by type."""
 
-    def check(context: ValueContext, index: int, value: Any) -> Faults:
+    def check(context: ValueContext, index: int, value: Any) -> Violations:
         if not isinstance(value.value, kinds):
             yield f": is {value!r}; it has to hold a {kinds[0].__name__}"
 
@@ -161,7 +165,7 @@ def _typed(*kinds: type[Any]) -> Check:
 def _literals(*kinds: type[Any]) -> Check:
     """A check of `value.items` by type."""
 
-    def check(context: ValueContext, index: int, value: Any) -> Faults:
+    def check(context: ValueContext, index: int, value: Any) -> Violations:
         for i, item in enumerate(value.items):
             if not isinstance(item, kinds):
                 yield f".items[{i}]: is {item!r}, not a {kinds[0].__name__}"
@@ -169,19 +173,19 @@ def _literals(*kinds: type[Any]) -> Check:
     return check
 
 
-def _int_list(context: ValueContext, index: int, value: IntList) -> Faults:
+def _int_list(context: ValueContext, index: int, value: IntList) -> Violations:
     yield from _boxed(context, value.items, len(context.kinds), Int)
 
 
-def _tensor_list(context: ValueContext, index: int, value: TensorList) -> Faults:
+def _tensor_list(context: ValueContext, index: int, value: TensorList) -> Violations:
     yield from _boxed(context, value.items, index, Tensor)
 
 
-def _optional_tensor_list(context: ValueContext, index: int, value: OptionalTensorList) -> Faults:
+def _optional_tensor_list(context: ValueContext, index: int, value: OptionalTensorList) -> Violations:
     yield from _boxed(context, tuple(item if item != -1 else None for item in value.items), index, Tensor)
 
 
-def _boxed(context: ValueContext, items: tuple[int | None, ...], end: int, kind: type[Any]) -> Faults:
+def _boxed(context: ValueContext, items: tuple[int | None, ...], end: int, kind: type[Any]) -> Violations:
     """Items are indices below `end` of values of one kind. Values are parsed in order, lists of tensors after them."""
     for i, item in enumerate(items):
         if item is None:
@@ -194,11 +198,13 @@ def _boxed(context: ValueContext, items: tuple[int | None, ...], end: int, kind:
 
 _CHECKS: Final[dict[type[Any], Check]] = {
     Null: _nothing,
-    Int: lambda context, index, value: faults.under(".value", faults.integer(value.value, faults.INT64)),
+    Int: lambda context, index, value: field_checks.under(
+        ".value", field_checks.integer(value.value, field_checks.INT64)
+    ),
     Bool: _typed(bool),
     Double: _typed(float, int),
     Tensor: _tensor,
-    String: lambda context, index, value: faults.under(".value", faults.text(value.value)),
+    String: lambda context, index, value: field_checks.under(".value", field_checks.text(value.value)),
     IntList: _int_list,
     DoubleList: _literals(float, int),
     BoolList: _literals(bool),

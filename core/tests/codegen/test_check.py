@@ -13,7 +13,7 @@ SCALED = "sample_ops::scaled.out(Tensor x, float factor, SymInt offset=0, *, Ten
 """The out variant that lowering makes for the operator, as torch writes its schema."""
 
 
-def faults(text: str) -> list[str]:
+def violations(text: str) -> list[str]:
     with pytest.raises(CodegenError) as caught:
         registrations(text, "kernels.yaml")
     return str(caught.value).splitlines()
@@ -23,9 +23,9 @@ def entry(operator: str, kernel: str = "sample_ops.kernels:any_call", meta: str 
     return f"- op: {operator}\n{more}  kernels:\n    - arg_meta: {meta}\n      kernel_name: {kernel}\n"
 
 
-def one_fault(text: str) -> str:
-    (fault,) = faults(text)
-    return fault
+def one_violation(text: str) -> str:
+    (violation,) = violations(text)
+    return violation
 
 
 # ---- what it may say -----------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ OPERATORS = {
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_operator_that_is_no_kernels(operator: str) -> None:
-    assert one_fault(entry(operator)).startswith(f"kernels.yaml:1: {OPERATORS[operator]}")
+    assert one_violation(entry(operator)).startswith(f"kernels.yaml:1: {OPERATORS[operator]}")
 
 
 SCHEMAS = {
@@ -114,7 +114,7 @@ SCHEMAS = {
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_a_schema_that_is_not_the_operators(schema: str) -> None:
     text = f"# a comment\n- func: {schema}\n  kernels: []\n"
-    assert one_fault(text).startswith(f"kernels.yaml:2: {SCHEMAS[schema]}")
+    assert one_violation(text).startswith(f"kernels.yaml:2: {SCHEMAS[schema]}")
 
 
 FUNCTIONS = {
@@ -133,9 +133,9 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("kernel", FUNCTIONS)
 def test_a_function_that_is_no_kernel_of_the_operator(kernel: str) -> None:
-    fault = one_fault(entry("sample_ops::scaled.out", kernel))
-    assert fault.startswith("kernels.yaml:4: ")
-    assert FUNCTIONS[kernel] in fault
+    violation = one_violation(entry("sample_ops::scaled.out", kernel))
+    assert violation.startswith("kernels.yaml:4: ")
+    assert FUNCTIONS[kernel] in violation
 
 
 ALIASES = "  type_alias: {T0: [Float]}\n  dim_order_alias: {D0: [0, 1]}\n"
@@ -154,7 +154,7 @@ METAS = {
 
 @pytest.mark.parametrize("meta", METAS)
 def test_arg_meta_that_makes_no_key(meta: str) -> None:
-    assert one_fault(entry("relu.out", meta=meta, more=ALIASES)).startswith(METAS[meta])
+    assert one_violation(entry("relu.out", meta=meta, more=ALIASES)).startswith(METAS[meta])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_arg_meta_that_makes_no_key(meta: str) -> None:
     ],
 )
 def test_aliases_that_stand_for_nothing(aliases: str, told: str) -> None:
-    assert one_fault(entry("relu.out", more=f"  {aliases}\n")).startswith(f"kernels.yaml:{told}")
+    assert one_violation(entry("relu.out", more=f"  {aliases}\n")).startswith(f"kernels.yaml:{told}")
 
 
 SHAPES = {
@@ -194,12 +194,12 @@ SHAPES = {
 
 @pytest.mark.parametrize("text", SHAPES)
 def test_yaml_of_another_shape(text: str) -> None:
-    assert one_fault(text).startswith(SHAPES[text])
+    assert one_violation(text).startswith(SHAPES[text])
 
 
 def test_two_kernels_for_one_operator_and_key() -> None:
     partial = entry("relu.out", meta="{self: [T, D], out: [T, D]}", more=ALIASES.replace("0:", ":").replace("T0", "T"))
-    assert faults(partial + entry("relu.out") + partial + entry("aten::relu.out")) == [
+    assert violations(partial + entry("relu.out") + partial + entry("aten::relu.out")) == [
         "kernels.yaml:15: aten::relu.out has a kernel for float32 [0, 1], float32 [0, 1] already, in line 5",
         "kernels.yaml:19: aten::relu.out has a fallback already, in line 9",
     ]
@@ -207,7 +207,7 @@ def test_two_kernels_for_one_operator_and_key() -> None:
 
 def test_everything_is_told_at_once_in_the_order_of_lines() -> None:
     text = entry("ad.out") + entry("relu.out", "sample_ops.kernels:nothing", "{self: [T, D]}") + "- 3\n"
-    lines = [fault.partition(": ")[0] for fault in faults(text)]
+    lines = [violation.partition(": ")[0] for violation in violations(text)]
     assert lines == [f"kernels.yaml:{line}" for line in (1, 7, 7, 7, 8, 9)]
 
 

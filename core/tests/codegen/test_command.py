@@ -58,7 +58,7 @@ def test_check_tells_whether_it_is_up_to_date(package: Path, capsys: pytest.Capt
     assert (package / "my_package/_registration.py").read_bytes() == before
 
 
-def test_with_a_fault_nothing_is_written(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_a_violation_nothing_is_written(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (package / "kernels.yaml").write_text(YAML + "- op: ad.out\n  kernels: []\n")
     assert run(capsys) == (
         1,

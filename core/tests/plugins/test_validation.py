@@ -10,7 +10,7 @@ from delegraph.errors import PluginLoadError
 from delegraph.interfaces import BackendDetails, BackendInterface
 from delegraph.plugins import PluginRegistry, hookimpl
 from delegraph.plugins.hookspecs import GROUPS, Form, Group, group_named
-from delegraph.plugins.validation import faults
+from delegraph.plugins.validation import violations
 
 BACKENDS, LOWERINGS = group_named("backends"), group_named("lowerings")
 PARTITIONERS, KERNELS = group_named("partitioners"), group_named("kernels")
@@ -31,15 +31,15 @@ def variant(**members: Any) -> BackendInterface:
     return type("Variant", (Sound,), {"__module__": __name__, **members})()  # type: ignore[no-any-return]
 
 
-def test_a_sound_one_has_no_faults() -> None:
-    assert faults(BACKENDS, Sound()) == []
+def test_a_sound_one_has_no_violations() -> None:
+    assert violations(BACKENDS, Sound()) == []
 
 
 def test_one_that_inherits_nothing_needs_every_hook() -> None:
     class Bare:
         def execute(self, context: Any, handle: Any, args: Any) -> None: ...
 
-    found = faults(BACKENDS, Bare())
+    found = violations(BACKENDS, Bare())
     assert len(found) == len(BACKENDS.hook_names) - 1
     base = "delegraph.interfaces.BackendInterface"
     assert f"it has no init(context, processed, compile_specs); derive from {base} or write it" in found
@@ -59,7 +59,7 @@ def test_an_abstract_hook_that_is_missing() -> None:
 )
 def test_a_misspelt_hook(name: str, meant: str) -> None:
     plugin = variant(**{name: lambda self, x: None})
-    assert faults(BACKENDS, plugin) == [
+    assert violations(BACKENDS, plugin) == [
         f"it has {name}(), which is not a hook of delegraph.backends; did you mean {meant}()?"
     ]
 
@@ -79,12 +79,12 @@ def test_a_misspelt_hook_that_was_also_required() -> None:
 
 def test_a_helper_beside_the_hook_it_resembles_is_fine() -> None:
     plugin = variant(destroy=lambda self, handle: None, destroys=lambda self: None, _chek=lambda self: None)
-    assert faults(BACKENDS, plugin) == []
+    assert violations(BACKENDS, plugin) == []
 
 
 def test_a_marked_function_that_is_no_hook() -> None:
-    (fault,) = faults(BACKENDS, variant(warm_up=hookimpl(lambda self: None)))
-    assert fault.startswith(
+    (violation,) = violations(BACKENDS, variant(warm_up=hookimpl(lambda self: None)))
+    assert violation.startswith(
         "it marks warm_up() with @hookimpl, which is not a hook of delegraph.backends: is_available"
     )
 
@@ -103,9 +103,9 @@ def test_a_marked_function_that_is_no_hook() -> None:
     ],
 )
 def test_a_signature_that_does_not_fit(wrong: Any) -> None:
-    (fault,) = faults(BACKENDS, variant(execute=wrong))
-    assert fault.startswith("its signature is execute(")
-    assert fault.endswith("; it has to be execute(context, handle, args)")
+    (violation,) = violations(BACKENDS, variant(execute=wrong))
+    assert violation.startswith("its signature is execute(")
+    assert violation.endswith("; it has to be execute(context, handle, args)")
 
 
 @pytest.mark.parametrize(
@@ -121,19 +121,19 @@ def test_a_signature_that_does_not_fit(wrong: Any) -> None:
     ],
 )
 def test_a_signature_that_fits(right: Any) -> None:
-    assert faults(BACKENDS, variant(execute=right)) == []
+    assert violations(BACKENDS, variant(execute=right)) == []
 
 
 def test_annotations_and_defaults_are_shown_without_noise() -> None:
     def execute(self: Any, handle: list[int], n: int = 3) -> None: ...
 
-    assert faults(BACKENDS, variant(execute=execute)) == [
+    assert violations(BACKENDS, variant(execute=execute)) == [
         "its signature is execute(handle, n=3); it has to be execute(context, handle, args)"
     ]
 
 
 def test_a_builtin_without_a_signature_cannot_be_judged() -> None:
-    assert faults(BACKENDS, variant(get_option=staticmethod(min))) == []
+    assert violations(BACKENDS, variant(get_option=staticmethod(min))) == []
 
 
 # ---- the other forms -----------------------------------------------------------------------------------
@@ -150,21 +150,21 @@ def test_a_lowering_is_a_class_with_static_hooks() -> None:
     class Forgotten(Lowering):
         def preprocess(self, edge_program: Any, compile_specs: Any) -> Any: ...  # type: ignore[override]
 
-    assert faults(LOWERINGS, Lowering) == []
-    assert faults(LOWERINGS, Lowering()) == ["it is a Lowering; delegraph.lowerings takes a class, used as it is"]
-    assert faults(LOWERINGS, Forgotten) == [
+    assert violations(LOWERINGS, Lowering) == []
+    assert violations(LOWERINGS, Lowering()) == ["it is a Lowering; delegraph.lowerings takes a class, used as it is"]
+    assert violations(LOWERINGS, Forgotten) == [
         "its signature is preprocess(self, edge_program, compile_specs);"
         " it has to be preprocess(edge_program, compile_specs)"
     ]
 
 
 def test_a_factory_is_called_with_options() -> None:
-    assert faults(PARTITIONERS, lambda options: None) == []
-    assert faults(PARTITIONERS, type("P", (), {"__init__": lambda self, options=None: None})) == []
-    assert faults(PARTITIONERS, lambda a, b: None) == ["its signature is (a, b); it has to be (options)"]
-    assert faults(PARTITIONERS, lambda *, optimize=1: None) == []
-    assert faults(PARTITIONERS, lambda: None) == []
-    assert faults(PARTITIONERS, 3) == [
+    assert violations(PARTITIONERS, lambda options: None) == []
+    assert violations(PARTITIONERS, type("P", (), {"__init__": lambda self, options=None: None})) == []
+    assert violations(PARTITIONERS, lambda a, b: None) == ["its signature is (a, b); it has to be (options)"]
+    assert violations(PARTITIONERS, lambda *, optimize=1: None) == []
+    assert violations(PARTITIONERS, lambda: None) == []
+    assert violations(PARTITIONERS, 3) == [
         "it is a int; delegraph.partitioners takes a callable that makes something of options: (options)"
     ]
 
@@ -190,11 +190,11 @@ def test_a_preprocess_with_other_parameter_names_is_fine() -> None:
         @staticmethod
         def preprocess_multimethod(edge_programs: Any, compile_specs: Any) -> Any: ...
 
-    assert faults(LOWERINGS, Lowering) == []
+    assert violations(LOWERINGS, Lowering) == []
 
 
 def test_an_instance_where_a_class_was_forgotten() -> None:
-    assert faults(KERNELS, lambda: None)[0].startswith(
+    assert violations(KERNELS, lambda: None)[0].startswith(
         "it has no lookup(op, key); derive from delegraph.interfaces.KernelLibrary"
     )
 
@@ -231,7 +231,7 @@ def test_a_parameter_is_added_in_one_place(monkeypatch: pytest.MonkeyPatch) -> N
 
     group = Group("delegraph.backends", "backend", "Wider", Form.INSTANCE, torch_free=True)
     monkeypatch.setattr("delegraph.interfaces.backend.Wider", Wider, raising=False)
-    assert faults(group, variant()) == ["its signature is destroy(handle); it has to be destroy(handle, reason)"]
+    assert violations(group, variant()) == ["its signature is destroy(handle); it has to be destroy(handle, reason)"]
 
 
 # ---- attributes ----------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_attributes_that_a_plugin_lacks_have_the_interfaces_values() -> None:
 def test_an_attribute_of_another_type() -> None:
     library = BareLibrary()
     library.on_request = "no"  # type: ignore[attr-defined]
-    assert faults(KERNELS, library) == ["its on_request is 'no'; it has to be True or False"]
+    assert violations(KERNELS, library) == ["its on_request is 'no'; it has to be True or False"]
 
     class Lowering(BackendDetails):
         blob_version = "1.0"  # type: ignore[assignment]
@@ -265,7 +265,7 @@ def test_an_attribute_of_another_type() -> None:
         @staticmethod
         def preprocess(edge_program: Any, compile_specs: Any) -> Any: ...
 
-    assert faults(LOWERINGS, Lowering) == ["its blob_version is '1.0'; it has to be an int"]
+    assert violations(LOWERINGS, Lowering) == ["its blob_version is '1.0'; it has to be an int"]
 
 
 def test_an_attribute_that_cannot_be_given() -> None:
@@ -284,6 +284,6 @@ def test_a_missing_hook_is_told_alone() -> None:
     class NoExecute(BackendInterface):
         def init(self, context: Any, processed: Any, compile_specs: Any) -> Any: ...
 
-    assert faults(BACKENDS, NoExecute) == [
+    assert violations(BACKENDS, NoExecute) == [
         "it has no execute(context, handle, args); derive from delegraph.interfaces.BackendInterface or write it"
     ]

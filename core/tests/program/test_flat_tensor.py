@@ -79,7 +79,8 @@ def test_data_are_read_only_views_into_the_source() -> None:
         ({"w": ExternalData(bytes(23), LAYOUT)}, r"named_data\['w'\]\.data: has 23 bytes, its tensor_layout needs 24"),
         (
             {"w": ExternalData(b"", TensorLayout(ScalarType.INT, (-1,), (1,)))},
-            r"has 2 fault\(s\):\n  named_data\['w'\]\.tensor_layout\.sizes\[0\]: is -1, not within 0 to 2147483647\n"
+            r"has 2 violation\(s\):\n"
+            r"  named_data\['w'\]\.tensor_layout\.sizes\[0\]: is -1, not within 0 to 2147483647\n"
             r"  named_data\['w'\]\.tensor_layout\.dim_order: is \(1,\), not a permutation",
         ),
     ],

@@ -41,7 +41,7 @@ from delegraph.program.schema import (
     TensorDataLocation,
     TensorList,
 )
-from delegraph.program.verify import MAX_FAULTS, find_faults
+from delegraph.program.verify import MAX_VIOLATIONS, find_violations
 
 TENSOR = Tensor(ScalarType.FLOAT, (2, 3), (0, 1))
 EXTERNAL = TensorDataLocation.EXTERNAL
@@ -73,7 +73,7 @@ def instruction(*instructions: Any, **fields: Any) -> Program:
 V0 = "execution_plan[0].values[0]"
 I0 = "execution_plan[0].chains[0].instructions[0]"
 
-FAULTS: list[tuple[Program, str]] = [
+VIOLATIONS: list[tuple[Program, str]] = [
     # the program
     (program(version=-1), "version: is -1, not within 0 to 4294967295"),
     (program(version=None), "version: is None, a NoneType, not an integer"),
@@ -233,19 +233,19 @@ FAULTS: list[tuple[Program, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("faulty", "expected"), FAULTS, ids=[expected[:70] for _, expected in FAULTS])
-def test_faults_are_named_by_their_paths(faulty: Program, expected: str) -> None:
-    faults = find_faults(faulty)
-    assert any(fault.startswith(expected) for fault in faults), faults
+@pytest.mark.parametrize(("faulty", "expected"), VIOLATIONS, ids=[expected[:70] for _, expected in VIOLATIONS])
+def test_violations_are_named_by_their_paths(faulty: Program, expected: str) -> None:
+    violations = find_violations(faulty)
+    assert any(violation.startswith(expected) for violation in violations), violations
     with pytest.raises(InvalidProgram):
         serialize_program(faulty)
 
 
-def test_all_faults_are_reported_together() -> None:
+def test_all_violations_are_reported_together() -> None:
     with pytest.raises(InvalidProgram) as caught:
         verify_program(value(Int(2**63), replace(TENSOR, sizes=(2, -3), dim_order=(0, 0))))
     assert str(caught.value) == (
-        "the program has 3 fault(s):\n"
+        "the program has 3 violation(s):\n"
         "  execution_plan[0].values[0].value: is 9223372036854775808, not within"
         " -9223372036854775808 to 9223372036854775807\n"
         "  execution_plan[0].values[1].sizes[1]: is -3, not within 0 to 2147483647\n"
@@ -254,9 +254,9 @@ def test_all_faults_are_reported_together() -> None:
 
 
 def test_the_report_of_garbage_is_short() -> None:
-    with pytest.raises(InvalidProgram, match=r"the program has 20 or more faults:") as caught:
+    with pytest.raises(InvalidProgram, match=r"the program has 20 or more violations:") as caught:
         verify_program(value(*[Int(2**63)] * 10_000))
-    assert len(str(caught.value).splitlines()) == MAX_FAULTS + 1
+    assert len(str(caught.value).splitlines()) == MAX_VIOLATIONS + 1
 
 
 ALLOWED = [
@@ -278,4 +278,4 @@ ALLOWED = [
 
 @pytest.mark.parametrize("sound", ALLOWED, ids=range(len(ALLOWED)))
 def test_limits_themselves_are_allowed(sound: Program) -> None:
-    assert find_faults(sound) == []
+    assert find_violations(sound) == []

@@ -24,7 +24,7 @@ from delegraph.interfaces import (
     Verdict,
 )
 from delegraph_cpu.blob import BLOB_VERSION, Blob, TensorInfo, Weight, unpack
-from delegraph_cpu.runtime.options import OPTION_NAMES, Options, OptionValue
+from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -48,7 +48,7 @@ class CpuBackend(BackendInterface):
     """Runs what `delegraph_cpu.aot` compiled. Handles may be executed from several threads at a time."""
 
     def __init__(self) -> None:
-        self._options: Options | None = None
+        self._options: CpuOptions | None = None
 
     def is_available(self) -> Availability:
         """Whether onnxruntime is installed."""
@@ -71,7 +71,7 @@ class CpuBackend(BackendInterface):
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.
 
         Raises `DelegateInvalidCompatibility` for a blob that is damaged or that onnxruntime refuses, and
-        `InvalidArgument` for options (see `Options`) that do not exist or contradict those of earlier delegates.
+        `InvalidArgument` for options (see `CpuOptions`) that do not exist or contradict those of earlier delegates.
         """
         blob = unpack(processed)
         options = self._defaults().updated(context.runtime_specs)
@@ -109,7 +109,7 @@ class CpuBackend(BackendInterface):
         return partial(_run, handle.session, binding)
 
     def set_option(self, options: Mapping[str, OptionValue]) -> None:
-        """Change the defaults for delegates loaded from now on; see `Options`."""
+        """Change the defaults for delegates loaded from now on; see `CpuOptions`."""
         self._options = self._defaults().updated(options)
 
     def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
@@ -121,9 +121,9 @@ class CpuBackend(BackendInterface):
             )
         return {key: getattr(self._defaults(), key) for key in keys}
 
-    def _defaults(self) -> Options:
+    def _defaults(self) -> CpuOptions:
         if self._options is None:
-            self._options = Options.from_environment()
+            self._options = CpuOptions.from_environment()
         return self._options
 
 
@@ -145,7 +145,7 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
     return np.frombuffer(data, weight.dtype).reshape(weight.shape)
 
 
-def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: Options) -> onnxruntime.InferenceSession:
+def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     from delegraph_cpu.sessions import create_session, use_own_threads, use_shared_pool

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from delegraph.errors import InvalidArgument
 
-__all__ = ["OptionValue", "Options"]
+__all__ = ["CpuOptions", "OptionValue"]
 
 OptionValue: TypeAlias = bool | int | str
 
@@ -19,7 +19,7 @@ OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CpuOptions:
     """Options of one delegate.
 
     num_threads: threads that compute, the caller's included; 0 leaves it to onnxruntime (one per physical core).
@@ -39,7 +39,7 @@ class Options:
         _require(isinstance(self.spinning, bool), "spinning", "true or false")
         _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
 
-    def updated(self, changes: Mapping[str, OptionValue]) -> Options:
+    def updated(self, changes: Mapping[str, OptionValue]) -> CpuOptions:
         """These options with `changes`. Raises `InvalidArgument` for an unknown key or a value out of range."""
         unknown = changes.keys() - OPTION_NAMES
         if unknown:
@@ -49,17 +49,17 @@ class Options:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @staticmethod
-    def from_environment() -> Options:
+    def from_environment() -> CpuOptions:
         """The defaults, with the number of threads from DELEGRAPH_CPU_THREADS if it is set."""
         text = os.environ.get(THREADS_VARIABLE, "").strip()
         if not text:
-            return Options()
+            return CpuOptions()
         if not text.isdecimal():
             raise InvalidArgument(f"{THREADS_VARIABLE}={text!r} is not a number of threads")
-        return Options(num_threads=int(text))
+        return CpuOptions(num_threads=int(text))
 
 
-OPTION_NAMES: Final = frozenset(f.name for f in fields(Options))
+OPTION_NAMES: Final = frozenset(f.name for f in fields(CpuOptions))
 
 
 def _require(condition: bool, name: str, allowed: str) -> None:

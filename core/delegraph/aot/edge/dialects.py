@@ -48,21 +48,21 @@ class Dialect:
 def verify(program: ExportedProgram, dialect: Dialect, kept: Collection[OpOverload] = ()) -> None:
     """Check every node of the program and of its control-flow bodies.
 
-    Raises `VerificationError` that lists each fault with its node, its rule and its line of user code.
+    Raises `VerificationError` that lists each violation with its node, its rule and its line of user code.
     """
-    faults = [
-        (node, rule.__name__.replace("_", " "), fault)
+    violations = [
+        (node, rule.__name__.replace("_", " "), violation)
         for node in all_nodes(program.graph_module)
         for rule in dialect.rules
-        if (fault := rule(node, kept)) is not None
+        if (violation := rule(node, kept)) is not None
     ]
-    if not faults:
+    if not violations:
         return
     listed = "\n".join(
-        f"  {node.name}: {fault} [rule: {rule}]" + (f"\n    at {where}" if (where := user_location(node)) else "")
-        for node, rule, fault in faults[:20]
+        f"  {node.name}: {violation} [rule: {rule}]" + (f"\n    at {where}" if (where := user_location(node)) else "")
+        for node, rule, violation in violations[:20]
     )
-    more = f"\n  … and {len(faults) - 20} more" if len(faults) > 20 else ""
+    more = f"\n  … and {len(violations) - 20} more" if len(violations) > 20 else ""
     raise VerificationError(f"not in the {dialect.name} dialect:\n{listed}{more}")
 
 
@@ -136,8 +136,8 @@ def dtypes_fit_the_file(node: Node, _kept: Collection[OpOverload]) -> str | None
         if isinstance(leaf, torch.Tensor):
             try:
                 scalar_type_of(leaf.dtype)
-            except LoweringError as fault:
-                return str(fault)
+            except LoweringError as violation:
+                return str(violation)
     return None
 
 
