@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, Tens
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.decompose import Decompositions, Keep, NodeFilter
-from delegraph.aot.functional.functionalizer import Functionalizer
+from delegraph.aot.functional.functionalizer import FunctionalGraph, functional_graph
 from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
@@ -27,14 +27,13 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     is not changed; weights are shared. Raises `LoweringError` for a mutation that cannot be expressed.
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
-    run = Functionalizer(program.graph_module, decompositions, frozenset(program.constants))
     pinned_before = _pinned(decompositions.mode)
-    graph = run.run()
+    made = functional_graph(program.graph_module, decompositions, frozenset(program.constants))
     pinned = _pinned(decompositions.mode).items() - pinned_before.items()
     if pinned:
         fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))
         raise LoweringError(f"decomposing the program would fix dynamic dimensions to their example: {fixed}")
-    return rebuild(program, run.root, graph, _with_mutations(program, run), run.constants)
+    return rebuild(program, made.root, made.graph, _with_mutations(program, made), made.constants)
 
 
 def fake_mode_of(program: ExportedProgram) -> FakeTensorMode:
@@ -56,14 +55,14 @@ def _pinned(mode: FakeTensorMode) -> dict[str, str]:
 _UNCHANGEABLE = {InputKind.PARAMETER: "parameter", InputKind.CONSTANT_TENSOR: "tensor"}
 
 
-def _with_mutations(program: ExportedProgram, run: Functionalizer) -> list[OutputSpec]:
+def _with_mutations(program: ExportedProgram, made: FunctionalGraph) -> list[OutputSpec]:
     """The program's output specs, with one in front for every placeholder that was mutated."""
     inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     specs = []
-    for placeholder, value in run.mutated.items():
+    for placeholder, value in made.mutated.items():
         spec = inputs[placeholder.name]
         if (what := _UNCHANGEABLE.get(spec.kind)) is not None:
-            writer = run.writers[placeholder]
+            writer = made.writers[placeholder]
             raise LoweringError(
                 f"the model changes its {what} {spec.target}; only buffers can be changed:"
                 f" register it as a buffer (register_buffer)",

@@ -1,0 +1,147 @@
+"""A call, on behalf of a node of the old graph -> nodes of the new graph: the call itself, or what it stands for.
+
+    origin             asked for             added to the new graph
+    y = linear(x, w)   call(linear, x, w)    t = permute(w, [1, 0])     `linear/0`
+                                             y = mm(x, t)               `linear/1`
+
+What is added has the origin's line of user code and, where the origin is taken apart, a name as its piece
+(`graph.provenance`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.functional.decompose import Decompositions
+from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
+from delegraph.aot.graph.edit import unused_name
+from delegraph.aot.graph.provenance import SOURCE, mark_piece
+from delegraph.aot.graph.schema_binding import bind_schema
+from delegraph.aot.graph.source_location import user_location
+
+__all__ = ["GraphBuilder", "Value", "fake_values", "inherited_meta"]
+
+Value: TypeAlias = Any
+"""A graph value of the new graph: a Node, a list of them, or a plain value."""
+
+_INHERITED = frozenset(
+    {"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom", "debug_handle", SOURCE}
+)
+
+
+def inherited_meta(node: Node) -> dict[str, Any]:
+    """What the nodes that are made for `node` have of its `meta`: where it comes from, not its value."""
+    return {key: value for key, value in node.meta.items() if key in _INHERITED}
+
+
+def fake_values(arguments: Any) -> Any:
+    """`arguments`, a structure, with the fake value of each node in its place."""
+    return pytree.tree_map_only(Node, lambda node: node.meta["val"], arguments)
+
+
+class GraphBuilder:
+    """The new graph as it grows, and `constants`, the tensors that decompositions made up, by name.
+
+    `functional` rids a decomposition that was traced of its in-place calls.
+    """
+
+    def __init__(
+        self,
+        decompositions: Decompositions,
+        taken_names: frozenset[str],
+        functional: Callable[[GraphModule], GraphModule],
+    ) -> None:
+        self.graph = Graph()
+        self.constants: dict[str, torch.Tensor] = {}
+        self.decompositions = decompositions
+        self.origin: Node | None = None
+        """The node of the old graph for which calls are added."""
+        self._taken_names = taken_names
+        self._functional = functional
+        self._pieces: Iterator[int] | None = None
+        """Numbers for the calls that `origin` is decomposed into; None while it is copied."""
+
+    def start(self, origin: Node, pieces: Iterator[int] | None = None) -> None:
+        """From now on calls are added for `origin`; `pieces` are numbers for them where it is itself a piece."""
+        self.origin, self._pieces = origin, pieces
+
+    @property
+    def location(self) -> str | None:
+        """The origin's line of user code."""
+        return None if self.origin is None else user_location(self.origin)
+
+    def call(self, op: OpOverload, args: Any, kwargs: Any, node: Node, val: Any = None) -> Value:
+        """`op`, or what it stands for, on behalf of `node`; `val` is its fake value where that is known."""
+        if not self.decompositions.applies_to(op, node):
+            return self.emit(op, args, kwargs, val)
+        self._pieces = self._pieces or count()
+        form = DIRECT_DECOMPOSITIONS.get(op)
+        if form is not None and "val" in node.meta:
+            value = form(self.emit, bind_schema(op, args, kwargs), node.meta["val"])
+            if value is not None:
+                return value
+        template, positions = self.template(op, *fake_values((args, kwargs)))
+        flat = pytree.tree_leaves((args, kwargs))
+        return self._inline(template, [flat[i] for i in positions])
+
+    def emit(self, target: Callable[..., Any], args: Any, kwargs: Any, val: Any = None) -> Value:
+        """The call itself; its fake value is computed where `val` does not give it."""
+        node = self.graph.create_node("call_function", target, args, kwargs)
+        assert self.origin is not None
+        node.meta = inherited_meta(self.origin)
+        if self._pieces is not None:
+            mark_piece(node, next(self._pieces))
+        if val is None:
+            with self.decompositions.mode:
+                fakes, fake_kwargs = fake_values((args, kwargs))
+                val = target(*fakes, **fake_kwargs)
+        node.meta["val"] = val
+        return node
+
+    def element(self, sequence: Value, index: int) -> Value:
+        """An element of a tuple that one node gives, or of a list of values."""
+        return self.emit(operator.getitem, (sequence, index), {}) if isinstance(sequence, Node) else sequence[index]
+
+    def template(self, op: OpOverload, args: Any, kwargs: Any) -> tuple[GraphModule, list[int]]:
+        """What `op` stands for on these fake values, and where its inputs are among the flattened arguments."""
+        return self.decompositions.template(op, args, kwargs, self._functional)
+
+    def _inline(self, template: GraphModule, inputs: list[Value]) -> Value:
+        values: dict[Node, Value] = {}
+        remaining = iter(inputs)
+        for node in template.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(remaining)
+            elif node.op == "get_attr":
+                values[node] = self.lift(getattr(template, str(node.target)), node.meta.get("val"))
+            elif node.op == "output":
+                return pytree.tree_map_only(Node, values.__getitem__, node.args[0])
+            else:
+                args, kwargs = pytree.tree_map_only(Node, values.__getitem__, (node.args, dict(node.kwargs)))
+                if node.target is operator.getitem and not isinstance(args[0], Node):
+                    values[node] = args[0][args[1]]
+                else:
+                    values[node] = self.emit(node.target, args, kwargs, node.meta.get("val"))
+        raise AssertionError("a traced template always has an output node")
+
+    def lift(self, tensor: torch.Tensor, val: Any) -> Value:
+        """A tensor that a decomposition made up: becomes a lifted constant of the program."""
+        name = unused_name("_decomposition_constant", self.constants, self._taken_names)
+        self.constants[name] = tensor
+        first = next(iter(self.graph.nodes), None)
+        with self.graph.inserting_before(first) if first is not None else self.graph.inserting_after(None):
+            node = self.graph.placeholder(f"c{name}")
+        node.meta["val"] = val if val is not None else self.decompositions.mode.from_tensor(tensor)
+        node.meta["constant_name"] = name
+        if self.origin is not None and self._pieces is not None and SOURCE in self.origin.meta:
+            node.meta[SOURCE] = self.origin.meta[SOURCE]
+            mark_piece(node, next(self._pieces))
+        return node

@@ -1,0 +1,191 @@
+"""Nodes of the old graph -> their up-to-date values in the new one: views that follow their base, writes that reach it.
+
+A tensor that is no view is a base. A base has a version, which each write raises; a view remembers the call that made
+it and the version that it shows. One that is read behind a write is made again; what nobody reads again costs nothing:
+
+    before                    after                       version
+    row = t[1]                row = t[1]                  t 0, row 0
+    t.mul_(2)                 t' = t * 2                  t 1
+    return row                row' = t'[1]                row 0 -> 1
+                              return row'
+
+A write through a view climbs to the base: the inverse of each view puts the new part into its parent (`graph.
+view_operators`). All views on the way are up to date then; others of that base are made again when they are read:
+
+    before                    after                                            version
+    m = t.permute(1, 0)       m = permute(t, [1, 0])
+    row = m[0]                row = m[0]                                       t 0, m 0, row 0
+    row.add_(1)               row' = row + 1
+                              m' = select_scatter(m, row', 0, 0)
+                              t' = permute(m', [1, 0])                         t 1, m 1, row 1
+
+What split, chunk and unbind give is a list, which no inverse takes. A piece is put past it into what was split:
+
+    before                    after
+    a, b = t.split(2)         p = split(t, 2);  a, b = p[0], p[1]
+    a.add_(1)                 a' = a + 1;       t' = slice_scatter(t, a', 0, 0, 2)
+    return b                  p' = split(t', 2)
+                              return p'[1]
+
+Where a graph takes the place of a call, its inputs are the call's arguments under other names: views without an
+operator. So a write in a `no_grad` region reaches what the model wrote to:
+
+    before                                       after
+    wrap_with_set_grad_enabled(False, f, x)      x' = x + 1
+        f(y): y.add_(1)
+    return x                                     return x'
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from delegraph.aot.functional.aliases import is_same_tensor
+from delegraph.aot.functional.graph_builder import GraphBuilder, Value
+from delegraph.aot.graph.view_operators import VIEW_INVERSES, scatter_by_index, scatter_piece
+
+__all__ = ["VersionedValues"]
+
+aten = torch.ops.aten
+
+
+@dataclass(slots=True)
+class _View:
+    """How to make a value again from its parent: `op` on `args`, in which the parent is the first argument."""
+
+    parent: Node
+    op: Callable[..., Any] | None  # None: the same tensor under another name
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    version: int
+    """The version of the base that the value shows."""
+
+
+class VersionedValues:
+    """The value of every node of the old graph. What has to be made again for it is added to `graph`.
+
+    `writers` has the first call that wrote to each base.
+    """
+
+    def __init__(self, graph: GraphBuilder) -> None:
+        self.writers: dict[Node, Node] = {}
+        self._graph = graph
+        self._values: dict[Node, Value] = {}
+        self._views: dict[Node, _View] = {}
+        self._results: dict[Node, Sequence[Any]] = {}
+        """What stands for a call with several results, as nodes of the graph that took its place."""
+        self._versions: dict[Node, int] = {}
+
+    # ---- reading -----------------------------------------------------------------------------------
+
+    def resolve(self, arguments: Any) -> Any:
+        """`arguments` with the up-to-date value of each node in its place."""
+        return torch.fx.node.map_arg(arguments, self.current)
+
+    def current(self, node: Node) -> Value:
+        """The up-to-date value of `node`: made again if what it views has been written to since."""
+        if node in self._results:
+            return self.resolve(self._results[node])
+        view = self._views.get(node)
+        if view is not None and view.version != self._version(node):
+            self._values[node] = self._made_again(node, view)
+            view.version = self._version(node)
+        return self._values[node]
+
+    def _made_again(self, node: Node, view: _View) -> Value:
+        parent = self.current(view.parent)
+        if view.op is None:
+            return parent
+        args = self.resolve(view.args)
+        op = _FOR_ANY_LAYOUT.get(view.op, view.op)
+        if isinstance(op, OpOverload):
+            return self._graph.call(op, (parent, *args), self.resolve(view.kwargs), node)
+        return self._graph.element(parent, *args)
+
+    def results(self, node: Node) -> Sequence[Any] | None:
+        """What stands for the results of `node`, as nodes of the graph that took its place; None if none did."""
+        return self._results.get(node)
+
+    def is_view(self, node: Node) -> bool:
+        """Whether `node` shows the memory of another node."""
+        return node in self._views
+
+    def base(self, node: Node) -> Node:
+        """What `node` is, after all, a view of."""
+        while node in self._views:
+            node = self._views[node].parent
+        return node
+
+    def _version(self, node: Node) -> int:
+        return self._versions.get(self.base(node), 0)
+
+    def mutated(self) -> dict[Node, Value]:
+        """The new value of each placeholder that was written to."""
+        return {node: self._values[node] for node in self._versions if node.op == "placeholder"}
+
+    # ---- writing -----------------------------------------------------------------------------------
+
+    def define(self, node: Node, value: Value) -> None:
+        """`node`, which has just been made anew, has this value."""
+        self._values[node] = value
+
+    def view(self, node: Node, source: Node) -> None:
+        """`node`, a call, gives a view of its first argument `source`."""
+        assert callable(node.target)
+        op = None if is_same_tensor(node, source) else node.target
+        self._views[node] = _View(source, op, node.args[1:], node.kwargs, self._version(source))
+
+    def rename(self, node: Node, source: Node) -> None:
+        """`node` is the same tensor as `source` from now on."""
+        self._views[node] = _View(source, None, (), {}, self._version(source))
+
+    def stand_for(self, node: Node, results: Any) -> Value:
+        """`node` is what was put in its place: `results` in its own structure, from now on under its name."""
+        if isinstance(results, Node):
+            self.rename(node, results)
+        elif isinstance(results, (tuple, list)):
+            self._results[node] = results
+        return self.resolve(results)
+
+    def write(self, node: Node, value: Value) -> None:
+        """All memory that `node` shows holds `value` from now on: it and its base are that, its views are of that."""
+        view = self._views.get(node)
+        if view is None:
+            self._values[node] = value
+            self._versions[node] = self._versions.get(node, 0) + 1
+            assert self._graph.origin is not None
+            self.writers.setdefault(node, self._graph.origin)
+            return
+        if view.op is operator.getitem:  # one of the pieces that a tensor was split into
+            split = self._views[view.parent]
+            scatter, arguments = scatter_piece(self.current(split.parent), value, view.parent, view.args[0])
+            self.write(split.parent, self._graph.call(scatter, arguments, {}, node))
+        else:
+            self.write(view.parent, value if view.op is None else self._scatter(node, view, value))
+        self._values[node] = value
+        view.version = self._version(node)
+
+    def _scatter(self, node: Node, view: _View, value: Value) -> Value:
+        """The parent's value once its part `node` has become `value`."""
+        parent = self.current(view.parent)
+        args, kwargs = self.resolve(view.args), self.resolve(view.kwargs)
+
+        def call(op: OpOverload, *args: Any, **kwargs: Any) -> Value:
+            return self._graph.call(op, args, kwargs, node)
+
+        inverse = VIEW_INVERSES.get(view.op)
+        if inverse is not None:
+            return inverse(call, parent, value, args, kwargs)
+        assert isinstance(view.op, OpOverload)
+        return scatter_by_index(call, view.op, parent, value, args, kwargs)
+
+
+_FOR_ANY_LAYOUT: dict[Any, OpOverload] = {aten.view.default: aten.reshape.default}
+"""A view that is made again may be of a value in another layout than the first one."""

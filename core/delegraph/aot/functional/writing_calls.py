@@ -1,0 +1,154 @@
+"""A call that changes its arguments -> calls that change nothing, and what the arguments hold afterwards.
+
+    before                      after
+    x.add_(1)                   x' = add(x, 1)                                        its functional twin
+    x.copy_(y)                  x' = y, cast and expanded to x                        it sets the value
+    mul(x, y, out=z[0])         r = mul(x, y);  z' = select_scatter(z, r, 0, 0)       the overload without `out`
+    mylib.fill(cache, x)        c = auto_functionalized(mylib.fill, cache, x)         on copies
+                                cache' = c[1]
+
+Whatever shows the memory of such an argument sees the new value (`view_versions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.functional.graph_builder import GraphBuilder, Value, fake_values
+from delegraph.aot.functional.view_versions import VersionedValues
+from delegraph.aot.graph.mutating_calls import (
+    auto_functionalized,
+    changed_arguments,
+    first_copy,
+    functional_twin,
+    may_share_memory,
+    on_copies,
+    without_out,
+)
+from delegraph.aot.graph.schema_binding import bind_schema
+from delegraph.aot.graph.source_location import user_location
+from delegraph.errors import LoweringError
+
+__all__ = ["WritingCalls"]
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class WritingCalls:
+    """Adds the functional calls to `graph`, and writes their results to `values`."""
+
+    graph: GraphBuilder
+    values: VersionedValues
+
+    def rebuild(self, node: Node, args: Any, kwargs: Any) -> Value:
+        """Make the call `node` anew on its up-to-date `args` and `kwargs`; what it gives.
+
+        Raises `LoweringError` for an operator without a functional form, or arguments that overlap.
+        """
+        op = node.target
+        assert isinstance(op, OpOverload)
+        if (functional := without_out(op)) is not None:
+            return self._into_out(node, functional, args, kwargs)
+        if op in _SET_VALUE:
+            value = self._set_value(args)
+        elif (twin := functional_twin(op)) is not None:
+            value = self.graph.call(twin, args, kwargs, node, node.meta.get("val"))
+        else:
+            return self._on_copies(node, op, args, kwargs)
+        target = node.args[0] if node.args else node.kwargs[changed_arguments(op)[0]]
+        assert isinstance(target, Node)
+        self.values.write(target, value)
+        self.values.rename(node, target)
+        return value
+
+    def _set_value(self, args: Any) -> Value:
+        """`copy_(self, src)`: what `self` holds afterwards is `src`, in `self`'s shape and dtype."""
+        old, new = fake_values(args[0]), fake_values(args[1])
+        value = args[1]
+        if new.dtype != old.dtype:
+            value = self.graph.emit(aten._to_copy.default, (value,), {"dtype": old.dtype})
+        if tuple(new.shape) != tuple(old.shape):
+            value = self.graph.emit(aten.expand.default, (value, list(old.shape)), {})
+        return value
+
+    def _into_out(self, node: Node, functional: OpOverload, args: Any, kwargs: Any) -> Value:
+        """`mul.out(x, y, out=z)`: what `mul.Tensor` gives is what `z` and its aliases hold from now on."""
+        assert isinstance(node.target, OpOverload)
+        names = changed_arguments(node.target)
+        outs = [node.kwargs[name] for name in names]
+        value = self.graph.call(functional, args, {k: v for k, v in kwargs.items() if k not in names}, node)
+        for position, out in enumerate(outs):
+            assert isinstance(out, Node)
+            result = value if len(outs) == 1 else self.graph.element(value, position)
+            wanted = fake_values(out)
+            if fake_values(result).dtype != wanted.dtype:
+                result = self.graph.emit(aten._to_copy.default, (result,), {"dtype": wanted.dtype})
+            shape = fake_values(result).shape
+            if self.values.is_view(out) and tuple(shape) != tuple(wanted.shape):
+                raise LoweringError(
+                    f"{node.target} writes a result of shape {list(shape)} into a view of shape"
+                    f" {list(wanted.shape)}; give it an out of the result's shape",
+                    node=node.name,
+                    location=user_location(node),
+                )
+            self.values.write(out, result)
+        return self.values.stand_for(node, outs[0] if len(outs) == 1 else outs)
+
+    def _on_copies(self, node: Node, op: OpOverload, args: Any, kwargs: Any) -> Value:
+        """A call that changes arguments of any name: its results, and each changed copy in place of the argument."""
+        if not on_copies(op):
+            raise LoweringError(
+                f"{op} changes its arguments and has no functional form of the same name and overload;"
+                f" {_REMEDIES.get(op, 'give the operator one, or call it on a copy')}",
+                node=node.name,
+                location=user_location(node),
+            )
+        names = [argument.name for argument in op._schema.arguments]
+        given = dict(zip(names, bind_schema(op, node.args, node.kwargs), strict=True))
+        self._check_apart(node, changed_arguments(op), given)
+        current = dict(zip(names, bind_schema(op, args, kwargs), strict=True))
+        call = self.graph.emit(auto_functionalized, (op,), current)
+        for position, name in enumerate(changed_arguments(op), first_copy(op)):
+            if isinstance(given[name], Node):
+                self.values.write(given[name], self.graph.element(call, position))
+            elif given[name] is not None:
+                copies = self.graph.element(call, position)
+                for index, target in enumerate(given[name]):
+                    self.values.write(target, self.graph.element(copies, index))
+        many = len(op._schema.returns) > 1
+        return call if many or not op._schema.returns else self.graph.element(call, 0)
+
+    def _check_apart(self, node: Node, changed: Collection[str], given: Mapping[str, Any]) -> None:
+        """Raise if the call changes memory that another of its arguments shows: on copies it would not see that."""
+        tensors = [
+            (name, leaf)
+            for name, value in given.items()
+            for leaf in pytree.tree_leaves(value)
+            if isinstance(leaf, Node) and isinstance(leaf.meta.get("val"), torch.Tensor)
+        ]
+        for (name, one), (other_name, other) in combinations(tensors, 2):
+            same_base = self.values.base(one) is self.values.base(other)
+            together = same_base and (name in changed or other_name in changed)
+            if together and may_share_memory(one.meta["val"], other.meta["val"]):
+                raise LoweringError(
+                    f"{node.target} changes its arguments, and {name} and {other_name} show the same memory;"
+                    " give it a copy of one (clone)",
+                    node=node.name,
+                    location=user_location(node),
+                )
+
+
+_SET_VALUE = frozenset({aten.copy_.default})
+
+_REMEDIES = {
+    aten._native_batch_norm_legit.default: "it updates the statistics of a model in training mode: call model.eval()"
+}
