@@ -125,6 +125,14 @@ def test_each_dialect_admits_what_it_should() -> None:
         verify(functional, EDGE)
 
 
+def test_a_call_of_a_python_function_is_named() -> None:
+    program = export(lambda x: x.relu(), X)
+    (call,) = program.graph.find_nodes(op="call_function", target=aten.relu.default)
+    call.target = torch.relu
+    with pytest.raises(VerificationError, match=r"relu: call of .*relu.*, which is not an operator \[rule: only"):
+        verify(program, ATEN)
+
+
 def test_a_dtype_that_no_file_can_hold_is_named() -> None:
     program = export(lambda x: x.to(torch.float8_e8m0fnu), X)
     with pytest.raises(VerificationError, match="float8_e8m0fnu"):

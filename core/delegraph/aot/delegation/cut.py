@@ -1,5 +1,21 @@
 """Tagged edge program -> the program with each tag cut out and a call of a delegate, still without blob, in its place.
 
+    before                           after                                  the delegate's own program
+    y = linear(x, w)       [tag]     s = sin(x)                             inputs: w (its own), x, k
+    s = sin(x)                       d = call_delegate(lowered, x, k)       y = linear(x, w)
+    z = y * k              [tag]     z = d[0]                               z = y * k
+    return z, s                      return z, s                            return z
+
+A weight with the tag belongs to the delegate and leaves the program, unless something else reads it; everything else
+that is read from outside is an argument of the call. What is read outside of the partition is its result: tensors
+alone, since a backend cannot fill a number (`_compute_outside`). A buffer that the partition alone reads and changes is
+the delegate's state, and its new value is not an output of the graph any more:
+
+    before                           after                                  the delegate's own program
+    n = cache + x          [tag]     d = call_delegate(lowered, x)          inputs: cache (its own), x
+    y = n * 2              [tag]     y = d[0]                               n = cache + x;  y = n * 2
+    return n (cache'), y             return y                               return n (cache'), y
+
 A lowered program still runs in eager mode: a delegate call runs the program that was cut out.
 """
 
@@ -146,7 +162,7 @@ class _Cutter:
         return lowered
 
     def _leave_outside(self, nodes: tuple[Node, ...]) -> None:
-        """A partition that gives nothing but numbers is none."""
+        """A partition that gives nothing but numbers does not become a delegate."""
         for node in nodes:
             self.output.prepend(node)
 

@@ -31,7 +31,7 @@ class LoweredBackendModule(torch.nn.Module):
 
     `compile_specs` include the blob's stamp. `debug_handles` are the handles of the edge nodes that were cut out;
     `debug_handle_map` is the backend's own: its instruction ids to such handles. The weights of `original_module`
-    are no parameters of this module: they are the delegate's business alone.
+    are not parameters of this module: they are the delegate's business alone.
     """
 
     def __init__(

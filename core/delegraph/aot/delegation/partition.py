@@ -1,7 +1,15 @@
 """Edge program -> tagged edge program: which backend gets which nodes, and why the rest was left.
 
-Partitioners run one after the other. What one of them takes is cut out (`delegate.py`) before the next one looks, so
-that a partitioner only ever sees plain nodes and finished delegate calls, never another's tags.
+Partitioners run one after the other. What one of them takes is cut out (`cut.py`) before the next one looks, so that a
+partitioner only ever sees plain nodes and finished delegate calls, never another's tags.
+
+A tag becomes one call. It cannot, where data leave the partition and come back into it:
+
+    a = relu(x)      [tag 0]
+    b = sin(a)                   behind tag 0, which makes a
+    c = b * a        [tag 0]     before tag 0, which reads b: a cycle, and refused
+
+That holds through any number of nodes and other tags; `condensed_order` finds it.
 """
 
 from __future__ import annotations
@@ -197,8 +205,16 @@ class DependencyCycle(Exception):
 def condensed_order(graph: Graph, key: Callable[[Node], Hashable]) -> list[tuple[Hashable, tuple[Node, ...]]]:
     """The calls of `graph`, those with equal keys together, in a stable topological order.
 
-    One depth-first pass over the condensed graph: a group comes where its last node stood, or before the first group
-    that reads it. Meeting a group whose own reads are not finished closes a cycle: raises `DependencyCycle`.
+    A group sinks to where its last node stood, or to before the first group that reads it:
+
+        calls, d reads c     a [0]   b   c [0]   d          a [0]   b   c [0]   d, and b reads a
+        order                b   (a, c)   d                 (a, c)   b   d
+
+    At its first node what c reads would have to be pulled ahead of the group; at its last it stands there already, so
+    calls without a tag keep their order, and with it the lifetimes of what they make.
+
+    One depth-first pass over the condensed graph. Meeting a group whose own reads are not finished closes a cycle:
+    raises `DependencyCycle`.
     """
     key_of = {node: key(node) for node in graph.nodes if node.op == "call_function"}
     members: dict[Hashable, list[Node]] = {}

@@ -87,7 +87,7 @@ def only_operators_are_called(node: Node, _kept: Collection[OpOverload]) -> str 
         return None
     if node.target in _SYMBOLIC or getattr(node.target, "__module__", "") in ("math", "builtins"):
         return None
-    return f"call of {node.target}, which is no operator"
+    return f"call of {node.target}, which is not an operator"
 
 
 def every_value_is_known(node: Node, _kept: Collection[OpOverload]) -> str | None:

@@ -8,7 +8,7 @@ somebody outside can read the size, and go on behind it.
     n = sym_size(c, 0)                       c = convolution(x, …)
     v = view_copy(c, [n, 8])                 v = view_copy(c, [n, 8])
 
-A size that is no input's own, 2*s0 + 1 say, is computed from those that are.
+A size that is not an input's own, 2*s0 + 1 say, is computed from those that are.
 """
 
 from __future__ import annotations

@@ -3,6 +3,21 @@
 Against core ATen, the edge dialect has no aliases (views are `*_copy`), no Python scalar where a tensor belongs, no
 assertions, no operator that does nothing, and an explicit dim order wherever a copy changes the layout. The graph is
 edited in place; a fake value is computed again only where a layout changed.
+
+A view of another layout becomes a copy, which is contiguous. What keeps its input's layout follows it:
+
+    before, x [3, 4]                            after
+    v = permute(x, [1, 0])     strides (1, 4)   v = permute_copy(x, [1, 0])     strides (3, 1)
+    r = relu(v)                        (1, 4)   r = relu(v)                             (3, 1)
+    m = mm(r, w)               contiguous       m = mm(r, w)                    contiguous as before: no further
+
+A number in a tensor's place: an overload that takes a number is called where there is one, else the number becomes a
+constant of the program, equal ones the same one. A control-flow body cannot have constants, and fills a tensor:
+
+    before                     after                               in a control-flow body
+    a = add.Tensor(x, 2)       a = add.Scalar(x, 2)                a = add.Scalar(x, 2)
+                               c = constant 0.5                    c = full([], 0.5)
+    s = sub.Tensor(0.5, x)     s = sub.Tensor(c, x)                s = sub.Tensor(c, x)
 """
 
 from __future__ import annotations
@@ -102,7 +117,7 @@ class _EdgeRewriter:
         changed.add(node)
 
     def _propagate(self, node: Node, changed: set[Node]) -> None:
-        """Compute the value again, since the layout of an input changed."""
+        """Compute the value again, since the layout of an input changed; its users follow if its own does."""
         if not _is_plain_call(node) or node.target in _COPIES:  # a copy is contiguous whatever it copies
             return
         if isinstance(node.target, OpOverload) and _makes_symbols(node.target):

@@ -48,7 +48,7 @@ def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
 
 @cache
 def is_composite(op: OpOverload) -> bool:
-    """Whether `op` is no core operator: it has a decomposition to core ATen, or is one by its own definition."""
+    """Whether `op` is to be decomposed: core ATen has a decomposition of it, or its own definition is one."""
     if op._schema.name in _NEVER:
         return False
     if op in core_aten_table():

@@ -24,7 +24,7 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> torch.Tensor:
-    """`i1 * i2 * i3` summed over `sumdim`, where `i1` has no dims `expand1` of the product, and so on.
+    """`i1 * i2 * i3` summed over `sumdim`, where `i1` lacks the dims `expand1` of the product, and so on.
 
     `unroll_dim` says where torch's own loop runs, and does not matter to the result.
     """

@@ -1,7 +1,8 @@
-"""Nodes of the old graph -> their up-to-date values in the new one: views that follow their base, writes that reach it.
+"""Nodes of the old graph -> their up-to-date values in the new one: views follow their base, and writes reach it.
 
-A tensor that is no view is a base. A base has a version, which each write raises; a view remembers the call that made
-it and the version that it shows. One that is read behind a write is made again; what nobody reads again costs nothing:
+A tensor that is not a view is a base. A base has a version, which each write raises; a view remembers the call that
+made it and the version that it shows. One that is read behind a write is made again; what nobody reads again costs
+nothing:
 
     before                    after                       version
     row = t[1]                row = t[1]                  t 0, row 0
@@ -10,7 +11,8 @@ it and the version that it shows. One that is read behind a write is made again;
                               return row'
 
 A write through a view climbs to the base: the inverse of each view puts the new part into its parent (`graph.
-view_operators`). All views on the way are up to date then; others of that base are made again when they are read:
+view_operators`). All views on the way are up to date then; others of that base are made again when they are read.
+Like every call that is added, `select_scatter` is decomposed where it is not kept whole:
 
     before                    after                                            version
     m = t.permute(1, 0)       m = permute(t, [1, 0])
