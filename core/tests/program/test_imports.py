@@ -43,6 +43,8 @@ def test_public_names_are_pinned() -> None:
         "deserialize_flat_tensor",
         "deserialize_program",
         "nbytes",
+        "numpy_dtype",
+        "scalar_type",
         "serialize_flat_tensor",
         "serialize_program",
         "to_text",

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from plugins.portable.tests.oracle import Oracle, strided, to_numpy, to_torch
+from tests.kernels.oracle import Oracle, strided, to_numpy, to_torch
 
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault
 
