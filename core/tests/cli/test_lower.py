@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from delegraph.cli import main
-from delegraph.plugins.registry import PluginRegistry, use_registry
+from delegraph.interfaces import Partitioner
+from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
 from delegraph.program import deserialize_program
 from delegraph.program.schema import Program, Tensor, TensorShapeDynamism
+from delegraph_partitioners import OperatorsPartitioner
 
 Refused = Callable[..., str]
 
@@ -205,3 +207,30 @@ def test_the_program_does_what_the_model_does() -> None:
     lower("pair")
     x = torch.tensor([[1.0, -2.0, 3.0], [0.0, 5.0, -6.0]])
     assert (load("m.pte", kernels=[kernels])(x) == (2 * x).relu()).all()
+
+
+def test_options_of_a_backend_on_the_command_line() -> None:
+    asked: list[object] = []
+
+    def npu(*, optimize: int = 1, mode: str = "small") -> Partitioner:
+        asked.append((optimize, mode))
+        return OperatorsPartitioner("Nobody", ["aten::nothing"])
+
+    default_registry().register("partitioners", "npu", npu)
+    lower("pair", "--backends", "npu{optimize=3,mode=fast}")
+    assert asked == [(3, "fast")]
+
+
+@pytest.mark.parametrize(
+    ("backends", "message"),
+    [
+        ("npu{optimise=3}", "has no option 'optimise'; it has optimize; did you mean 'optimize'"),
+        ("npu{optimize=", "character 14 is the end; expected a value"),
+    ],
+)
+def test_options_that_a_backend_does_not_have(capsys: pytest.CaptureFixture[str], backends: str, message: str) -> None:
+    def npu(*, optimize: int = 1) -> Partitioner:
+        raise AssertionError("made")
+
+    default_registry().register("partitioners", "npu", npu)
+    assert message in failure(capsys, "model.py:pair", "--backends", backends)
