@@ -112,7 +112,7 @@ def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     (method,) = methods
     program, preserved = lowering.programs[method], dict.fromkeys(lowering.config.edge.preserve_ops)
     keeps = {
-        name: {op: accepts for op, accepts in kept_whole(program, one, name).items() if op not in preserved}
+        name: {**kept_whole(program, one, name), **preserved}
         for name, one in lowering.partitioners.get(method, {}).items()
     }
     functional = functionalize(program, {**any_keeps(keeps.values()), **preserved})
@@ -152,8 +152,9 @@ def _that_share(partitioners: Mapping[str, Mapping[str, Partitioner]]) -> list[l
 
 
 def _kernels(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    preserved = lowering.config.edge.preserve_ops
     return lowering.with_programs(
-        {method: form_for_kernels(lowering.programs[method], lowering.kept_operators) for method in methods}
+        {m: form_for_kernels(lowering.programs[m], preserved, lowering.kept_operators) for m in methods}
     )
 
 

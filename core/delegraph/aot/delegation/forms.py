@@ -78,9 +78,11 @@ def _any_of(filters: Sequence[NodeFilter | None]) -> NodeFilter | None:
     return lambda node: any(accepts(node) for accepts in real)
 
 
-def form_for_kernels(source: ExportedProgram, whole: Collection[OpOverload]) -> ExportedProgram:
-    """`source` with what is left of the operators in `whole`, which no backend took, decomposed."""
-    return form_of(source, {}, whole)
+def form_for_kernels(
+    source: ExportedProgram, preserved: Collection[OpOverload], whole: Collection[OpOverload]
+) -> ExportedProgram:
+    """`source` with what no backend took of the operators in `whole` decomposed, but for those `preserved`."""
+    return form_of(source, dict.fromkeys(preserved), whole)
 
 
 def form_of(source: ExportedProgram, keep: Keep, whole: Collection[OpOverload]) -> ExportedProgram:
