@@ -236,24 +236,18 @@ def test_constants_that_decomposing_adds_later_do_not_take_the_place_of_earlier_
     both(Scalars(), KeepsTheSecond())
 
 
-class Recurrent(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = torch.nn.LSTM(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]  # type: ignore[no-any-return]
+class Loss(torch.nn.Module):
+    def forward(self, x: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(x.tanh(), wanted)
 
 
-class KeepsLstm(Insists):
+class KeepsLoss(Insists):
     def ops_to_not_decompose(self, ep: ExportedProgram) -> Any:
-        return [torch.ops.aten.lstm.input], None
+        return [torch.ops.aten.cross_entropy_loss.default], None
 
 
 def test_what_is_preserved_stays_whole_in_what_a_backend_saw_whole_and_left() -> None:
-    program = export(Recurrent(), (torch.randn(3, 1, 4),))
-    config = EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])
-    manager = lower_to(program, partitioner=[KeepsLstm(), takes("A", "tanh")], compile_config=config, plugins=PLUGINS)
-    left = operators(manager)[""]
-    assert "aten::linear" in left
-    assert "aten::addmm" not in left
+    program = export(Loss(), (X, torch.tensor([1, 2])))
+    config = EdgeCompileConfig(preserve_ops=[torch.ops.aten.nll_loss_forward.default])
+    manager = lower_to(program, partitioner=[KeepsLoss(), takes("A", "tanh")], compile_config=config, plugins=PLUGINS)
+    assert operators(manager) == {"A": ["aten::tanh"], "": ["aten::_log_softmax", "aten::nll_loss_forward"]}
