@@ -10,7 +10,7 @@ from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["check_list", "check_method_names", "made_by_name"]
+__all__ = ["check_list", "check_method_names", "made_by_name", "unique_name"]
 
 
 def check_list(name: str, value: Any) -> None:
@@ -46,9 +46,9 @@ def made_by_name(
     for one in given:
         chosen = plugin_spec(one)
         if isinstance(chosen, PluginSpec):
-            made[_unique(chosen.name, made)] = plugins.create(group, chosen.name, chosen.options)
+            made[unique_name(chosen.name, made)] = plugins.create(group, chosen.name, chosen.options)
         elif fits(chosen):
-            made[_unique(type(chosen).__name__, made)] = chosen
+            made[unique_name(type(chosen).__name__, made)] = chosen
         else:
             raise LoweringError(
                 f"{name} has {chosen!r}; it takes names of installed {group}, (name, options) pairs and {group}"
@@ -56,7 +56,7 @@ def made_by_name(
     return made
 
 
-def _unique(name: str, taken: Collection[str]) -> str:
+def unique_name(name: str, taken: Collection[str]) -> str:
     """`name`, or `name (2)`, `name (3)` … if it is taken."""
     number, unique = 1, name
     while unique in taken:

@@ -14,6 +14,7 @@ import torch
 from torch.export import ExportedProgram
 
 from delegraph.aot import pipeline
+from delegraph.aot.arguments import unique_name
 from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, Passes
 from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by_method
 from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
@@ -76,7 +77,9 @@ class EdgeProgramManager:
     def to_backend(self, partitioner: Backends) -> EdgeProgramManager:
         """Delegate what the partitioners take, in order of priority; by method name where a mapping is given."""
         named = partitioners_by_method("partitioner", partitioner, self._lowering.methods, self._lowering.plugins)
-        lowering = replace(self._lowering, partitioners=named)
+        asked = {name for seen in self._lowering.delegated.seen.values() for name in seen}
+        renamed = {m: {unique_name(name, asked): one for name, one in own.items()} for m, own in named.items()}
+        lowering = replace(self._lowering, partitioners=renamed)
         return self._of(pipeline.run(lowering, [pipeline.PARTITION, pipeline.KERNELS, pipeline.COMPILE]))
 
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:

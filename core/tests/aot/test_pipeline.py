@@ -255,6 +255,20 @@ def test_a_backend_that_is_not_installed_is_found_missing_before_another_compile
     assert compiled == []
 
 
+def test_a_partition_is_compiled_once_however_often_more_is_delegated(plugins: PluginRegistry) -> None:
+    first = to_edge(export(Net(), (X,)), plugins=plugins).to_backend("npu")
+    assert compiled == ["Counts"]
+    both = first.to_backend("npu{operators='aten::sigmoid'}")
+    assert compiled == ["Counts", "Counts"]
+    entries = both.report.methods["forward"].delegates
+    assert [(entry.partitioner, entry.operators) for entry in entries] == [
+        ("npu", {"aten::relu": 1}),
+        ("npu (2)", {"aten::sigmoid": 1}),
+    ]
+    both.to_executorch()
+    assert compiled == ["Counts", "Counts"]
+
+
 # ---- what hangs on the stages ----------------------------------------------------------------------
 
 

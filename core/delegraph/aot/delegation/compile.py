@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
 from delegraph.errors import DelegraphError, PreprocessError, UnsupportedOperator
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
-from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp
+from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry, default_registry
 from delegraph.program.schema import CompileSpec
@@ -38,7 +38,7 @@ def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, pl
     lowering = plugins.load(_GROUP, backend_id)
     offer = plugins.find(_GROUP, backend_id)
     stamp = stamp_of(offer, backend_id, lowering)
-    specs = {method: [_without_stamp(m.compile_specs) for m in group] for method, group in modules.items()}
+    specs = {method: [list(m.compile_specs) for m in group] for method, group in modules.items()}
     if _compiles_one_by_one(lowering):
         preprocess = plugins.bound(_GROUP, lowering, "preprocess")
         results = {
@@ -64,10 +64,6 @@ def _compiles_one_by_one(lowering: Any) -> bool:
     """Whether the backend left `preprocess_multimethod` as it is: then each partition's failure has its own name."""
     method = getattr(lowering, "preprocess_multimethod", None)
     return getattr(method, "__func__", None) is BackendDetails.preprocess_multimethod.__func__  # type: ignore[attr-defined]
-
-
-def _without_stamp(specs: Sequence[CompileSpec]) -> list[CompileSpec]:
-    return [spec for spec in specs if spec.key != STAMP_KEY]
 
 
 def _fill(module: LoweredBackendModule, specs: list[CompileSpec], result: PreprocessResult) -> None:

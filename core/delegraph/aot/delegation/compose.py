@@ -68,8 +68,11 @@ def merged(one: Delegated, other: Delegated) -> Delegated:
 
 
 def compile_partitions(delegated: Delegated, plugins: PluginRegistry | None = None) -> None:
-    """Let the backends fill in the blobs. Raises as `compile_delegates`."""
-    modules = {method: [p.lowered_module for p in parts] for method, parts in delegated.partitions.items()}
+    """Let the backends fill in the blobs that are still to be made. Raises as `compile_delegates`."""
+    modules = {
+        method: [p.lowered_module for p in parts if not p.lowered_module.is_compiled]
+        for method, parts in delegated.partitions.items()
+    }
     compile_delegates(modules, plugins)
 
 

@@ -21,6 +21,7 @@ from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
 from delegraph.interfaces.lowering import NamedDataStoreOutput
+from delegraph.interfaces.stamp import STAMP_KEY
 from delegraph.program.schema import CompileSpec
 
 __all__ = ["LoweredBackendModule", "call_delegate", "get_lowered_module", "is_delegate_call"]
@@ -53,6 +54,11 @@ class LoweredBackendModule(torch.nn.Module):
         self.debug_handle_map = dict(debug_handle_map or {})
         self.tag = tag
         self._buffers_kept: dict[str, torch.Tensor] = {}
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether its backend has made the blob: it is stamped then, however short it is."""
+        return any(spec.key == STAMP_KEY for spec in self.compile_specs)
 
     def kept_buffer(self, name: str) -> torch.Tensor:
         """The eager run's own value of the buffer `name`, which the partition changes; the model's stays as it was."""
