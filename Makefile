@@ -15,8 +15,8 @@ FUZZ ?= 100000
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
 	@echo "make search  lower a sentence-embedding model and search a few sentences"
-	@echo "make test    all tests but the long fuzzing run"
-	@echo "make wheels  every distribution built into dist/; make test-wheels installs and uses them in empty environments"
+	@echo "make test    all tests but the long ones below"
+	@echo "make wheels  every distribution built into dist/; make test-wheels installs them, and plug-ins, in empty environments"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
@@ -51,7 +51,7 @@ search: setup
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo and not zoo and not wheels"
+	$(BIN)/python -m pytest -q -n 2 -m "not executorch and not fuzz and not opinfo and not zoo and not wheels and not install"
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch
@@ -70,7 +70,7 @@ wheels: setup
 	$(BIN)/python -m tests.packaging.build dist
 
 test-wheels: wheels
-	$(BIN)/python -m pytest -q -m wheels
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "wheels or install"
 
 opinfo: setup
 	rm -rf build/opinfo
