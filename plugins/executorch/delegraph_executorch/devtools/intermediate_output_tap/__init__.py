@@ -1,0 +1,1 @@
+"""ExecuTorch's `executorch.devtools.intermediate_output_tap`."""

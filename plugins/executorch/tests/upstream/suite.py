@@ -1,0 +1,86 @@
+"""ExecuTorch's installed wheel -> a folder with its own tests, ported: imports changed, nothing else.
+
+    python -m tests.upstream.suite [PYTEST_ARGUMENTS…]     # from plugins/executorch: into build/upstream, then run
+
+Nothing of ExecuTorch's is kept in this repository: its tests are read from the wheel in `.venv-executorch`, rewritten
+as `python -m delegraph_executorch.port` rewrites a user's files, and run by a Python without ExecuTorch.
+What tests share (`exir/tests/models.py`, `exir/backend/test/demo_backend.py` …) lies beside them and is ported too; it
+is found under `delegraph_executorch` since the ported folders are appended to its packages' paths.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from delegraph_executorch.port import ported
+
+__all__ = ["FOLDERS", "port_suite", "run_suite"]
+
+REPOSITORY = Path(__file__).parents[4]
+SITE_PACKAGES = REPOSITORY / ".venv-executorch" / "lib"
+
+# Folders of its wheel that hold tests, and what those share.
+FOLDERS = (
+    "exir/tests",
+    "exir/backend/test",
+    "exir/dialects/backend/test",
+    "exir/dialects/edge/op/test",
+    "exir/dialects/edge/test",
+    "exir/dialects/test",
+    "exir/emit/test",
+    "exir/operator/test",
+    "exir/program/test",
+    "exir/verification/test",
+    "exir/_serialize/test",
+    "runtime/test",
+    "extension/pybindings/test",
+    "devtools/bundled_program/test",
+    "devtools/bundled_program/util",
+    "devtools/backend_debug/tests",
+)
+
+CONFTEST = """
+import importlib, pathlib
+root = pathlib.Path(__file__).parent
+for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.is_dir() and p.name != "__pycache__"):
+    package = importlib.import_module(".".join(folder.relative_to(root).parts[:-1]))
+    if str(folder.parent) not in package.__path__:
+        package.__path__.append(str(folder.parent))
+"""
+
+
+def executorch_package() -> Path:
+    """The package `executorch` in the environment that `make setup-executorch` makes."""
+    (package,) = SITE_PACKAGES.glob("python3.*/site-packages/executorch")
+    return package
+
+
+def port_suite(scratch: Path) -> Path:
+    """Its tests, ported into `scratch/delegraph_executorch/…`; that folder."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    package, target = executorch_package(), scratch / "delegraph_executorch"
+    for folder in FOLDERS:
+        for path in (package / folder).rglob("*.py"):
+            new = target / path.relative_to(package)
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.write_text(ported(path.read_text(encoding="utf-8")), encoding="utf-8")
+    (scratch / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (scratch / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n", encoding="utf-8")
+    return target
+
+
+def run_suite(scratch: Path, *arguments: str) -> int:
+    """pytest on the ported tests; its exit code."""
+    environment = {**os.environ, "PYTHONPATH": str(scratch)}
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(scratch), *arguments]
+    return subprocess.run(command, cwd=scratch, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    folder = REPOSITORY / "build" / "upstream"
+    port_suite(folder)
+    raise SystemExit(run_suite(folder, *sys.argv[1:]))
