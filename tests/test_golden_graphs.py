@@ -87,7 +87,7 @@ def test_a_pass_may_edit_the_bodies_of_its_copy() -> None:
     def negate_less(module: torch.fx.GraphModule) -> None:
         for body in (held for _, held in module.named_children() if isinstance(held, torch.fx.GraphModule)):
             for node in body.graph.nodes:
-                if node.target is torch.ops.aten.neg.default:
+                if node.target == torch.ops.aten.neg.default:
                     node.target = torch.ops.aten.abs.default
 
     edge = to_edge(CASES["view_elision_in_a_body"].export()).exported_program()

@@ -66,7 +66,7 @@ def test_executorch_names_for_operators() -> None:
 
     from delegraph.aot import EdgeOpOverload, exir_ops
 
-    assert exir_ops.edge.aten.add.Tensor is torch.ops.aten.add.Tensor
+    assert exir_ops.edge.aten.add.Tensor == torch.ops.aten.add.Tensor
     assert isinstance(exir_ops.edge.dim_order_ops._to_dim_order_copy.default, EdgeOpOverload)
 
 

@@ -226,7 +226,7 @@ def test_the_delegated_program_computes_the_same(case: tuple[ExportedProgram, An
 
 def test_support_that_returns_a_bool() -> None:
     def support(node: Node) -> Any:
-        return node.target is aten.relu.default
+        return node.target == aten.relu.default
 
     with pytest.raises(InvalidPartition) as caught:
         lower(functional(lambda x: x.relu(), X), CapabilityBasedPartitioner("Blank", support))

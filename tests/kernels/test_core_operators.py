@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from delegraph.aot.checks.out_variants import find_out_variant
+from delegraph.aot.graph.out_variants import find_out_variant
 from delegraph_portable import library
 
 

@@ -16,7 +16,7 @@ A backend's AOT half
 A pass
     ExportPass, PassResult
 Reading a graph
-    exir_ops, EdgeOpOverload: operators by their names
+    exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     graph_modules: a graph and the bodies of its control flow
     is_delegate_call, schema_arguments, user_location: of a node
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
@@ -43,7 +43,13 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.delegation.shared_weights import SharedWeights
-    from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
+    from delegraph.aot.edge.edge_ops import (
+        BackendOpOverload,
+        BackendOpOverloadPacket,
+        EdgeOpOverload,
+        EdgeOpOverloadPacket,
+        exir_ops,
+    )
     from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -66,11 +72,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendDetails",
+    "BackendOpOverload",
+    "BackendOpOverloadPacket",
     "CompileSpec",
     "DelegationSpec",
     "DependencyCycle",
     "EdgeCompileConfig",
     "EdgeOpOverload",
+    "EdgeOpOverloadPacket",
     "EdgeProgramManager",
     "ExecutorchBackendConfig",
     "ExecutorchProgramManager",
@@ -124,7 +133,13 @@ __getattr__, __dir__ = lazy_names(
         "delegation.partition": ("DependencyCycle", "condensed_order", "tag_constant_data", "tag_mutated_buffer"),
         "delegation.report": ("LoweringReport",),
         "delegation.shared_weights": ("SharedWeights",),
-        "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
+        "edge.edge_ops": (
+            "BackendOpOverload",
+            "BackendOpOverloadPacket",
+            "EdgeOpOverload",
+            "EdgeOpOverloadPacket",
+            "exir_ops",
+        ),
         "emission.manager": ("ExecutorchProgramManager",),
         "graph.bodies": ("graph_modules",),
         "graph.schema_binding": ("schema_arguments",),

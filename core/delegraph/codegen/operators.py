@@ -12,8 +12,8 @@ from importlib import import_module
 import torch
 from torch._ops import OpOverload
 
-from delegraph.aot.checks.out_variants import find_out_variant
 from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
+from delegraph.aot.graph.out_variants import find_out_variant
 from delegraph.errors import CodegenError
 
 __all__ = ["SchemaViolation", "callable_schema", "declared_schema", "import_operators"]

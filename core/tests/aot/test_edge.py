@@ -144,7 +144,7 @@ def test_a_dtype_that_no_file_can_hold_is_named() -> None:
 
 def _relu_to_tanh(module: GraphModule) -> PassResult:
     for node in module.graph.nodes:
-        if node.target is aten.relu.default:
+        if node.target == aten.relu.default:
             node.target = aten.tanh.default
     return PassResult(module, True)
 
@@ -158,7 +158,7 @@ def test_a_users_pass_edits_a_copy() -> None:
 def test_a_pass_that_leaves_the_dialect_is_stopped() -> None:
     def to_view(module: GraphModule) -> None:
         for node in module.graph.nodes:
-            if node.target is aten.relu.default:
+            if node.target == aten.relu.default:
                 node.target, node.args = aten.view.default, (node.args[0], [12])
 
     with pytest.raises(VerificationError, match="returns a view"):

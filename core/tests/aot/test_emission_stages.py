@@ -38,7 +38,7 @@ class TakesNegations(Partitioner):
     def partition(self, exported_program: Any) -> PartitionResult:
         tags = {}
         for node in exported_program.graph.nodes:
-            if node.target is torch.ops.aten.neg.default:
+            if node.target == torch.ops.aten.neg.default:
                 node.meta[TAG] = node.name
                 tags[node.name] = DelegationSpec(self.backend)
         return PartitionResult(exported_program, tags)
@@ -122,7 +122,7 @@ def test_settings_are_looked_up_before_anything_else(config: Any, error: type[Ex
 def with_memory_id(target: Any, memory_id: Any) -> Callable[[torch.fx.GraphModule], None]:
     def assign(module: torch.fx.GraphModule) -> None:
         for node in module.graph.nodes:
-            if node.target is target or (target == "x" and node.name == "x"):
+            if node.target == target or (target == "x" and node.name == "x"):
                 node.meta["memory_id"] = memory_id
 
     return assign

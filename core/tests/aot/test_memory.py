@@ -152,7 +152,7 @@ def test_states_of_one_name_and_two_sizes_cannot_be_shared(lower_model) -> None:
 def test_a_pass_may_put_tensors_into_other_memories(lower_model) -> None:
     def relu_to_memory_3(module: torch.fx.GraphModule) -> None:
         for node in module.graph.nodes:
-            if node.target is torch.ops.aten.relu.default:
+            if node.target == torch.ops.aten.relu.default:
                 node.meta["memory_id"] = 3
 
     manager = lower_model(Chain(), (torch.randn(4),), passes=[relu_to_memory_3])

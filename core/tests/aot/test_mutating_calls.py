@@ -14,8 +14,8 @@ from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 import delegraph
-from delegraph.aot.checks.out_variants import out_variant
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.graph.out_variants import out_variant
 from delegraph.aot.lower import to_edge
 from delegraph.errors import LoweringError, MissingKernel
 from delegraph.interfaces import KernelLibrary

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import delegraph
-from delegraph.aot.checks.out_variants import out_variant
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.graph.out_variants import out_variant
 from delegraph.errors import MissingKernel, MissingOutVariant
 from delegraph.interfaces import KernelLibrary
 

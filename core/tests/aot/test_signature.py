@@ -47,5 +47,5 @@ def test_outputs_and_new_values() -> None:
     assert signature.outputs[1] == 3
     written = {write_back.target.name: write_back.source.target for write_back in signature.write_backs}
     assert set(written) == {"b_total", "y"}
-    assert written["b_total"] is torch.ops.aten.add.Tensor
+    assert written["b_total"] == torch.ops.aten.add.Tensor
     assert signature.results == [*signature.outputs, *(write_back.source for write_back in signature.write_backs)]

@@ -186,7 +186,7 @@ def test_alignments_reach_the_file(lower_model) -> None:
 def test_passes_go_by_method(lower_model) -> None:
     def relu_to_neg(module: torch.fx.GraphModule) -> None:
         for node in module.graph.nodes:
-            if node.target is torch.ops.aten.relu.default:
+            if node.target == torch.ops.aten.relu.default:
                 node.target = torch.ops.aten.neg.default
 
     manager = lower_model({"a": Scale3(), "b": Scale3()}, (torch.randn(4),), passes={"b": [relu_to_neg]})
@@ -316,7 +316,7 @@ class Doubler(BackendDetails):
 class TakesRelu(Partitioner):
     def partition(self, exported_program):
         for node in exported_program.graph.nodes:
-            if node.target is torch.ops.aten.relu.default:
+            if node.target == torch.ops.aten.relu.default:
                 node.meta[TAG] = "relu"
         tag_constant_data(exported_program)
         return PartitionResult(exported_program, {"relu": DelegationSpec("Doubler", [CompileSpec("k", b"v")])})

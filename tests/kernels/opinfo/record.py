@@ -23,9 +23,9 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from delegraph.aot.checks.out_variants import find_out_variant, gives_scalar, operator_of
 from delegraph.aot.edge.to_edge_dialect import ASSERTIONS, REWRITES
 from delegraph.aot.functional.decompose import core_aten_table, is_composite
+from delegraph.aot.graph.out_variants import find_out_variant, gives_scalar, operator_of
 from delegraph.program.prim_op_names import PRIM_OPS
 
 __all__ = ["Call", "Recording", "out_overload", "record"]

@@ -98,7 +98,7 @@ class _Sizes:
                 result = _interpreted(size, symbols, graph)
             except (NotImplementedError, KeyError, TypeError):
                 result = None
-        made = [made for made in graph.nodes if made not in before and made.target is not _SYM_SIZE]
+        made = [made for made in graph.nodes if made not in before and made.target != _SYM_SIZE]
         if result is None or not all(one.target in _ARITHMETIC for one in made):
             for one in reversed(made):
                 graph.erase_node(one)

@@ -36,6 +36,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.edge import dim_order_ops
+from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.edge.symbol_sources import read_sizes_early
 from delegraph.aot.functional.functionalize import fake_mode_of
 from delegraph.aot.graph.bodies import attributes, bodies
@@ -53,6 +54,7 @@ def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
     """The edge program of a functional program that nobody else holds: its graph is edited and taken over."""
     rewriter = _EdgeRewriter(fake_mode_of(program), frozenset(program.constants))
     rewriter.rewrite(program.graph_module)
+    use_edge_operators(program.graph_module)
     _number(program)
     root = attributes(program.graph_module)
     return rebuild(program, root, program.graph, program.graph_signature.output_specs, rewriter.constants)
@@ -273,13 +275,13 @@ def _no_op_source(node: Node) -> Node | None:
     if not isinstance(source, Node) or not isinstance(source.meta.get("val"), torch.Tensor):
         return None
     old, new = source.meta["val"], node.meta["val"]
-    if node.target is aten.permute_copy.default:
+    if node.target == aten.permute_copy.default:
         order = node.args[1]
         return source if list(order) == list(range(old.dim())) else None  # type: ignore[arg-type]
     if node.target not in KEEP_ORDER or len(old.shape) != len(new.shape) or old.dtype != new.dtype:
         return None
     same = all(_statically_equal(a, b) for a, b in zip(old.shape, new.shape, strict=True))
-    return source if same and (is_contiguous_or_false(old) or node.target is aten.clone.default) else None
+    return source if same and (is_contiguous_or_false(old) or node.target == aten.clone.default) else None
 
 
 def _statically_equal(a: Any, b: Any) -> bool:

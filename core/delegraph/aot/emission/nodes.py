@@ -12,7 +12,6 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.checks.out_variants import OutVariant, gives_scalar, operator_of, out_variant
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
 from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
 from delegraph.aot.emission.instructions import MethodBuilder
@@ -21,6 +20,7 @@ from delegraph.aot.emission.values import ArgumentType, PlannedTensor, argument_
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.memory_use import MemoryUse, memory_use
 from delegraph.aot.graph.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
+from delegraph.aot.graph.out_variants import OutVariant, gives_scalar, operator_of, out_variant
 from delegraph.aot.graph.signature import HeldTensor, live_nodes
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, result_spec, spec_of_tensor

@@ -160,7 +160,7 @@ def scatter_piece(parent: Value, value: Value, pieces: Node, index: int) -> tupl
     """`parent`, which `pieces` (split, chunk, unbind …) cut up, once piece `index` is `value`."""
     named = {argument.name: argument.default_value for argument in pieces.target._schema.arguments}  # type: ignore[union-attr]
     dim = dict(zip(named, pieces.args, strict=False)).get("dim", pieces.kwargs.get("dim", named["dim"]))
-    if pieces.target is aten.unbind.int:
+    if pieces.target == aten.unbind.int:
         return aten.select_scatter.default, (parent, value, dim, index)
     sizes = [piece.shape[dim] for piece in pieces.meta["val"]]
     start = sum(sizes[:index])

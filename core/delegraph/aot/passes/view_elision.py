@@ -154,7 +154,7 @@ class _Walk:
         spec = self.bounds.spec(value, node)
         if _shows_same_bytes(node, base.spec, spec):
             node.meta[MEMORY_USE] = MemoryUse.VIEW
-        elif node.target is VIEW_COPY and _can_be_resized(base, spec):
+        elif node.target == VIEW_COPY and _can_be_resized(base, spec):
             node.meta[MEMORY_USE] = MemoryUse.RESIZED_VIEW
         else:
             return None
@@ -284,11 +284,11 @@ def _shows_same_bytes(node: Node, old: TensorSpec, new: TensorSpec) -> bool:
     """Whether `node`'s result (`new`) is its first argument (`old`), byte for byte, whatever the data."""
     if not (old.is_static and new.is_static and old.dtype == new.dtype and old.nbytes == new.nbytes):
         return False
-    if old.sizes == new.sizes and node.target is aten.clone.default:
+    if old.sizes == new.sizes and node.target == aten.clone.default:
         return old.dim_order == new.dim_order
     if not (old.is_contiguous and new.is_contiguous):
         return False
-    return node.target in KEEP_ORDER or (node.target is _PERMUTE and _moves_only_ones(node, old))
+    return node.target in KEEP_ORDER or (node.target == _PERMUTE and _moves_only_ones(node, old))
 
 
 def _moves_only_ones(node: Node, old: TensorSpec) -> bool:

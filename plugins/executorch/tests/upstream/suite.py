@@ -75,7 +75,8 @@ def port_suite(scratch: Path) -> Path:
 
 def run_suite(scratch: Path, *arguments: str) -> int:
     """pytest on the ported tests; its exit code."""
-    environment = {**os.environ, "PYTHONPATH": str(scratch)}
+    # The package before the scratch folder: alone on the path, the folder of the same name would hide it.
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'plugins' / 'executorch'}{os.pathsep}{scratch}"}
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(scratch), *arguments]
     return subprocess.run(command, cwd=scratch, env=environment, check=False).returncode
 

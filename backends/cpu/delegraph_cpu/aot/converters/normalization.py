@@ -230,7 +230,7 @@ def _has_dims(node: Node, *_: object) -> str | None:
 @convert_with("_softmax softmax.int _safe_softmax", dtypes=REALS, check=_has_dims)
 def softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
     result = g.op("Softmax", g.tensor(self, dtype_of(node)), axis=dim)
-    if node.target is not aten("_safe_softmax"):
+    if node.target != aten("_safe_softmax"):
         return result
     # rows of nothing but -inf are zero, not NaN
     return g.op("Where", g.op("IsNaN", result), g.tensor(0.0, dtype_of(node)), result)

@@ -321,7 +321,7 @@ def masked_fill(g: GraphBuilder, node: Node, self: Node, mask: Node, value: Tens
 
 @convert_with("clamp hardtanh relu6", dtypes=NUMBERS)
 def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = None) -> ir.Value:
-    if node.target is torch.ops.aten.relu6.default:
+    if node.target == torch.ops.aten.relu6.default:
         low, high = 0, 6
     dtype = dtype_of(node)
     bounds = (None if bound is None else g.tensor(bound, dtype) for bound in (low, high))
