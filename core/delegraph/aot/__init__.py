@@ -5,8 +5,9 @@ too mean the same here: code written for it changes its imports to this package'
 
 Lowering in steps
     to_edge, to_edge_transform_and_lower -> EdgeProgramManager -> ExecutorchProgramManager; Lowered is what
-    `delegraph.lower` gives, LoweringReport says which node went where and why
-    EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings
+    `delegraph.lower` gives, LoweringReport says which node went where and why; RecordedPrograms are the stages' own
+    EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
+    MethodMemory and MethodPlan are what it is handed and gives
     Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
 A backend's AOT half
     Partitioner, PartitionResult, DelegationSpec; BackendDetails, PreprocessResult, CompileSpec
@@ -50,13 +51,14 @@ if TYPE_CHECKING:
         EdgeOpOverloadPacket,
         exir_ops,
     )
-    from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
     from delegraph.aot.graph.source_location import user_location
     from delegraph.aot.graph.text import program_text
     from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
     from delegraph.aot.passes import ExportPass, PassResult
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
@@ -89,12 +91,16 @@ __all__ = [
     "Lowering",
     "LoweringConfig",
     "LoweringReport",
+    "MemoryPlanningPass",
+    "MethodMemory",
+    "MethodPlan",
     "NamedDataStore",
     "NamedDataStoreOutput",
     "PartitionResult",
     "Partitioner",
     "PassResult",
     "PreprocessResult",
+    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -140,13 +146,14 @@ __getattr__, __dir__ = lazy_names(
             "EdgeOpOverloadPacket",
             "exir_ops",
         ),
-        "emission.manager": ("ExecutorchProgramManager",),
+        "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "graph.bodies": ("graph_modules",),
         "graph.schema_binding": ("schema_arguments",),
         "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),
         "graph.source_location": ("user_location",),
         "graph.text": ("program_text",),
         "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
+        "memory_planning": ("MemoryPlanningPass", "MethodMemory", "MethodPlan"),
         "passes": ("ExportPass", "PassResult"),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },

@@ -5,13 +5,16 @@ Names of the first two are ExecuTorch's (`exir/capture/_config.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
+from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.program.serialize import SerializationConfig
@@ -24,10 +27,14 @@ __all__ = [
     "LoweringConfig",
     "Pass",
     "Passes",
+    "trained_weights",
 ]
 
 DEFAULT_EXTERNAL_TAG = "_default_external_constant"
 """The `.ptd` that `external_constants=True` writes (ExecuTorch `exir/tensor.py`)."""
+
+MEMORY_OPTIONS = ("alloc_graph_input", "alloc_graph_output", "alloc_mutable_buffers", "share_mutable_buffers")
+"""Options of a `MemoryPlanningPass` that may stand in an `ExecutorchBackendConfig` itself."""
 
 ExternalConstants: TypeAlias = "bool | Callable[[Node], str | None]"
 
@@ -60,11 +67,13 @@ class EdgeCompileConfig:
 class ExecutorchBackendConfig:
     """Options of `to_executorch`.
 
-    `passes` run on each edge program first, for all methods or by method name. `memory_planner` is the name of an
-    installed planner or a function (`delegraph.aot.emission.planners`). `alloc_graph_input`, `alloc_graph_output` and
-    `alloc_mutable_buffers` say whether these have planned memory, or memory that the caller gives at run time;
-    `share_mutable_buffers` gives a buffer one place in all methods, in a memory of its own.
-    `external_constants` moves the model's weights (True), or those for which it returns a name, to `<name>.ptd`.
+    `passes` run on each edge program first, for all methods or by method name. `memory_planning_pass` says how memory
+    is planned, for all methods or by method name; or its options stand here: `memory_planner` (the name of an installed
+    planner or a function), `alloc_graph_input`, `alloc_graph_output`, `alloc_mutable_buffers` and
+    `share_mutable_buffers` mean what they mean there. `emit_mutable_buffer_names` keeps the buffers' names in the file;
+    buffers without planned memory have theirs in any case.
+    `external_constants` moves the model's weights (True), or those for which it returns a name, to `<name>.ptd`;
+    `external_mutable_weights` those that the program computes a gradient of.
     `do_const_prop` computes what depends on weights alone now. `remove_view_copy` lets static views share memory.
     `emit_stacktrace` keeps the user's source lines in the file. `kernels` are the libraries that the device will
     have, or names of installed ones (None: what is installed), and `check_kernels=False` leaves unchecked whether they
@@ -72,6 +81,7 @@ class ExecutorchBackendConfig:
     """
 
     passes: Passes = ()
+    memory_planning_pass: MemoryPlanningPass | Mapping[str, MemoryPlanningPass] | None = None
     memory_planner: str | MemoryPlanner = "greedy"
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
@@ -82,17 +92,35 @@ class ExecutorchBackendConfig:
     delegate_alignment: int | None = None
     extract_delegate_segments: bool = True
     external_constants: ExternalConstants = False
+    external_mutable_weights: bool = False
+    emit_mutable_buffer_names: bool = True
     emit_stacktrace: bool = False
     remove_view_copy: bool = True
     do_const_prop: bool = True
     kernels: Sequence[Any] | None = None
     check_kernels: bool = True
 
-    def external_tag(self, node: Node) -> str | None:
-        """The `.ptd` that a weight's placeholder goes to."""
-        if callable(self.external_constants):
-            return self.external_constants(node)
-        return DEFAULT_EXTERNAL_TAG if self.external_constants else None
+    def memory_planning(self, method: str) -> MemoryPlanningPass:
+        """How the memory of `method` is planned."""
+        chosen = self.memory_planning_pass
+        if isinstance(chosen, Mapping):
+            chosen = chosen.get(method)
+        if chosen is not None:
+            return chosen
+        return MemoryPlanningPass(self.memory_planner, False, **{name: getattr(self, name) for name in MEMORY_OPTIONS})
+
+    def external_tag(self, program: ExportedProgram) -> Callable[[Node], str | None]:
+        """A function that gives the `.ptd` that a weight's placeholder in `program` goes to, or None."""
+        trained = trained_weights(program) if self.external_mutable_weights else ()
+
+        def tag(node: Node) -> str | None:
+            if node.name in trained:
+                return DEFAULT_EXTERNAL_TAG
+            if callable(self.external_constants):
+                return self.external_constants(node)
+            return DEFAULT_EXTERNAL_TAG if self.external_constants else None
+
+        return tag
 
     @property
     def serialization(self) -> SerializationConfig:
@@ -103,6 +131,14 @@ class ExecutorchBackendConfig:
             delegate_alignment=self.delegate_alignment,
             extract_delegate_segments=self.extract_delegate_segments,
         )
+
+
+def trained_weights(program: ExportedProgram) -> Collection[str]:
+    """The placeholders of parameters that the program computes a gradient of."""
+    specs = program.graph_signature.output_specs
+    trained = {spec.target for spec in specs if spec.kind is OutputKind.GRADIENT_TO_PARAMETER}
+    parameters = program.graph_signature.inputs_to_parameters
+    return {placeholder for placeholder, name in parameters.items() if name in trained}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -18,8 +20,9 @@ from delegraph.aot.arguments import unique_name
 from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, Passes
 from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by_method
 from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
-from delegraph.aot.emission.manager import ExecutorchProgramManager
+from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
 from delegraph.aot.export import Model, export_requests
+from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method, with_example
@@ -46,15 +49,30 @@ class EdgeProgramManager:
         self._lowering = _lowering(edge_programs, constant_methods, compile_config, plugins)
 
     @classmethod
-    def _of(cls, lowering: Lowering) -> EdgeProgramManager:
+    def _of(cls, lowering: Lowering) -> Self:
         manager = cls.__new__(cls)
         manager._lowering = lowering
         return manager
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Programs, with their weights, are what can be edited; delegates are finished and shared."""
+        programs = {method: deepcopy(program, memo) for method, program in self._lowering.programs.items()}
+        return self._of(replace(self._lowering, programs=MappingProxyType(programs)))
 
     @property
     def methods(self) -> set[str]:
         """The names of the methods that have a graph."""
         return set(self._lowering.methods)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """The names of the methods that give a constant."""
+        return set(self._lowering.config.constant_methods)
+
+    @property
+    def compile_config(self) -> EdgeCompileConfig:
+        """How the edge programs were made."""
+        return self._lowering.config.edge
 
     def exported_program(self, method_name: str = "forward") -> ExportedProgram:
         """The edge program of one method. Raises `LoweringError` for a name that is not there."""
@@ -65,16 +83,26 @@ class EdgeProgramManager:
             raise LoweringError(f"no method {method_name!r}; the methods are {known}") from None
 
     @property
+    def recorded(self) -> RecordedPrograms | None:
+        """The programs before delegation, if `generate_etrecord` asked for them."""
+        return self._lowering.recorded
+
+    @property
     def report(self) -> LoweringReport:
         """What was delegated where, and why the rest was not."""
         return make_report(self._lowering.programs, self._lowering.delegated)
 
-    def transform(self, passes: Passes) -> EdgeProgramManager:
-        """Run passes, on every method or by method name. Raises as `run_passes`."""
-        transforms = passes_by_method("passes", passes, self._lowering.methods, self._lowering.plugins)
-        return self._of(pipeline.run(replace(self._lowering, transforms=transforms), [pipeline.TRANSFORM]))
+    def transform(self, passes: Passes, compile_config: EdgeCompileConfig | None = None) -> Self:
+        """Run passes, on every method or by method name; the new manager has `compile_config`.
 
-    def to_backend(self, partitioner: Backends) -> EdgeProgramManager:
+        Raises as `run_passes`.
+        """
+        transforms = passes_by_method("passes", passes, self._lowering.methods, self._lowering.plugins)
+        config = replace(self._lowering.config, edge=compile_config or self.compile_config)
+        lowering = replace(self._lowering, config=config, transforms=transforms)
+        return self._of(pipeline.run(lowering, [pipeline.TRANSFORM]))
+
+    def to_backend(self, partitioner: Backends) -> Self:
         """Delegate what the partitioners take, in order of priority; by method name where a mapping is given."""
         named = partitioners_by_method("partitioner", partitioner, self._lowering.methods, self._lowering.plugins)
         asked = {name for seen in self._lowering.delegated.seen.values() for name in seen}
@@ -93,15 +121,18 @@ def to_edge(
     programs: Programs,
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
     *,
     plugins: PluginRegistry | None = None,
 ) -> EdgeProgramManager:
     """Bring exported programs to the edge dialect, everything decomposed to core ATen.
 
-    `constant_methods` become methods that return a constant. Raises `VerificationError` and `LoweringError`.
+    `constant_methods` become methods that return a constant. With `generate_etrecord` the managers keep the programs
+    of each stage (`recorded`). Raises `VerificationError` and `LoweringError`.
     """
     lowering = _lowering(programs, constant_methods, compile_config, plugins)
-    return EdgeProgramManager._of(pipeline.run(lowering, pipeline.EDGE))
+    edge = pipeline.run(lowering, pipeline.EDGE)
+    return EdgeProgramManager._of(_recording(lowering, edge) if generate_etrecord else edge)
 
 
 def to_edge_transform_and_lower(
@@ -110,6 +141,7 @@ def to_edge_transform_and_lower(
     partitioner: Backends = None,
     constant_methods: Mapping[str, Any] | None = None,
     compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
     *,
     plugins: PluginRegistry | None = None,
 ) -> EdgeProgramManager:
@@ -120,8 +152,16 @@ def to_edge_transform_and_lower(
     lowering = _lowering(programs, constant_methods, compile_config, plugins)
     named = partitioners_by_method("partitioner", partitioner, lowering.methods, lowering.plugins)
     transforms = passes_by_method("transform_passes", transform_passes, lowering.methods, lowering.plugins)
-    stages = [*pipeline.EDGE, pipeline.TRANSFORM, pipeline.PARTITION, pipeline.KERNELS, pipeline.COMPILE]
-    return EdgeProgramManager._of(pipeline.run(replace(lowering, transforms=transforms, partitioners=named), stages))
+    asked = replace(lowering, transforms=transforms, partitioners=named)
+    edge = pipeline.run(asked, [*pipeline.EDGE, pipeline.TRANSFORM])
+    edge = _recording(lowering, edge) if generate_etrecord else edge
+    return EdgeProgramManager._of(pipeline.run(edge, [pipeline.PARTITION, pipeline.KERNELS, pipeline.COMPILE]))
+
+
+def _recording(exported: Lowering, edge: Lowering) -> Lowering:
+    """`edge` with the programs up to here kept as they are now, whoever edits a graph of the manager's later."""
+    now = {method: copy_program(program) for method, program in edge.programs.items()}
+    return replace(edge, recorded=RecordedPrograms(exported.programs, MappingProxyType(now)))
 
 
 def _lowering(

@@ -192,7 +192,8 @@ def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     assert lowering.planned is not None
-    return replace(lowering, result=assemble(lowering.planned, lowering.config.executorch))
+    result = assemble(lowering.planned, lowering.config.executorch)
+    return replace(lowering, result=replace(result, recorded=lowering.recorded))
 
 
 EXPORT = Stage("export", _export, by_method=True)

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.compose import Delegated
 from delegraph.aot.edge.dialects import Dialect
-from delegraph.aot.emission.manager import ExecutorchProgramManager
+from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
 from delegraph.aot.emission.stages import EmissionRequest, EmittedProgram, PlannedProgram
 from delegraph.aot.export import ExportRequest
 from delegraph.aot.functional.decompose import Keep
@@ -44,6 +44,7 @@ class Lowering:
     keeps: Mapping[str, Mapping[str, Keep]] = field(default_factory=dict)
     transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
     delegated: Delegated = field(default_factory=lambda: Delegated({}))
+    recorded: RecordedPrograms | None = None
 
     # ---- emission
     request: EmissionRequest | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"]
+__all__ = ["Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_places", "check_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,14 @@ class PlanError(ValueError):
 
 def check_plan(lifetimes: Sequence[Lifetime], plan: Plan, alignment: int) -> None:
     """Raise `PlanError` unless `plan` is sound: aligned, inside its buffers, no two live tensors overlapping."""
+    check_places(lifetimes, plan, alignment)
+    for memory_id in {lifetime.memory_id for lifetime in lifetimes}:
+        chosen = [i for i, lifetime in enumerate(lifetimes) if lifetime.memory_id == memory_id and lifetime.nbytes]
+        _check_disjoint([lifetimes[i] for i in chosen], [plan.offsets[i] for i in chosen])
+
+
+def check_places(lifetimes: Sequence[Lifetime], plan: Plan, alignment: int) -> None:
+    """Raise `PlanError` unless every place is aligned and inside its buffer."""
     if len(plan.offsets) != len(lifetimes):
         raise PlanError(f"{len(plan.offsets)} offsets for {len(lifetimes)} tensors")
     for lifetime, offset in zip(lifetimes, plan.offsets, strict=True):
@@ -61,9 +69,6 @@ def check_plan(lifetimes: Sequence[Lifetime], plan: Plan, alignment: int) -> Non
             or offset + lifetime.nbytes > plan.buffer_sizes[lifetime.memory_id]
         ):
             raise PlanError(f"tensor {lifetime.id} ends behind its buffer (memory {lifetime.memory_id})")
-    for memory_id in {lifetime.memory_id for lifetime in lifetimes}:
-        chosen = [i for i, lifetime in enumerate(lifetimes) if lifetime.memory_id == memory_id and lifetime.nbytes]
-        _check_disjoint([lifetimes[i] for i in chosen], [plan.offsets[i] for i in chosen])
 
 
 def _check_disjoint(lifetimes: Sequence[Lifetime], offsets: Sequence[int]) -> None:

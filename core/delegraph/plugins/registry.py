@@ -63,6 +63,9 @@ class PluginRegistry:
         selection = Selection.from_environment(os.environ if environ is None else environ, prefer)
         return cls(selection.apply(scan(path)), selection.prefer)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> PluginRegistry:
+        return self  # of what is installed there is one
+
     def preferring(self, prefer: Mapping[str, str]) -> PluginRegistry:
         """This registry, with more preferences that go before its own; what either loads, both have.
 

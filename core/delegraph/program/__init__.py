@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         serialize_flat_tensor,
         write_flat_tensor,
     )
+    from delegraph.program.raw_tables import read_tables, write_tables
     from delegraph.program.schema import Program, ScalarType
     from delegraph.program.segment_source import SegmentSource
     from delegraph.program.serialize import SerializationConfig, serialize_program, write_program
@@ -37,6 +38,7 @@ __all__ = [
     "deserialize_program",
     "nbytes",
     "numpy_dtype",
+    "read_tables",
     "scalar_type",
     "serialize_flat_tensor",
     "serialize_program",
@@ -44,6 +46,7 @@ __all__ = [
     "verify_program",
     "write_flat_tensor",
     "write_program",
+    "write_tables",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -57,6 +60,7 @@ __getattr__, __dir__ = lazy_names(
             "serialize_flat_tensor",
             "write_flat_tensor",
         ),
+        "raw_tables": ("read_tables", "write_tables"),
         "schema": (
             "Program",
             "ScalarType",

@@ -75,8 +75,8 @@ class ScalarType(IntEnum):
     QUINT8 = 13
     QINT32 = 14
     BFLOAT16 = 15
-    QUINT4X2 = 16
-    QUINT2X4 = 17
+    QUINT4x2 = 16
+    QUINT2x4 = 17
     BITS1X8 = 18
     BITS2X4 = 19
     BITS4X2 = 20

@@ -52,7 +52,8 @@ def test_methods_stand_sorted_and_share_their_weights(lower_model) -> None:
     first, second = Scale(), Scale3()
     second.weight = nn.Parameter(first.weight.detach().clone())
     manager = lower_model({"b": first, "a": second}, (torch.randn(4),), constant_methods={"version": (1, [2.5, "x"])})
-    assert manager.methods == ("a", "b", "version")
+    assert manager.methods == {"a", "b"}
+    assert manager.config_methods == {"version"}
     assert len(manager.executorch_program.constants) == 2
 
 

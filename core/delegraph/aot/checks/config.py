@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from delegraph.aot.arguments import check_list, check_method_names
-from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.config import MEMORY_OPTIONS, ExecutorchBackendConfig
+from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.errors import LoweringError
 
 __all__ = ["check_config"]
@@ -29,9 +30,45 @@ def check_config(config: ExecutorchBackendConfig, methods: Collection[str], cons
             check_list(f"ExecutorchBackendConfig.passes[{method!r}]", passes)
     else:
         check_list("ExecutorchBackendConfig.passes", config.passes)
-    if not isinstance(config.memory_planner, str) and not callable(config.memory_planner):
-        raise LoweringError(
-            f"ExecutorchBackendConfig.memory_planner is {type(config.memory_planner).__name__}; it takes the name of an"
-            " installed planner or a function"
-        )
+    _check_memory_planning(config, methods)
+    for method in methods:
+        _check_pass(method, config.memory_planning(method))
     _ = config.serialization  # alignments that are no power of two raise here
+
+
+def _check_memory_planning(config: ExecutorchBackendConfig, methods: Collection[str]) -> None:
+    """What is said once is not said otherwise beside it."""
+    chosen = config.memory_planning_pass
+    if chosen is None:
+        return
+    by_method = chosen if isinstance(chosen, Mapping) else dict.fromkeys(methods, chosen)
+    check_method_names("ExecutorchBackendConfig.memory_planning_pass", by_method, methods)
+    for one in by_method.values():
+        if not isinstance(one, MemoryPlanningPass):
+            raise LoweringError(
+                f"ExecutorchBackendConfig.memory_planning_pass is {type(one).__name__}; it takes a"
+                " delegraph.aot.MemoryPlanningPass, or a mapping of them by method name"
+            )
+    default = ExecutorchBackendConfig()
+    for name in ("memory_planner", *MEMORY_OPTIONS):
+        if getattr(config, name) != getattr(default, name):
+            raise LoweringError(
+                f"ExecutorchBackendConfig has both memory_planning_pass and {name}; say it once: MemoryPlanningPass("
+                f"{'memory_planning_algo' if name == 'memory_planner' else name}=…)"
+            )
+
+
+def _check_pass(method: str, planning: MemoryPlanningPass) -> None:
+    algorithm = planning.memory_planning_algo
+    if not (algorithm is None or isinstance(algorithm, str) or callable(algorithm)):
+        raise LoweringError(
+            f"method {method!r}: memory_planner is {type(algorithm).__name__}; it takes the name of an installed"
+            " planner or a function"
+        )
+    if planning.share_mutable_buffers and not planning.alloc_mutable_buffers:
+        raise LoweringError(
+            f"method {method!r}: share_mutable_buffers gives buffers one planned place in all methods, so it needs"
+            " alloc_mutable_buffers=True"
+        )
+    if planning.alignment < 1 or planning.alignment & (planning.alignment - 1):
+        raise LoweringError(f"method {method!r}: alignment is {planning.alignment} bytes; it is a power of two")

@@ -41,6 +41,7 @@ def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig) -> Execut
         exported_programs=MappingProxyType({method.name: method.program for method in emitted.methods}),
         debug_handle_map={method.name: method.builder.debug_handles() for method in emitted.methods},
         delegate_map={method.name: _delegate_infos(method) for method in emitted.methods},
+        instruction_id_to_num_outs_map={method.name: method.builder.output_counts() for method in emitted.methods},
         memory=planned.memory,
         tensor_data=_tensor_data(emitted.data.external, named),
     )

@@ -62,6 +62,8 @@ class MethodBuilder:
         self.delegate_calls: dict[int, LoweredBackendModule] = {}
         """By instruction."""
         self.node: Node | None = None
+        self.graphs: list[dict[Node, Any]] = []
+        """What each graph's nodes became, one mapping for the method's graph and for each body that was emitted."""
 
     # ---- calls -----------------------------------------------------------------------------------------
 
@@ -136,6 +138,15 @@ class MethodBuilder:
             if node is not None and node.meta.get("debug_handle") is not None
         }
         return handles
+
+    def output_counts(self) -> dict[int, int]:
+        """Instruction -> how many results its node has, for those with a debug handle."""
+        counts: dict[int, int] = {}
+        for index in self.debug_handles():
+            node = self.nodes[index]
+            value = None if node is None else node.meta.get("val")
+            counts[index] = len(value) if isinstance(value, (tuple, list)) else 1
+        return counts
 
     def stacktrace(self) -> tuple[tuple[Frame, ...], ...]:
         """The frames of user code behind each instruction, outermost first."""

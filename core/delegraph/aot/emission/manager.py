@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, BinaryIO
+from pprint import pformat
+from types import MappingProxyType
+from typing import Any, BinaryIO, TextIO
 
 from torch.export import ExportedProgram
 
@@ -15,18 +18,32 @@ from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.memory import MemoryReport
 from delegraph.errors import LoweringError
 from delegraph.program.flat_tensor import FlatTensor, write_flat_tensor
+from delegraph.program.raw_tables import read_tables
 from delegraph.program.schema import Program
 from delegraph.program.serialize import serialize_program, write_program
+from delegraph.program.text import to_text
 
-__all__ = ["ExecutorchProgramManager"]
+__all__ = ["ExecutorchProgramManager", "RecordedPrograms"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPrograms:
+    """The programs as they were before: what was exported, and that in the edge dialect before anything was delegated.
+
+    `generate_etrecord=True` keeps them, for `delegraph.devtools`.
+    """
+
+    exported: Mapping[str, ExportedProgram]
+    edge: Mapping[str, ExportedProgram]
 
 
 @dataclass(frozen=True)
 class ExecutorchProgramManager:
     """A finished program: its records, its bytes, and what is known about it.
 
-    `debug_handle_map` and `delegate_map` map method and instruction to debug handles and to delegates; `memory` has
-    each method's planned bytes and their lower bound; `tensor_data` the `.ptd` files by name.
+    `debug_handle_map`, `delegate_map` and `instruction_id_to_num_outs_map` map method and instruction to debug handles,
+    to delegates and to the number of results; `memory` has each method's planned bytes and their lower bound;
+    `tensor_data` the `.ptd` files by name.
     """
 
     executorch_program: Program
@@ -34,17 +51,29 @@ class ExecutorchProgramManager:
     exported_programs: Mapping[str, ExportedProgram]
     debug_handle_map: Mapping[str, Mapping[int, Any]]
     delegate_map: Mapping[str, Mapping[int, DelegateInfo]]
+    instruction_id_to_num_outs_map: Mapping[str, Mapping[int, int]]
     memory: Mapping[str, MemoryReport]
     tensor_data: Mapping[str, FlatTensor]
+    recorded: RecordedPrograms | None = None
 
     def __repr__(self) -> str:
         files = "".join(f", {name}.ptd: {data}" for name, data in self.tensor_data.items())
         return f"ExecutorchProgramManager({self.executorch_program}{files})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExecutorchProgramManager:
+        """Edge programs are what can be edited; all else is finished and shared."""
+        programs = {method: deepcopy(program, memo) for method, program in self.exported_programs.items()}
+        return replace(self, exported_programs=MappingProxyType(programs))
+
     @property
-    def methods(self) -> tuple[str, ...]:
-        """The names of all methods, sorted."""
-        return tuple(plan.name for plan in self.executorch_program.execution_plan)
+    def methods(self) -> set[str]:
+        """The names of the methods that have a graph."""
+        return set(self.exported_programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """The names of the methods that give a constant."""
+        return {plan.name for plan in self.executorch_program.execution_plan} - self.methods
 
     def exported_program(self, method_name: str = "forward") -> ExportedProgram:
         """The edge program that a method was emitted from, passes applied. Raises `LoweringError` if there is none."""
@@ -56,6 +85,11 @@ class ExecutorchProgramManager:
     def buffer(self) -> bytes:
         """The bytes of the `.pte`."""
         return serialize_program(self.executorch_program, self.config.serialization)
+
+    def dump_executorch_program(self, verbose: bool = False, out: TextIO | None = None) -> None:
+        """Print the program to `out` (None: standard output); every field of every table of its file if `verbose`."""
+        text = pformat(read_tables(self.buffer)) if verbose else to_text(self.executorch_program)
+        print(text, file=out)
 
     def write_to_file(self, open_file: BinaryIO) -> None:
         """Write the `.pte` to an open binary file."""

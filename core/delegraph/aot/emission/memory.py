@@ -7,22 +7,21 @@ from dataclasses import dataclass, replace
 
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.values import MethodValues
+from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
 from delegraph.errors import LoweringError, PluginError
-from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
+from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, PlanError, check_places, check_plan
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import (
     AllocationDetails,
     Instruction,
     JumpFalseCall,
+    NonConstBufferDevice,
     Tensor,
     Value,
 )
 from delegraph.program.walk import operands, tensor_indices
 
-__all__ = ["ALIGNMENT", "MemoryReport", "SharedMemory", "lifetimes", "load_planner", "plan_memory", "shared_memory"]
-
-ALIGNMENT = 16
-"""Bytes; every planned tensor starts at a multiple (ExecuTorch `exir/tensor.py`)."""
+__all__ = ["MemoryReport", "SharedMemory", "lifetimes", "load_planner", "plan_memory", "shared_memory"]
 
 _BEFORE = -1
 """The step at which inputs are set, before instruction 0."""
@@ -51,16 +50,17 @@ class SharedMemory:
 
 
 def plan_memory(
-    method: EmittedMethod, planner: MemoryPlanner, shared: SharedMemory
-) -> tuple[tuple[Value, ...], MemoryReport]:
-    """The method's values, every planned tensor in its place."""
+    method: EmittedMethod, planning: MemoryPlanningPass, planner: MemoryPlanner, shared: SharedMemory
+) -> tuple[tuple[Value, ...], tuple[NonConstBufferDevice, ...], MemoryReport]:
+    """The method's values, every planned tensor in its place, and the memories that are not the CPU's."""
     table = method.builder.table
-    wanted = lifetimes(method)
-    plan = planner(wanted, ALIGNMENT)
-    _check_answer(method.name, wanted, plan)
+    wanted = MethodMemory(method.name, method.program, tuple(lifetimes(method)), method.node_values)
+    answer = planning.plan(wanted, planner)
+    _check_answer(method.name, wanted.lifetimes, answer, planning)
+    plan = answer.plan
     places = {
         lifetime.id: AllocationDetails(lifetime.memory_id, offset)
-        for lifetime, offset in zip(wanted, plan.offsets, strict=True)
+        for lifetime, offset in zip(answer.lifetimes, plan.offsets, strict=True)
     }
     names = {i: p.shared_name for i, p in table.planned.items() if p.shared_name is not None}
     places |= {i: AllocationDetails(shared.memory_id, shared.offsets[name]) for i, name in names.items()}
@@ -69,10 +69,10 @@ def plan_memory(
         sizes += [0] * (shared.memory_id + 1 - len(sizes))
         sizes[shared.memory_id] = shared.nbytes
     lower_bound = plan.lower_bound + (shared.nbytes if names else 0)
-    return tuple(_placed(table, places)), MemoryReport(tuple(sizes), lower_bound)
+    return tuple(_placed(table, places)), answer.devices, MemoryReport(tuple(sizes), lower_bound)
 
 
-def shared_memory(methods: Sequence[EmittedMethod]) -> SharedMemory:
+def shared_memory(methods: Sequence[EmittedMethod], alignment: int) -> SharedMemory:
     """One place for each state that is shared by name, in a memory of its own, the same in all methods."""
     sizes: dict[str, int] = {}
     used = {1}
@@ -87,15 +87,15 @@ def shared_memory(methods: Sequence[EmittedMethod]) -> SharedMemory:
     end = 0
     for name in sorted(sizes):
         offsets[name] = end
-        end += -(-sizes[name] // ALIGNMENT) * ALIGNMENT
+        end += -(-sizes[name] // alignment) * alignment
     return SharedMemory(max(used) + 1, offsets, end)
 
 
-def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> MemoryPlanner:
-    """The planner of that name in `registry`, or the function itself. Raises `PluginError`."""
-    if not isinstance(planner, str):
+def load_planner(planner: str | MemoryPlanner | None, registry: PluginRegistry) -> MemoryPlanner:
+    """The planner of that name in `registry` (None: "greedy"), or the function itself. Raises `PluginError`."""
+    if planner is not None and not isinstance(planner, str):
         return planner
-    loaded: MemoryPlanner = registry.load("delegraph.memory_planners", planner)
+    loaded: MemoryPlanner = registry.load("delegraph.memory_planners", planner or "greedy")
     return loaded
 
 
@@ -169,10 +169,13 @@ def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Ite
         yield replace(value, allocation_info=place) if place is not None and isinstance(value, Tensor) else value
 
 
-def _check_answer(method: str, wanted: Sequence[Lifetime], plan: Plan) -> None:
+def _check_answer(method: str, wanted: Sequence[Lifetime], answer: MethodPlan, planning: MemoryPlanningPass) -> None:
     """A planner may be anybody's: what it says is checked where a mistake would be silent memory corruption."""
+    check = check_places if planning.allow_lifetime_and_storage_overlap else check_plan
     try:
-        check_plan(wanted, plan, ALIGNMENT)
+        if [lifetime.id for lifetime in answer.lifetimes] != [lifetime.id for lifetime in wanted]:
+            raise PlanError("it has other tensors than were asked for, or another order of them")
+        check(answer.lifetimes, answer.plan, planning.alignment)
     except PlanError as error:
         raise PluginError(
             f"method {method!r}: the memory planner's plan is unsound: {error}; mend the planner, or use 'greedy'"

@@ -52,6 +52,7 @@ class MethodOptions:
     alloc_graph_output: bool = True
     alloc_mutable_buffers: bool = True
     share_mutable_buffers: bool = False
+    emit_mutable_buffer_names: bool = True
     external_tag: ExternalTag = lambda node: None
 
 
@@ -65,6 +66,17 @@ class EmittedMethod:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     container: ContainerMetadata
+
+    @property
+    def node_values(self) -> dict[tuple[Node, int], int]:
+        """Which value's memory holds a result of a node: (node, position) -> value index."""
+        found: dict[tuple[Node, int], int] = {}
+        for values in self.builder.graphs:
+            for node, value in values.items():
+                for position, index in enumerate(value if isinstance(value, tuple) else (value,)):
+                    if isinstance(index, int) and self.builder.table.is_tensor(index):
+                        found[node, position] = self.builder.table.root(index)
+        return found
 
 
 def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) -> EmittedMethod:
@@ -120,9 +132,10 @@ class _MethodEmitter(GraphEmitter):
     def _state(self, node: Node, state: HeldTensor) -> int:
         """A tensor that keeps its bytes between runs. Zeros need no initial data: planned memory starts as zeros."""
         spec = self.bounds.spec(node.meta["val"], node)
-        extra = ExtraTensorInfo(fully_qualified_name=state.name)
+        named = ExtraTensorInfo(fully_qualified_name=state.name)
         if not self.method_options.alloc_mutable_buffers:
-            return self.builder.table.tensor(spec, None, 0, extra)
+            return self.builder.table.tensor(spec, None, 0, named)
+        extra = named if self.method_options.emit_mutable_buffer_names else None
         initial = tensor_bytes(state.tensor, spec.dim_order)
         idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0
         shared = state.name if self.method_options.share_mutable_buffers else None

@@ -66,6 +66,7 @@ class GraphEmitter:
         self.options = options
         self.constants = constants or {}
         self.values: dict[Node, NodeValue] = {}
+        builder.graphs.append(self.values)
         self.destinations: dict[tuple[Node, int], int] = {}
         """Results (node, position) that go into a tensor which is there already."""
         self.pinned: set[int] = set()

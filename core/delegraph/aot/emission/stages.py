@@ -57,11 +57,12 @@ __all__ = [
 class EmissionRequest:
     """What the caller asked of emission, every name in it looked up.
 
-    `operators` maps the device's kernel libraries to the operators that they have; None: it is not to be checked.
+    `planners` are by method. `operators` maps the device's kernel libraries to the operators that they have; None: it
+    is not to be checked.
     """
 
     config: ExecutorchBackendConfig
-    planner: MemoryPlanner
+    planners: Mapping[str, MemoryPlanner]
     operators: Mapping[str, frozenset[str]] | None
     constant_methods: Mapping[str, Any]
     plugins: PluginRegistry
@@ -98,7 +99,7 @@ def make_request(
     check_config(config, methods, constant_methods)
     return EmissionRequest(
         config,
-        load_planner(config.memory_planner, plugins),
+        {method: load_planner(config.memory_planning(method).memory_planning_algo, plugins) for method in methods},
         operators_by_library(config.kernels, plugins) if config.check_kernels else None,
         constant_methods,
         plugins,
@@ -107,14 +108,17 @@ def make_request(
 
 def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> list[MethodGraph]:
     """The methods after the passes that `built_in_passes` lists, their signatures resolved."""
-    passes = built_in_passes(config)
-    return [_after_built_in_passes(name, program, passes) for name, program in programs.items()]
+    return [
+        _after_built_in_passes(name, program, built_in_passes(config, name, program))
+        for name, program in programs.items()
+    ]
 
 
-def built_in_passes(config: ExecutorchBackendConfig) -> tuple[ProgramPass, ...]:
-    """What is done to a program before it is emitted, in order."""
+def built_in_passes(config: ExecutorchBackendConfig, method: str, program: ExportedProgram) -> tuple[ProgramPass, ...]:
+    """What is done to the program of `method` before it is emitted, in order."""
     folding = (ConstantFolding(),) if config.do_const_prop else ()
-    views = ViewElision(config.alloc_graph_input, config.alloc_graph_output, config.external_tag)
+    planning = config.memory_planning(method)
+    views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, config.external_tag(program))
     return (*folding, Reinplacing(), *((views,) if config.remove_view_copy else ()))
 
 
@@ -136,8 +140,8 @@ def check_emittable(methods: Sequence[MethodGraph]) -> None:
 
 def emit(methods: Sequence[MethodGraph], request: EmissionRequest) -> EmittedProgram:
     """The methods' values and instructions. Raises `UnboundedDimension`, `UnsupportedOperator`, `LoweringError`."""
-    data, options = ProgramData(), _method_options(request.config)
-    emitted = tuple(emit_method(method, data, options) for method in methods)
+    data = ProgramData()
+    emitted = tuple(emit_method(method, data, _method_options(method, request.config)) for method in methods)
     constant_methods = request.constant_methods.items()
     return EmittedProgram(emitted, tuple(_constant_method(name, value, data) for name, value in constant_methods), data)
 
@@ -150,12 +154,14 @@ def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
 
 def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
     """A place for each tensor. Raises `PluginError` if the planner's answer is unsound."""
-    shared = shared_memory(program.methods)
+    planning = {method.name: request.config.memory_planning(method.name) for method in program.methods}
+    shared = shared_memory(program.methods, max((one.alignment for one in planning.values()), default=1))
     plans: list[ExecutionPlan] = []
     memory: dict[str, MemoryReport] = {}
     for method in program.methods:
         builder = method.builder
-        values, memory[method.name] = plan_memory(method, request.planner, shared)
+        name = method.name
+        values, devices, memory[name] = plan_memory(method, planning[name], request.planners[name], shared)
         stacktrace = builder.stacktrace() if request.config.emit_stacktrace else None
         plans.append(
             ExecutionPlan(
@@ -167,18 +173,21 @@ def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
                 operators=tuple(builder.operators),
                 non_const_buffer_sizes=memory[method.name].buffer_sizes,
                 container_meta_type=method.container,
+                non_const_buffer_device=devices or None,
             )
         )
     return PlannedProgram(program, tuple(plans), memory)
 
 
-def _method_options(config: ExecutorchBackendConfig) -> MethodOptions:
+def _method_options(method: MethodGraph, config: ExecutorchBackendConfig) -> MethodOptions:
+    planning = config.memory_planning(method.name)
     return MethodOptions(
-        alloc_graph_input=config.alloc_graph_input,
-        alloc_graph_output=config.alloc_graph_output,
-        alloc_mutable_buffers=config.alloc_mutable_buffers,
-        share_mutable_buffers=config.share_mutable_buffers,
-        external_tag=config.external_tag,
+        alloc_graph_input=planning.alloc_graph_input,
+        alloc_graph_output=planning.alloc_graph_output,
+        alloc_mutable_buffers=planning.alloc_mutable_buffers,
+        share_mutable_buffers=planning.share_mutable_buffers,
+        emit_mutable_buffer_names=config.emit_mutable_buffer_names,
+        external_tag=config.external_tag(method.program),
     )
 
 

@@ -81,7 +81,7 @@ class ResolvedSignature:
                 (states if node in changed.values() else constants)[node] = HeldTensor(
                     str(spec.target), tensor, spec.kind
                 )
-        outputs = [r for s, r in zip(signature.output_specs, results, strict=True) if s.kind is OutputKind.USER_OUTPUT]
+        outputs = [r for s, r in zip(signature.output_specs, results, strict=True) if s.kind in _RETURNED]
         write_backs = [WriteBack(node, results[i]) for i, node in changed.items() if results[i] is not node]
         return cls(tuple(inputs), constants, states, others, tuple(outputs), tuple(write_backs))
 
@@ -157,6 +157,16 @@ def _changed_placeholders(program: ExportedProgram, placeholders: Mapping[str, N
             changed[i] = placeholders[by_target[spec.target]]
     return changed
 
+
+_RETURNED = frozenset(
+    {
+        OutputKind.USER_OUTPUT,
+        OutputKind.LOSS_OUTPUT,
+        OutputKind.GRADIENT_TO_PARAMETER,
+        OutputKind.GRADIENT_TO_USER_INPUT,
+    }
+)
+"""A training step gives its loss and its gradients to the caller, like any output."""
 
 _STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", None)})
 

@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
+from delegraph.aot.config import trained_weights
 from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.bodies import attributes, referenced
 from delegraph.aot.graph.edit import with_graph
@@ -63,8 +64,10 @@ class ConstantFolding(ProgramPass):
 
 
 def _constants(program: ExportedProgram) -> dict[Node, torch.Tensor]:
-    """The tensors that no run changes."""
-    held = {node: held.tensor for node, held in ResolvedSignature.of(program).constants.items()}
+    """The tensors that no run changes, nor a training step that has their gradients."""
+    trained = trained_weights(program)
+    constants = ResolvedSignature.of(program).constants
+    held = {node: held.tensor for node, held in constants.items() if node.name not in trained}
     attached = {node: referenced(program.graph_module, node) for node in program.graph.find_nodes(op="get_attr")}
     return held | {node: tensor for node, tensor in attached.items() if isinstance(tensor, torch.Tensor)}
 

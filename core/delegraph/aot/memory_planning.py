@@ -1,0 +1,71 @@
+"""A method's lifetimes -> a place for every tensor: options of memory planning, and where others' comes in.
+
+Most who want another plan write a planner, a function over lifetimes (`delegraph.interfaces.MemoryPlanner`). Who has to
+see the graph, to put tensors of some operators into a memory of their own, overrides `MemoryPlanningPass.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan
+from delegraph.program.schema import NonConstBufferDevice
+
+__all__ = ["ALIGNMENT", "MemoryPlanningPass", "MethodMemory", "MethodPlan"]
+
+ALIGNMENT: Final = 16
+"""Bytes; every planned tensor starts at a multiple (ExecuTorch `exir/tensor.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodMemory:
+    """What of a method asks for memory.
+
+    `program` is the graph that was emitted, views and updates in place marked on its nodes. A lifetime's `id` is the
+    index of its value in the method; `values` has that index for result `position` of a node, bodies of control flow
+    included; several nodes that show one memory have one index. Lifetimes that no node stands for are of copies that
+    emission has made.
+    """
+
+    name: str
+    program: ExportedProgram
+    lifetimes: tuple[Lifetime, ...]
+    values: Mapping[tuple[Node, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodPlan:
+    """The lifetimes, with memory ids as chosen, their places, and the memories that are not the CPU's."""
+
+    lifetimes: tuple[Lifetime, ...]
+    plan: Plan
+    devices: tuple[NonConstBufferDevice, ...] = ()
+
+
+@dataclass
+class MemoryPlanningPass:
+    """How a method's memory is planned (ExecuTorch `exir/passes/memory_planning_pass.py`).
+
+    `memory_planning_algo` is the name of an installed planner or a function (None: "greedy"). `alloc_graph_input`,
+    `alloc_graph_output` and `alloc_mutable_buffers` say whether these have planned memory, or memory that the caller
+    gives at run time; `share_mutable_buffers` gives a buffer one place in all methods, in a memory of its own.
+    `alignment` is of every tensor, in bytes. `allow_lifetime_and_storage_overlap` leaves unchecked whether tensors that
+    are alive together have places of their own: the planner answers for that.
+    """
+
+    memory_planning_algo: str | MemoryPlanner | None = None
+    allow_lifetime_and_storage_overlap: bool = False
+    alloc_graph_input: bool = True
+    alloc_graph_output: bool = True
+    alloc_mutable_buffers: bool = True
+    share_mutable_buffers: bool = False
+    alignment: int = ALIGNMENT
+
+    def plan(self, method: MethodMemory, planner: MemoryPlanner) -> MethodPlan:
+        """A place for every lifetime of `method`; `planner` is what `memory_planning_algo` names."""
+        return MethodPlan(method.lifetimes, planner(method.lifetimes, self.alignment))
