@@ -13,6 +13,7 @@ Lowering in steps
 A backend's AOT half
     Partitioner, PartitionResult, DelegationSpec; BackendDetails, PreprocessResult, CompileSpec
     NamedDataStore, NamedDataStoreOutput, SharedWeights: data that several blobs share
+    DelegateMappingBuilder: which nodes stand behind a backend's own instructions
     tag_constant_data, tag_mutated_buffer: what a partitioner takes besides calls
     edge_program: what a partitioner is shown of an exported program
     validation_disabled: a partitioner may change the graph
@@ -36,6 +37,7 @@ from delegraph.lazy import lazy_names
 if TYPE_CHECKING:
     from delegraph.aot.backend_api import MethodProgramsPartitionerSpec, to_backend
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
+    from delegraph.aot.delegation.delegate_mapping import DelegateMappingBuilder
     from delegraph.aot.delegation.forms import edge_program
     from delegraph.aot.delegation.lowered_module import LoweredBackendModule, get_lowered_module, is_delegate_call
     from delegraph.aot.delegation.named_data_store import NamedDataStore
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendDetails",
     "CompileSpec",
+    "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
     "EdgeCompileConfig",
@@ -131,6 +134,7 @@ __getattr__, __dir__ = lazy_names(
             "Partitioner",
             "PreprocessResult",
         ),
+        "delegation.delegate_mapping": ("DelegateMappingBuilder",),
         "delegation.forms": ("edge_program",),
         "delegation.lowered_module": ("LoweredBackendModule", "get_lowered_module", "is_delegate_call"),
         "delegation.named_data_store": ("NamedDataStore",),

@@ -16,7 +16,7 @@ from functools import singledispatch
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import OutputKind, TensorArgument
 
 from delegraph.aot.checks.backends import check_backends
 from delegraph.aot.delegation.compile import compile_delegates
@@ -62,15 +62,25 @@ def _whole(
     *,
     plugins: PluginRegistry | None = None,
 ) -> LoweredBackendModule:
-    changed = [s for s in edge_program.graph_signature.output_specs if s.kind is OutputKind.USER_INPUT_MUTATION]
+    _check_results(edge_program)
+    module = LoweredBackendModule.without_blob(edge_program, DelegationSpec(backend_id, compile_specs), backend_id)
+    compile_delegates({"forward": [module]}, plugins)
+    return module
+
+
+def _check_results(program: ExportedProgram) -> None:
+    changed = [s for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_INPUT_MUTATION]
     if changed:
         raise InvalidPartition(
             f"the program changes its input {changed[0].target}, which a delegate cannot; it may change buffers of its"
             " own: return the new value instead"
         )
-    module = LoweredBackendModule.without_blob(edge_program, DelegationSpec(backend_id, compile_specs), backend_id)
-    compile_delegates({"forward": [module]}, plugins)
-    return module
+    numbers = [spec for spec in program.graph_signature.output_specs if not isinstance(spec.arg, TensorArgument)]
+    if numbers:
+        raise InvalidPartition(
+            f"the program returns {numbers[0].arg}, which is not a tensor: a backend fills tensors, it cannot give"
+            " anything else; return it from the model around the part that is lowered"
+        )
 
 
 @to_backend.register

@@ -45,7 +45,8 @@ class PartitionResult:
     """The program with `node.meta["delegation_tag"]` set on what was taken, and what each tag means.
 
     `declined` maps node names to the reason why this partitioner left them; a node of a control-flow body is named
-    with the body's path before it, `true_graph_0.add`.
+    with the body's path before it, `true_graph_0.add`. A reason may as well stand on the node itself, in
+    `node.meta["declined_because"]`.
     """
 
     tagged_exported_program: ExportedProgram

@@ -161,7 +161,7 @@ def test_a_program_that_changes_its_input_is_refused() -> None:
 
 
 def test_a_first_argument_of_another_type() -> None:
-    with pytest.raises(LoweringError, match="takes a backend id, an ExportedProgram or .*, not Linear"):
+    with pytest.raises(LoweringError, match=r"takes a backend id, an ExportedProgram or .*, not Linear"):
         to_backend(torch.nn.Linear(2, 2), TakesAdd())
 
 
@@ -366,3 +366,30 @@ def test_a_copy_is_a_delegate_of_its_own() -> None:
     assert [spec.key for spec in lowered.compile_specs] == ["mode"]
     assert "mine" not in lowered.meta
     torch.testing.assert_close(other(X), lowered(X))
+
+
+def test_it_is_a_program_by_itself() -> None:
+    class Sum(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [x + x + 0 * self.weight]
+
+    lowered = to_backend("Doubler", edge(Sum(), X), [CompileSpec("mode", b"fast")])
+    program = lowered.program()
+    [plan] = program.execution_plan
+    assert len(plan.chains[0].instructions) == 1
+    assert plan.delegates[0].id == "Doubler"
+    [result] = delegraph.load(lowered.buffer())(X)
+    np.testing.assert_allclose(np.asarray(result), 2 * X.numpy())
+
+
+def test_a_program_that_returns_a_number_is_refused() -> None:
+    class Size(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + x, 3
+
+    with pytest.raises(InvalidPartition, match="which is not a tensor: a backend fills tensors"):
+        to_backend("Doubler", edge(Size(), X), [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
@@ -27,7 +27,10 @@ from delegraph.aot.graph.edit import copy_program
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
-from delegraph.program.schema import CompileSpec
+from delegraph.program.schema import CompileSpec, Program
+
+if TYPE_CHECKING:
+    from delegraph.aot import ExecutorchProgramManager
 
 __all__ = [
     "LoweredBackendModule",
@@ -126,6 +129,35 @@ class LoweredBackendModule(torch.nn.Module):
         calls = (node for node in self.original_module.graph.nodes if node.op == "call_function")
         handles = (node.meta.get("debug_handle") for node in calls)
         return tuple(dict.fromkeys(handle for handle in handles if isinstance(handle, int)))
+
+    def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:
+        """A finished program that does nothing but call this delegate: its records, as they go into a `.pte`."""
+        return self._executorch(emit_stacktrace=emit_stacktrace, memory_planning=memory_planning).executorch_program
+
+    def buffer(
+        self,
+        extract_delegate_segments: bool = False,
+        segment_alignment: int = 128,
+        constant_tensor_alignment: int | None = None,
+        delegate_alignment: int | None = None,
+        memory_planning: Any = None,
+    ) -> bytes:
+        """The bytes of such a program: a `.pte`."""
+        return self._executorch(
+            extract_delegate_segments=extract_delegate_segments,
+            segment_alignment=segment_alignment,
+            constant_tensor_alignment=constant_tensor_alignment,
+            delegate_alignment=delegate_alignment,
+            memory_planning=memory_planning,
+        ).buffer
+
+    def _executorch(self, memory_planning: Any, **options: Any) -> ExecutorchProgramManager:
+        from delegraph.aot import EdgeProgramManager, ExecutorchBackendConfig  # emission lies above this room
+        from delegraph.aot.delegation.single_call import program_calling
+
+        if memory_planning is not None:
+            options["memory_planning_pass"] = memory_planning
+        return EdgeProgramManager(program_calling(self)).to_executorch(ExecutorchBackendConfig(**options))
 
     def program_to_compile(self) -> ExportedProgram:
         """The program for the backend's `preprocess`: a graph of its own, weights shared."""
@@ -243,8 +275,8 @@ def flat_inputs(program: ExportedProgram, args: Sequence[Any]) -> list[Any]:
         return list(args)
     if keywords := in_spec.child(1).context:
         raise LoweringError(
-            f"the delegate's program takes keyword arguments, {', '.join(keywords)}; a delegate call has none: export the part of"
-            " the model that is lowered with positional arguments"
+            f"the delegate's program takes keyword arguments, {', '.join(keywords)}; a delegate call has none: export"
+            " the part of the model that is lowered with positional arguments"
         )
     return tree_flatten_spec((tuple(args), {}), in_spec)
 

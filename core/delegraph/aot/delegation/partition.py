@@ -32,6 +32,7 @@ from delegraph.errors import InvalidPartition, LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, Partitioner, PartitionResult
 
 __all__ = [
+    "REASON",
     "TAG",
     "DependencyCycle",
     "Partitioned",
@@ -48,6 +49,9 @@ __all__ = [
 
 TAG = "delegation_tag"
 """The key in `node.meta` under which a partitioner says which partition a node belongs to."""
+
+REASON = "declined_because"
+"""The key under which it may say why it left a node, instead of in `PartitionResult.declined`."""
 
 
 # ---- running a partitioner -------------------------------------------------------------------------
@@ -109,7 +113,7 @@ def partition_program(
         order = scheduled(program)
     except DependencyCycle as cycle:
         raise _invalid(cycle, by) from None
-    return Partitioned(program, name, dict(result.partition_tags), dict(result.declined), order)
+    return Partitioned(program, name, dict(result.partition_tags), {**_declined(program), **result.declined}, order)
 
 
 _validates: ContextVar[bool] = ContextVar("validates", default=True)
@@ -128,9 +132,20 @@ def validation_disabled() -> Iterator[None]:
 
 
 def clear_tags(program: ExportedProgram) -> None:
-    """Remove every delegation tag."""
+    """Remove every delegation tag, and every reason against one."""
     for node in all_nodes(program.graph_module):
         node.meta.pop(TAG, None)
+        node.meta.pop(REASON, None)
+
+
+def _declined(program: ExportedProgram) -> dict[str, str]:
+    """The reasons that were written onto nodes."""
+    return {
+        f"{path}.{node.name}" if path else node.name: str(node.meta[REASON])
+        for path, module in graph_modules(program.graph_module)
+        for node in module.graph.nodes
+        if REASON in node.meta
+    }
 
 
 def _fingerprint(program: ExportedProgram) -> list[Any]:
