@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.golden_graph_cases import CASES
 
-from delegraph.aot.edge.dialects import BACKEND
+from delegraph.aot.edge.dialects import EDGE
 from delegraph.aot.graph.memory_use import MemoryUse, clear_memory_use, memory_use
 from delegraph.aot.graph.text import graph_text, program_text
 from delegraph.aot.lower import to_edge
@@ -25,9 +25,9 @@ def test_the_graph_before_and_after(name: str, request: pytest.FixtureRequest) -
     case = CASES[name]
     edge = to_edge(case.export()).exported_program()
     before = program_text(edge)
-    after = run_passes(edge, [case.graph_pass], BACKEND)
+    after = run_passes(edge, [case.graph_pass], EDGE)
     assert program_text(edge) == before, "the pass edited its caller's program"
-    assert program_text(run_passes(edge, [case.graph_pass], BACKEND)) == program_text(after)
+    assert program_text(run_passes(edge, [case.graph_pass], EDGE)) == program_text(after)
     text = f"before\n\n{before}\nafter\n\n{program_text(after)}"
     path = GOLDEN / f"{name}.txt"
     if request.config.getoption("--renew"):
@@ -47,13 +47,13 @@ def test_the_program_computes_what_it_did(name: str) -> None:
     one, other = (to_edge(case.export()).exported_program() for _ in range(2))  # each has a state of its own
     args = tuple(torch.arange(float(torch.Size(shape).numel())).reshape(shape) for shape in case.shapes)
     wanted = one.module()(*args)
-    got = run_passes(other, [case.graph_pass], BACKEND).module()(*args)
+    got = run_passes(other, [case.graph_pass], EDGE).module()(*args)
     torch.testing.assert_close(got, wanted, rtol=0, atol=0)
 
 
 def test_marks_of_an_earlier_run_do_not_count() -> None:
     edge = to_edge(CASES["view_elision_same_bytes"].export())
-    marked = run_passes(edge.exported_program(), [ViewElision()], BACKEND)
+    marked = run_passes(edge.exported_program(), [ViewElision()], EDGE)
     views = [node for node in marked.graph.nodes if memory_use(node) is MemoryUse.VIEW]
     assert len(views) == 2
     clear_memory_use(marked.graph_module, (MemoryUse.IN_PLACE,))
@@ -64,13 +64,13 @@ def test_marks_of_an_earlier_run_do_not_count() -> None:
 
 def test_a_body_that_two_calls_enter_shares_no_memory_with_either() -> None:
     edge = to_edge(CASES["view_elision_in_a_body"].export()).exported_program()
-    alone = run_passes(edge, [ViewElision()], BACKEND)
+    alone = run_passes(edge, [ViewElision()], EDGE)
     assert MemoryUse.VIEW.value in program_text(alone)
     for node in edge.graph.find_nodes(op="get_attr"):
         if "false" in str(node.target):
             node.replace_all_uses_with(edge.graph.find_nodes(op="get_attr")[0])
     edge.graph.eliminate_dead_code()
-    assert MemoryUse.VIEW.value not in program_text(run_passes(edge, [ViewElision()], BACKEND))
+    assert MemoryUse.VIEW.value not in program_text(run_passes(edge, [ViewElision()], EDGE))
 
 
 def test_a_program_pass_returns_a_program() -> None:
@@ -80,7 +80,7 @@ def test_a_program_pass_returns_a_program() -> None:
 
     edge = to_edge(CASES["view_elision_output"].export()).exported_program()
     with pytest.raises(LoweringError, match="pass Forgets returned NoneType; a ProgramPass returns an ExportedProgram"):
-        run_passes(edge, [Forgets()], BACKEND)
+        run_passes(edge, [Forgets()], EDGE)
 
 
 def test_a_pass_may_edit_the_bodies_of_its_copy() -> None:
@@ -92,7 +92,7 @@ def test_a_pass_may_edit_the_bodies_of_its_copy() -> None:
 
     edge = to_edge(CASES["view_elision_in_a_body"].export()).exported_program()
     before = program_text(edge)
-    assert "aten.abs" in program_text(run_passes(edge, [negate_less], BACKEND))
+    assert "aten.abs" in program_text(run_passes(edge, [negate_less], EDGE))
     assert program_text(edge) == before
 
 

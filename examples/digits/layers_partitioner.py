@@ -20,7 +20,10 @@ class LayersPartitioner(CapabilityBasedPartitioner):
         self.whole = whole
         self.layers = tuple(layers)
         super().__init__(
-            whole.spec.backend_id, self._reason_to_leave, whole.spec.compile_specs, keep_whole=whole.keep_whole
+            whole.delegation_spec.backend_id,
+            self._reason_to_leave,
+            whole.delegation_spec.compile_specs,
+            keep_whole=whole.keep_whole,
         )
 
     def _reason_to_leave(self, node: Node) -> str | None:

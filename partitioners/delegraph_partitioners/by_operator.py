@@ -36,7 +36,7 @@ class OperatorsPartitioner(CapabilityBasedPartitioner):
             (target._schema.name, _name(target))
         ):
             return None
-        return f"{_shown(target)} is not among the operators that {self.spec.backend_id} is given"
+        return f"{_shown(target)} is not among the operators that {self.delegation_spec.backend_id} is given"
 
 
 class AllNodesPartitioner(CapabilityBasedPartitioner):

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot import graph_modules, is_delegate_call, tag_constant_data, tag_mutated_buffer, user_location
+from delegraph.aot import (
+    graph_modules,
+    is_delegate_call,
+    is_scalar,
+    tag_constant_data,
+    tag_mutated_buffer,
+    user_location,
+)
 from delegraph.errors import InvalidPartition
 from delegraph.interfaces import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from delegraph_partitioners.propose_partitions import Unit, components, propose_partitions
 
-__all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support", "is_scalar"]
+__all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support"]
 
 Support = Callable[[Node], str | None]
 """Whether a backend takes a node: None if it does, else the reason why not."""
@@ -62,7 +68,7 @@ class CapabilityBasedPartitioner(Partitioner):
     ) -> None:
         if minimum_nodes < 1:
             raise ValueError(f"minimum_nodes is {minimum_nodes}; a partition has at least one node")
-        self.spec = DelegationSpec(backend_id, list(compile_specs))
+        self.delegation_spec = DelegationSpec(backend_id, list(compile_specs))
         self.support = support
         self.minimum_nodes = minimum_nodes
         self.allow_trivial = allow_trivial
@@ -87,8 +93,8 @@ class CapabilityBasedPartitioner(Partitioner):
                 continue
             groups, reasons = self.groups(module.graph)
             for nodes in groups:
-                tag = f"{self.spec.backend_id}_{len(tags)}"
-                tags[tag] = self.spec
+                tag = f"{self.delegation_spec.backend_id}_{len(tags)}"
+                tags[tag] = self.delegation_spec
                 for node in nodes:
                     node.meta["delegation_tag"] = tag
                 taken_bodies.update(_bodies(nodes, path))
@@ -149,8 +155,8 @@ class CapabilityBasedPartitioner(Partitioner):
             return reason
         named = getattr(self.support, "__qualname__", repr(self.support))
         raise InvalidPartition(
-            f"support {named} of {self.spec.backend_id} returned {reason!r}; it returns None for a node that the"
-            " backend takes, and the reason in words for any other",
+            f"support {named} of {self.delegation_spec.backend_id} returned {reason!r}; it returns None for a node that"
+            " the backend takes, and the reason in words for any other",
             node=node.name,
             location=user_location(node),
         )
@@ -180,12 +186,6 @@ def is_trivial(node: Node) -> bool:
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.name in TRIVIAL_OPERATORS
-
-
-def is_scalar(node: Node) -> bool:
-    """Whether `node`'s value is no tensor: a size, a symbolic integer, float or bool."""
-    value: Any = node.meta.get("val")
-    return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def _bodies(nodes: Iterable[Node], path: str) -> Iterable[str]:

@@ -277,4 +277,4 @@ class PatternPartitioner(CapabilityBasedPartitioner):
         return [nodes for _, nodes in condensed_order(graph, lambda node: match_of.get(node, node))]
 
     def _reason_by_match(self, node: Node) -> str | None:
-        return None if node in self._matched else f"is in no match of {self.spec.backend_id}'s patterns"
+        return None if node in self._matched else f"is in no match of {self.delegation_spec.backend_id}'s patterns"

@@ -131,7 +131,7 @@ def test_a_second_partitioner_takes_what_the_first_left() -> None:
         ("AllNodesPartitioner", ("tanh",)),
     ]
     again = AllNodesPartitioner("Blank").partition(delegated.programs["forward"])
-    assert again.declined["delegraph_call_delegate"] == "is a delegate already"
+    assert again.declined["executorch_call_delegate"] == "is a delegate already"
 
 
 def test_bodies_of_control_flow_are_partitioned_unless_the_call_is_taken() -> None:

@@ -6,20 +6,24 @@ too mean the same here: code written for it changes its imports to this package'
 Lowering in steps
     to_edge, to_edge_transform_and_lower -> EdgeProgramManager -> ExecutorchProgramManager; Lowered is what
     `delegraph.lower` gives, LoweringReport says which node went where and why; RecordedPrograms are the stages' own
+    to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
+    LoweredBackendModule, what it gives, may stand in a larger model
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives
     Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
 A backend's AOT half
     Partitioner, PartitionResult, DelegationSpec; BackendDetails, PreprocessResult, CompileSpec
     NamedDataStore, NamedDataStoreOutput, SharedWeights: data that several blobs share
+    DelegateMappingBuilder: which nodes stand behind a backend's own instructions
     tag_constant_data, tag_mutated_buffer: what a partitioner takes besides calls
     edge_program: what a partitioner is shown of an exported program
+    validation_disabled: a partitioner may change the graph
 A pass
     ExportPass, PassResult
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     graph_modules: a graph and the bodies of its control flow
-    is_delegate_call, schema_arguments, user_location: of a node
+    is_delegate_call, is_scalar, get_lowered_module, schema_arguments, user_location: of a node
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
     program_text: the whole program as text
     condensed_order, DependencyCycle: groups of nodes in an order in which they can run
@@ -32,15 +36,18 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from delegraph.aot.backend_api import MethodProgramsPartitionerSpec, to_backend
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
+    from delegraph.aot.delegation.delegate_mapping import DelegateMappingBuilder
     from delegraph.aot.delegation.forms import edge_program
-    from delegraph.aot.delegation.lowered_module import is_delegate_call
+    from delegraph.aot.delegation.lowered_module import LoweredBackendModule, get_lowered_module, is_delegate_call
     from delegraph.aot.delegation.named_data_store import NamedDataStore
     from delegraph.aot.delegation.partition import (
         DependencyCycle,
         condensed_order,
         tag_constant_data,
         tag_mutated_buffer,
+        validation_disabled,
     )
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.delegation.shared_weights import SharedWeights
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.graph.bodies import graph_modules
+    from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
     from delegraph.aot.graph.source_location import user_location
@@ -77,6 +85,7 @@ __all__ = [
     "BackendOpOverload",
     "BackendOpOverloadPacket",
     "CompileSpec",
+    "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
     "EdgeCompileConfig",
@@ -88,12 +97,14 @@ __all__ = [
     "ExportPass",
     "HeldTensor",
     "Lowered",
+    "LoweredBackendModule",
     "Lowering",
     "LoweringConfig",
     "LoweringReport",
     "MemoryPlanningPass",
     "MethodMemory",
     "MethodPlan",
+    "MethodProgramsPartitionerSpec",
     "NamedDataStore",
     "NamedDataStoreOutput",
     "PartitionResult",
@@ -109,20 +120,25 @@ __all__ = [
     "condensed_order",
     "edge_program",
     "exir_ops",
+    "get_lowered_module",
     "graph_modules",
     "is_delegate_call",
+    "is_scalar",
     "program_text",
     "schema_arguments",
     "tag_constant_data",
     "tag_mutated_buffer",
+    "to_backend",
     "to_edge",
     "to_edge_transform_and_lower",
     "user_location",
+    "validation_disabled",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "backend_api": ("MethodProgramsPartitionerSpec", "to_backend"),
         "config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig"),
         ".interfaces.lowering": (
             "BackendDetails",
@@ -133,10 +149,17 @@ __getattr__, __dir__ = lazy_names(
             "Partitioner",
             "PreprocessResult",
         ),
+        "delegation.delegate_mapping": ("DelegateMappingBuilder",),
         "delegation.forms": ("edge_program",),
-        "delegation.lowered_module": ("is_delegate_call",),
+        "delegation.lowered_module": ("LoweredBackendModule", "get_lowered_module", "is_delegate_call"),
         "delegation.named_data_store": ("NamedDataStore",),
-        "delegation.partition": ("DependencyCycle", "condensed_order", "tag_constant_data", "tag_mutated_buffer"),
+        "delegation.partition": (
+            "DependencyCycle",
+            "condensed_order",
+            "tag_constant_data",
+            "tag_mutated_buffer",
+            "validation_disabled",
+        ),
         "delegation.report": ("LoweringReport",),
         "delegation.shared_weights": ("SharedWeights",),
         "edge.edge_ops": (
@@ -148,6 +171,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "graph.bodies": ("graph_modules",),
+        "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),
         "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),
         "graph.source_location": ("user_location",),

@@ -32,6 +32,7 @@ from torch._ops import OpOverload
 from delegraph.aot.checks.backends import check_backends
 from delegraph.aot.delegation.compose import compile_partitions, delegate, merged
 from delegraph.aot.delegation.forms import any_keeps, form_for_kernels, kept_whole
+from delegraph.aot.delegation.reexported import with_flat_calls
 from delegraph.aot.delegation.report import make_report
 from delegraph.aot.dump import Dumps
 from delegraph.aot.edge import dialects
@@ -110,7 +111,7 @@ def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     (method,) = methods
-    program, preserved = lowering.programs[method], dict.fromkeys(lowering.config.edge.preserve_ops)
+    program, preserved = with_flat_calls(lowering.programs[method]), dict.fromkeys(lowering.config.edge.preserve_ops)
     keeps = {
         name: {**kept_whole(program, one, name), **preserved}
         for name, one in lowering.partitioners.get(method, {}).items()
@@ -126,7 +127,7 @@ def _edge(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 def _transform(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     config = lowering.config
     passes = lowering.transforms
-    dialect = dialects.BACKEND if config.edge._check_ir_validity else None
+    dialect = dialects.EDGE if config.edge._check_ir_validity else None
     kept = {*lowering.kept_operators, *config.edge.allowed_ops}
     return lowering.with_programs({m: run_passes(lowering.programs[m], passes[m], dialect, kept) for m in methods})
 
@@ -203,7 +204,7 @@ FUNCTIONAL = Stage("functional", _functional, True, dialects.ATEN, dialects.FUNC
 TO_EDGE = Stage("edge", _edge, True, None, dialects.EDGE, keeps_whole=True)
 TRANSFORM = Stage("transform", _transform)
 PARTITION = Stage("partition", _partition)
-KERNELS = Stage("kernels", _kernels, by_method=True, ensures=dialects.BACKEND)
+KERNELS = Stage("kernels", _kernels, by_method=True, ensures=dialects.EDGE)
 PASSES = Stage("passes", _passes)
 PREPARE = Stage("prepare", _prepare)
 EMIT = Stage("emit", _emit)

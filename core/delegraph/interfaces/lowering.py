@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from delegraph.program.schema import CompileSpec, NamedData
 
@@ -32,20 +33,20 @@ __all__ = [
 # ---- which nodes -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationSpec:
+class DelegationSpec(NamedTuple):
     """Which backend a tag goes to, and with which compile specs."""
 
     backend_id: str
-    compile_specs: list[CompileSpec] = field(default_factory=list)
+    compile_specs: Sequence[CompileSpec] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PartitionResult:
     """The program with `node.meta["delegation_tag"]` set on what was taken, and what each tag means.
 
     `declined` maps node names to the reason why this partitioner left them; a node of a control-flow body is named
-    with the body's path before it, `true_graph_0.add`.
+    with the body's path before it, `true_graph_0.add`. A reason may as well stand on the node itself, in
+    `node.meta["declined_because"]`.
     """
 
     tagged_exported_program: ExportedProgram
@@ -59,6 +60,16 @@ class Partitioner(ABC):
     delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
     """The lowest plug-in API that this partitioner needs."""
 
+    _spec: Mapping[Any, Any] = MappingProxyType({})
+
+    def __init__(self, spec: Mapping[Any, Any] = MappingProxyType({})) -> None:
+        self._spec = spec
+
+    @property
+    def spec(self) -> Mapping[Any, Any]:
+        """The settings that the partitioner was made with; its author says what they mean."""
+        return self._spec
+
     def __call__(self, exported_program: ExportedProgram) -> PartitionResult:
         """Same as `partition`."""
         return self.partition(exported_program)
@@ -68,9 +79,10 @@ class Partitioner(ABC):
         """Tag nodes of the edge program; change nothing but `node.meta["delegation_tag"]`.
 
         One tag becomes one delegate call, in the graph and in each control-flow body (`graph_modules`) where it stands.
-        Delegate calls belong to others. A parameter, unchanged buffer or lifted constant that carries a tag belongs to
-        the delegates that read it (`tag_constant_data`), and so does a buffer that one delegate alone reads and
-        changes (`tag_mutated_buffer`); all other values that a partition reads become inputs of its call.
+        A tagged delegate call becomes a delegate in a delegate. A parameter, unchanged buffer or lifted constant that
+        carries a tag belongs to the delegates that read it (`tag_constant_data`), and so does a buffer that one
+        delegate alone reads and changes (`tag_mutated_buffer`); all other values that a partition reads become inputs
+        of its call.
         """
 
     def ops_to_not_decompose(
@@ -104,22 +116,34 @@ class NamedDataStoreOutput:
     pte_data: Mapping[str, NamedData] = field(default_factory=dict)
     external_data: Mapping[str, Mapping[str, NamedData]] = field(default_factory=dict)
 
+    @property
+    def buffers(self) -> list[bytes]:
+        """The different contents, each once."""
+        entries = [*self.pte_data.values(), *(e for tagged in self.external_data.values() for e in tagged.values())]
+        return list(dict.fromkeys(bytes(entry.data) for entry in entries))
+
 
 @dataclass(slots=True)
 class PreprocessResult:
     """What `preprocess` returns.
 
     `debug_handle_map` maps the delegate's own instruction ids to the debug handles of the edge nodes they came from;
-    `data_store_output` holds blobs to be shared by key with other delegates of the program.
+    `data_store_output` holds blobs to be shared by key with other delegates of the program; `_delegate_info_meta`,
+    anything that the backend's own tools want to know of the delegate, is kept beside the program (the lowered module's
+    `meta`, `ExecutorchProgramManager.delegate_map`) and is not in the file.
     """
 
     processed_bytes: bytes = field(default=b"", repr=False)
-    debug_handle_map: Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]] = field(default_factory=dict)
+    debug_handle_map: Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]] | None = None
     data_store_output: NamedDataStoreOutput | None = None
+    _delegate_info_meta: Any = None
 
 
 class BackendDetails(ABC):
-    """Compiles partitions ahead of time. Registered under its backend id in the group `delegraph.lowerings`."""
+    """Compiles partitions ahead of time. Registered under its backend id in the group `delegraph.lowerings`.
+
+    A class that nobody registers is found by its name, which then is its backend id.
+    """
 
     delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
     """The lowest plug-in API that this backend needs."""
@@ -133,8 +157,8 @@ class BackendDetails(ABC):
         """Compile one partition.
 
         `edge_program` is in the edge dialect; weights that the partition owns are its parameters, buffers and lifted
-        constants (`edge_program.state_dict`, `.constants`). It must not be modified. Raise `UnsupportedOperator`,
-        naming the node, for what the partitioner should not have claimed.
+        constants (`edge_program.state_dict`, `.constants`). Its graph is the backend's own to change, the weights are
+        not. Raise `UnsupportedOperator`, naming the node, for what the partitioner should not have claimed.
         """
 
     @classmethod

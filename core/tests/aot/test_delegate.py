@@ -14,10 +14,10 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from delegraph.aot.delegation.compose import Delegated
-from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call, lowered_modules
 from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
 from delegraph.aot.graph.bodies import graph_modules
-from delegraph.errors import InvalidPartition, PluginNotFound, PreprocessError, UnsupportedOperator
+from delegraph.errors import PluginNotFound, PreprocessError, UnsupportedOperator
 from delegraph.interfaces import (
     BackendDetails,
     BlobStamp,
@@ -122,11 +122,11 @@ def test_a_delegate_takes_its_weights_along() -> None:
     delegated = lower(model, (IMAGE,), by_name(taken))
     program = delegated.programs["forward"]
     assert calls(program) == [
-        "delegraph_call_delegate",
+        "executorch_call_delegate",
         "getitem_1",
         "sigmoid",
         "mean",
-        "delegraph_call_delegate_1",
+        "executorch_call_delegate_1",
         "getitem_2",
     ]
     assert set(program.state_dict) == {"norm.num_batches_tracked"}
@@ -150,7 +150,7 @@ def test_the_given_program_is_not_changed() -> None:
 def test_a_whole_model_in_one_delegate() -> None:
     model = Net().eval()
     delegated = lower(model, (IMAGE,), EVERYTHING)
-    assert calls(delegated.programs["forward"]) == ["delegraph_call_delegate", "getitem_1", "getitem_2"]
+    assert calls(delegated.programs["forward"]) == ["executorch_call_delegate", "getitem_1", "getitem_2"]
     assert_same(delegated, model, IMAGE)
 
 
@@ -169,7 +169,7 @@ def test_calls_are_put_in_order_around_a_delegate() -> None:
             return b, x.tanh()
 
     delegated = lower(Interleaved(), (X,), by_name({"relu": "t", "tanh": "t"}))
-    assert calls(delegated.programs["forward"]) == ["delegraph_call_delegate", "getitem", "getitem_1", "sigmoid"]
+    assert calls(delegated.programs["forward"]) == ["executorch_call_delegate", "getitem", "getitem_1", "sigmoid"]
     assert_same(delegated, Interleaved(), X)
 
 
@@ -184,16 +184,30 @@ def test_partitioners_in_order_of_priority() -> None:
     assert_same(delegated, model, IMAGE)
 
 
-def test_a_delegate_call_belongs_to_who_made_it() -> None:
+def test_a_tagged_delegate_call_becomes_a_delegate_in_a_delegate() -> None:
     class Greedy(Partitioner):
         def partition(self, exported_program: ExportedProgram) -> PartitionResult:
             for node in exported_program.graph.nodes:
                 if node.op == "call_function":
                     node.meta[TAG] = "mine"
-            return PartitionResult(exported_program, {"mine": DelegationSpec("Names")})
+            tag_constant_data(exported_program)
+            return PartitionResult(exported_program, {"mine": DelegationSpec("Outer")})
 
-    with pytest.raises(InvalidPartition, match=r"partitioner Greedy.*tag 'mine' stands on a delegate call"):
-        lower(Net().eval(), (IMAGE,), by_name({"relu": "t"}), Greedy())
+    class Outer(BackendDetails):
+        """Its blob is those of the delegates in it."""
+
+        @staticmethod
+        def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+            return PreprocessResult(b"|".join(m.processed_bytes for m in lowered_modules(edge_program.graph_module)))
+
+    model = Net().eval()
+    programs = {"forward": functional(model, IMAGE)}
+    delegated = to_backend(programs, [by_name({"relu": "t"}), Greedy()], registry(Names, Outer))
+    inner, outer = modules(delegated)
+    assert json.loads(inner.processed_bytes) == [["relu"], {"mode": "fast"}]
+    assert (outer.backend_id, outer.processed_bytes) == ("Outer", inner.processed_bytes)
+    assert lowered_modules(delegated.programs["forward"].graph_module) == [outer]
+    assert_same(delegated, model, IMAGE)
 
 
 # ---- constants and state ---------------------------------------------------------------------------
@@ -352,9 +366,10 @@ def test_a_backend_sees_all_methods_at_once() -> None:
 def test_a_blob_is_stamped_and_keeps_its_specs() -> None:
     [lowered] = modules(lower(Counter(), (torch.ones(4),), EVERYTHING))
     assert json.loads(lowered.processed_bytes) == [["add", "mul"], {"mode": "fast"}]
-    assert [spec.key for spec in lowered.compile_specs] == ["mode", "delegraph.stamp"]
+    assert lowered.compile_specs == [CompileSpec("mode", b"fast")]
+    assert [spec.key for spec in lowered.stamped_compile_specs] == ["mode", "delegraph.stamp"]
     module = Names.__module__.partition(".")[0]
-    assert read_stamp(lowered.compile_specs) == BlobStamp("Names", module, "0", 7)
+    assert read_stamp(lowered.stamped_compile_specs) == BlobStamp("Names", module, "0", 7)
     assert lowered.debug_handle_map == {0: [1, 2]}
 
 

@@ -36,7 +36,7 @@ X = torch.randn(2, 4)
 @pytest.fixture
 def lowered() -> LoweredBackendModule:
     program = export(Affine(), (X,), dynamic_shapes=({0: Dim("n", max=16)},)).run_decompositions()
-    return LoweredBackendModule("B", program, processed_bytes=b"blob")
+    return LoweredBackendModule(program, "B", b"blob", [])
 
 
 def reference(lowered: LoweredBackendModule, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -60,8 +60,8 @@ def test_a_call_without_tensors(lowered: LoweredBackendModule) -> None:
         def forward(self, n: int) -> torch.Tensor:
             return torch.full((2,), 3.0) * n
 
-    constant = LoweredBackendModule("B", export(Full(), (5,)).run_decompositions())
-    assert call_delegate(constant, 5)[0].tolist() == [15, 15]
+    constant = LoweredBackendModule(export(Full(), (5,)).run_decompositions(), "B", b"", [])
+    assert call_delegate(constant, 5).tolist() == [15, 15]
 
 
 def test_fake_tensors_give_fake_tensors_of_the_inputs_shape(lowered: LoweredBackendModule) -> None:
@@ -95,21 +95,15 @@ def test_export_and_decompose_keep_the_call(lowered: LoweredBackendModule) -> No
     torch.testing.assert_close(program.module()(other), torch.sigmoid(reference(lowered, other)[1]))
 
 
-def test_gradients_through_a_delegate_are_refused_where_they_are_asked_for(lowered: LoweredBackendModule) -> None:
-    x = X.clone().requires_grad_()
-    result = lowered(x)[0].sum()
-    with pytest.raises(RuntimeError, match="Autograd not implemented for delegraph_call_delegate"):
-        result.backward()
-
-
-def test_a_copied_graph_refers_to_the_same_delegate(lowered: LoweredBackendModule) -> None:
+def test_a_copied_graph_refers_to_a_copy_with_the_same_blob_and_weights(lowered: LoweredBackendModule) -> None:
     traced = make_fx(lambda x: call_delegate(lowered, x)[0])(X)
     copied = copy.deepcopy(traced)
     assert isinstance(copied, GraphModule)
     [call] = [node for node in copied.graph.nodes if is_delegate_call(node)]
-    assert get_lowered_module(copied, call) is lowered
+    other = get_lowered_module(copied, call)
+    assert (other.backend_id, other.processed_bytes) == ("B", b"blob")
+    assert other.original_module.state_dict["linear.weight"] is lowered.original_module.state_dict["linear.weight"]
 
 
-def test_the_operator_has_a_name_of_its_own() -> None:
-    assert call_delegate.name() == "delegraph_call_delegate"
-    assert torch.ops.higher_order.delegraph_call_delegate is call_delegate
+def test_the_operator_is_the_one_that_torch_export_knows() -> None:
+    assert torch.ops.higher_order.executorch_call_delegate is call_delegate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from delegraph.aot.delegation.cut import CutPartition
+from delegraph.aot.delegation.lowerings import find_lowering
 from delegraph.errors import PluginNotFound
 from delegraph.plugins.registry import PluginRegistry
 
@@ -16,6 +17,6 @@ def check_backends(partitions: Mapping[str, Sequence[CutPartition]], plugins: Pl
     asked = {part.lowered_module.backend_id: part.partitioner for parts in partitions.values() for part in parts}
     for backend_id, partitioner in asked.items():
         try:
-            plugins.load("lowerings", backend_id)
+            find_lowering(backend_id, plugins)
         except PluginNotFound as error:
             raise PluginNotFound(f"partitioner {partitioner} asked for the backend {backend_id!r}: {error}") from None

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torch.export import ExportedProgram
-
-from delegraph.aot.delegation.lowered_module import LoweredBackendModule
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, lowered_modules
+from delegraph.aot.delegation.lowerings import find_lowering
 from delegraph.errors import DelegraphError, PreprocessError, UnsupportedOperator
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry, default_registry
-from delegraph.program.schema import CompileSpec
 
 __all__ = ["compile_delegates", "stamp_of"]
 
@@ -25,52 +23,62 @@ def compile_delegates(
 ) -> None:
     """Fill in the blobs of these modules, by method.
 
-    Each backend's `preprocess_multimethod` is called once, with all its partitions of all methods. Raises
-    `PreprocessError` naming the partitions, the plug-in and the cause; `UnsupportedOperator` passes through.
+    Each backend's `preprocess_multimethod` is called once, with all its partitions of all methods; those that hold
+    other delegates in a call of their own, after those. Raises `PreprocessError` naming the partitions, the plug-in and
+    the cause; `UnsupportedOperator` passes through.
     """
     plugins = plugins or default_registry()
-    for backend_id in dict.fromkeys(module.backend_id for group in modules.values() for module in group):
-        mine = {method: [m for m in group if m.backend_id == backend_id] for method, group in modules.items()}
-        _compile({method: group for method, group in mine.items() if group}, backend_id, plugins)
+    for ready in _innermost_first(modules):
+        for backend_id in dict.fromkeys(module.backend_id for group in ready.values() for module in group):
+            mine = {method: [m for m in group if m.backend_id == backend_id] for method, group in ready.items()}
+            _compile({method: group for method, group in mine.items() if group}, backend_id, plugins)
+
+
+def _innermost_first(
+    modules: Mapping[str, Sequence[LoweredBackendModule]],
+) -> Iterator[dict[str, list[LoweredBackendModule]]]:
+    """The modules in groups, each behind those whose blobs it may look at."""
+    waiting = {id(module) for group in modules.values() for module in group}
+    while waiting:
+        ready = {
+            method: [m for m in group if id(m) in waiting and waiting.isdisjoint(map(id, _delegates_in(m)))]
+            for method, group in modules.items()
+        }
+        yield ready
+        waiting -= {id(module) for group in ready.values() for module in group}
+
+
+def _delegates_in(module: LoweredBackendModule) -> list[LoweredBackendModule]:
+    return lowered_modules(module.original_module.graph_module)
 
 
 def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, plugins: PluginRegistry) -> None:
-    lowering = plugins.load(_GROUP, backend_id)
-    offer = plugins.find(_GROUP, backend_id)
+    offer, lowering = find_lowering(backend_id, plugins)
     stamp = stamp_of(offer, backend_id, lowering)
     specs = {method: [list(m.compile_specs) for m in group] for method, group in modules.items()}
+    programs = {method: [m.program_to_compile() for m in group] for method, group in modules.items()}
     if _compiles_one_by_one(lowering):
         preprocess = plugins.bound(_GROUP, lowering, "preprocess")
         results = {
             method: [
-                _call(preprocess, (m.original_module, s), offer, {method: [m]})
-                for m, s in zip(group, specs[method], strict=True)
+                _call(preprocess, (p, s), offer, {method: [m]})
+                for m, p, s in zip(group, programs[method], specs[method], strict=True)
             ]
             for method, group in modules.items()
         }
     else:
-        programs: dict[str, list[ExportedProgram]] = {
-            method: [m.original_module for m in group] for method, group in modules.items()
-        }
         together = plugins.bound(_GROUP, lowering, "preprocess_multimethod")
         results = _call(together, (programs, specs), offer, modules)
         _check_shape(results, modules, offer)
     for method, group in modules.items():
-        for module, spec, result in zip(group, specs[method], results[method], strict=True):
-            _fill(module, [*spec, stamp.to_compile_spec()], _checked(result, offer, {method: [module]}))
+        for module, result in zip(group, results[method], strict=True):
+            module.fill(_checked(result, offer, {method: [module]}), stamp)
 
 
 def _compiles_one_by_one(lowering: Any) -> bool:
     """Whether the backend left `preprocess_multimethod` as it is: then each partition's failure has its own name."""
     method = getattr(lowering, "preprocess_multimethod", None)
     return getattr(method, "__func__", None) is BackendDetails.preprocess_multimethod.__func__  # type: ignore[attr-defined]
-
-
-def _fill(module: LoweredBackendModule, specs: list[CompileSpec], result: PreprocessResult) -> None:
-    module.processed_bytes = bytes(result.processed_bytes)
-    module.compile_specs = specs
-    module.named_data_store_output = result.data_store_output
-    module.debug_handle_map = dict(result.debug_handle_map)
 
 
 def stamp_of(offer: Offer, backend_id: str, lowering: Any) -> BlobStamp:

@@ -22,21 +22,21 @@ A lowered program still runs in eager mode: a delegate call runs the program tha
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Graph, GraphModule, Node
-from torch.utils import _pytree as pytree
 
-from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate, flat_call, lowered_modules
 from delegraph.aot.delegation.partition import TAG, Partitioned, Subgraph, clear_tags, owned_buffers
-from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
+from delegraph.aot.graph.bodies import all_nodes, attributes, graph_modules, referenced
 from delegraph.aot.graph.edit import argument_spec, rebuild
+from delegraph.aot.graph.scalars import is_scalar
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import InvalidPartition
 from delegraph.interfaces.lowering import DelegationSpec
@@ -66,10 +66,11 @@ def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[CutPartitio
     if not partitioned.tags:
         return program, []
     delegates: list[CutPartition] = []
+    debug_handles = _unused_debug_handles(program)
     for path, module in graph_modules(program.graph_module):
         subgraphs = partitioned.order.get(path, ())
         if any(subgraph.tag for subgraph in subgraphs):
-            cutter = _Cutter(program, module, partitioned.tags, top=path == "")
+            cutter = _Cutter(program, module, partitioned.tags, debug_handles, top=path == "")
             lowered = cutter.cut(subgraphs)
             delegates += [CutPartition(m, partitioned.partitioner, nodes, path) for m, nodes in lowered]
             if path == "":
@@ -81,6 +82,16 @@ def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[CutPartitio
     if any(delegate.path == "" for delegate in delegates):
         program = _without(rebuild(program, attributes(program.graph_module), program.graph, output_specs), dropped)
     return program, delegates
+
+
+def _unused_debug_handles(program: ExportedProgram) -> Iterator[int]:
+    """Handles for the delegate calls: the next after those of the program's nodes, and of what was cut out before."""
+    known = [0]
+    for node in all_nodes(program.graph_module):
+        handle = node.meta.get("debug_handle")
+        known += handle if isinstance(handle, (tuple, list)) else [handle or 0]
+    known += [handle for module in lowered_modules(program.graph_module) for handle in module.debug_handles]
+    return count(max(known) + 1)
 
 
 def call_names(nodes: Iterable[Node]) -> tuple[str, ...]:
@@ -100,9 +111,15 @@ class _Cutter:
     """Cuts the tags out of one graph: the method's own (`top`), or a control-flow body."""
 
     def __init__(
-        self, program: ExportedProgram, module: GraphModule, tags: Mapping[str, DelegationSpec], top: bool
+        self,
+        program: ExportedProgram,
+        module: GraphModule,
+        tags: Mapping[str, DelegationSpec],
+        debug_handles: Iterator[int],
+        top: bool,
     ) -> None:
         self.program = program
+        self.debug_handles = debug_handles
         self.module = module
         self.graph = module.graph
         self.tags = tags
@@ -114,7 +131,7 @@ class _Cutter:
         self.mutations: dict[Node, list[OutputSpec]] = {}
         self.kept_outputs: list[tuple[Any, OutputSpec | None]] = []
         self._split_outputs(signature.output_specs if top else None)
-        self._next = sum(isinstance(child, LoweredBackendModule) for child in module.children())
+        self._numbers = (n for n in count() if not hasattr(module, f"lowered_module_{n}"))
 
     def _split_outputs(self, specs: Sequence[OutputSpec] | None) -> None:
         """Tell the new values of buffers that delegates own from the outputs that the graph keeps."""
@@ -146,19 +163,21 @@ class _Cutter:
     def _delegate(self, tag: str, nodes: tuple[Node, ...]) -> LoweredBackendModule | None:
         inside = set(nodes)
         read = [node for node in nodes if any(user not in inside for user in node.users)]
-        numbers = _needed_outside([node for node in read if is_number(node)], inside)
+        numbers = _needed_outside([node for node in read if is_scalar(node)], inside)
         needed = {source for number in numbers for source in number.all_input_nodes}
-        outputs = [node for node in nodes if not is_number(node) and (node in read or node in needed)]
+        outputs = [node for node in nodes if not is_scalar(node) and (node in read or node in needed)]
         if not outputs and not any(node in self.mutations for node in nodes):
             self._leave_outside(nodes)
             return None
         part, arguments = self._extract(nodes, outputs)
         spec = self.tags[tag]
-        lowered = LoweredBackendModule(spec.backend_id, part, spec.compile_specs, tag=tag)
+        lowered = LoweredBackendModule.without_blob(part, spec, tag)
         elements = self._splice(lowered, arguments, outputs, inside)
         self._compute_outside(numbers, elements, inside)
-        for node in reversed(nodes):
-            self.graph.erase_node(node)
+        references = [read for node in nodes for read in node.all_input_nodes if read.op == "get_attr"]
+        for node in (*reversed(nodes), *dict.fromkeys(references)):
+            if node.op != "get_attr" or not node.users:
+                self.graph.erase_node(node)
         return lowered
 
     def _leave_outside(self, nodes: tuple[Node, ...]) -> None:
@@ -186,13 +205,12 @@ class _Cutter:
         self, lowered: LoweredBackendModule, arguments: list[Node], outputs: list[Node], inside: set[Node]
     ) -> dict[Node, Node]:
         """Put the call where the partition was; its elements, by the node whose value they have."""
-        name = f"lowered_module_{self._next}"
-        self._next += 1
+        name = f"lowered_module_{next(self._numbers)}"
         self.module.register_module(name, lowered)
         with self.graph.inserting_before(self.output):
             reference = self.graph.create_node("get_attr", name)
             call = self.graph.call_function(call_delegate, (reference, *arguments))
-            call.meta = {"val": tuple(node.meta["val"] for node in outputs)}
+            call.meta = {"val": tuple(node.meta["val"] for node in outputs), "debug_handle": next(self.debug_handles)}
             elements = {}
             for i, node in enumerate(outputs):
                 element = elements[node] = self.graph.call_function(operator.getitem, (call, i))
@@ -210,10 +228,9 @@ class _Cutter:
         copies: dict[Node, Node] = {}
         for node in (*constants, *arguments):
             copies[node] = graph.placeholder(node.name)
-            copies[node].meta = {key: value for key, value in node.meta.items() if key != TAG}
+            copies[node].meta = dict(node.meta)
         for node in (*references, *nodes):
             copies[node] = graph.node_copy(node, copies.__getitem__)
-            copies[node].meta.pop(TAG, None)
         mutations = [(node, spec) for node in nodes for spec in self.mutations.get(node, ())]
         graph.output((*(copies[node] for node, _ in mutations), *(copies[node] for node in outputs)))
         inputs = [
@@ -224,7 +241,9 @@ class _Cutter:
         results = [OutputSpec(OutputKind.BUFFER_MUTATION, argument_spec(copies[n]), s.target) for n, s in mutations]
         results += [OutputSpec(OutputKind.USER_OUTPUT, argument_spec(copies[n]), None) for n in outputs]
         root = {str(node.target): referenced(self.module, node) for node in references}
-        return self._part(root, graph, ExportGraphSignature(inputs, results)), arguments
+        part = self._part(root, graph, ExportGraphSignature(inputs, results))
+        clear_tags(part)
+        return part, arguments
 
     def _reads(self, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Node], list[Node]]:
         """What the partition reads from outside: constants that it owns, arguments, control-flow bodies."""
@@ -251,7 +270,7 @@ class _Cutter:
             graph_signature=signature,
             state_dict={name: whole.state_dict[name] for name in names if name in whole.state_dict},
             range_constraints=whole.range_constraints,
-            module_call_graph=[_flat_call(len(signature.user_inputs), len(signature.user_outputs))],
+            module_call_graph=[flat_call(len(signature.user_inputs), len(signature.user_outputs))],
             constants={name: whole.constants[name] for name in names if name in whole.constants},
             verifiers=whole.verifiers,
         )
@@ -272,11 +291,6 @@ class _Cutter:
         return [name for name in names if name is not None and name not in still_read]
 
 
-def is_number(node: Node) -> bool:
-    """Whether `node`'s value is a size or another number, not a tensor."""
-    return isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
-
-
 def _needed_outside(numbers: Iterable[Node], inside: set[Node]) -> list[Node]:
     """`numbers` and the numbers of the partition that they are computed from, each behind those that it reads."""
     needed: dict[Node, None] = {}
@@ -284,7 +298,7 @@ def _needed_outside(numbers: Iterable[Node], inside: set[Node]) -> list[Node]:
     def visit(number: Node) -> None:
         for source in number.all_input_nodes:
             if source in inside and source not in needed:
-                if is_number(source):
+                if is_scalar(source):
                     visit(source)
                 elif not isinstance(source.meta.get("val"), torch.Tensor):
                     raise InvalidPartition(
@@ -305,13 +319,3 @@ _INPUT_RANK = {InputKind.PARAMETER: 0, InputKind.BUFFER: 1, InputKind.CONSTANT_T
 
 def _target(spec: InputSpec) -> tuple[str | None, bool | None]:
     return spec.target, spec.persistent
-
-
-def _flat_call(inputs: int, outputs: int) -> ModuleCallEntry:
-    """The calling convention of a partition: positional arguments, a tuple of results."""
-    in_spec = pytree.tree_structure(((0,) * inputs, {}))
-    out_spec = pytree.tree_structure((0,) * outputs)
-    return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
-
-
-torch.fx.node.has_side_effect(call_delegate)  # it may keep state: dead-code elimination must not remove it

@@ -21,12 +21,8 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegraph.aot.delegation.partition import (
-    TAG,
-    DependencyCycle,
-    Partitioned,
-    scheduled,
-)
+from delegraph.aot.delegation.partition import TAG, DependencyCycle, Partitioned, scheduled
+from delegraph.aot.delegation.reexported import with_flat_calls
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.decompose import Keep, NodeFilter, is_composite
 from delegraph.aot.functional.functionalize import functionalize
@@ -45,7 +41,7 @@ def edge_program(exported: ExportedProgram, partitioner: Partitioner | None = No
     lowering does.
     """
     keep = kept_whole(exported, partitioner, type(partitioner).__name__) if partitioner is not None else {}
-    return to_edge_dialect(functionalize(exported, keep))
+    return _in_edge_dialect(with_flat_calls(exported), keep)
 
 
 def kept_whole(program: ExportedProgram, partitioner: Partitioner, name: str) -> Keep:
@@ -92,7 +88,11 @@ def form_of(source: ExportedProgram, keep: Keep, whole: Collection[OpOverload]) 
     """
     if not any(_is_decomposed(node, keep, whole) for node in all_nodes(source.graph_module)):
         return source
-    return to_edge_dialect(functionalize(source, keep, only=lambda node: node.target in whole))
+    return _in_edge_dialect(source, keep, lambda node: node.target in whole)
+
+
+def _in_edge_dialect(program: ExportedProgram, keep: Keep, only: NodeFilter | None = None) -> ExportedProgram:
+    return to_edge_dialect(functionalize(program, keep, only))
 
 
 def _is_decomposed(node: Node, keep: Keep, whole: Collection[OpOverload]) -> bool:
@@ -134,10 +134,7 @@ def _decomposed(
 ) -> ExportedProgram:
     """As `form_of`, but only the calls of these lasting names are decomposed."""
 
-    def only(node: Node) -> bool:
-        return node.target in whole and source_of(node) in calls
-
-    return to_edge_dialect(functionalize(source, keep, only))
+    return _in_edge_dialect(source, keep, lambda node: node.target in whole and source_of(node) in calls)
 
 
 def _names(program: ExportedProgram) -> set[str]:

@@ -1,70 +1,127 @@
 """A compiled partition as a module, and the operator that calls it: a lowered program still runs in eager mode.
 
-`call_delegate(lowered_module, *inputs)` gives a tuple, one element per output of the partition. Eagerly it runs the
-partition's original program; under fake tensors it gives fakes; under tracing it becomes one node again.
+The operator is torch's own `torch.ops.higher_order.executorch_call_delegate`, which `torch.export` can trace, strictly
+or not: `call_delegate(lowered_module, *inputs)` gives what the partition's original program gives. Eagerly that program
+is run; under fake tensors it gives fakes; under tracing the call becomes one node again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from copy import copy
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch._C import DispatchKey
-from torch._higher_order_ops.utils import autograd_not_implemented
-from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
+from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as call_delegate
 from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_tensor_tree
-from torch.fx.node import Node
+from torch.fx import GraphModule
+from torch.fx._pytree import tree_flatten_spec
+from torch.fx.node import Node, has_side_effect
 from torch.utils import _pytree as pytree
 
-from delegraph.interfaces.lowering import NamedDataStoreOutput
-from delegraph.interfaces.stamp import STAMP_KEY
-from delegraph.program.schema import CompileSpec
+from delegraph.aot.graph.bodies import attributes, graph_modules
+from delegraph.aot.graph.edit import copy_program
+from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
+from delegraph.interfaces.stamp import BlobStamp
+from delegraph.program.schema import CompileSpec, Program
 
-__all__ = ["LoweredBackendModule", "call_delegate", "get_lowered_module", "is_delegate_call"]
+if TYPE_CHECKING:
+    from delegraph.aot import ExecutorchProgramManager
+
+__all__ = [
+    "LoweredBackendModule",
+    "call_delegate",
+    "flat_call",
+    "flat_inputs",
+    "get_lowered_module",
+    "is_delegate_call",
+    "lowered_modules",
+]
+
+has_side_effect(call_delegate)  # it may keep state: dead-code elimination must not remove it
 
 
 class LoweredBackendModule(torch.nn.Module):
     """One delegate: the blob that its backend made, and the program that the blob stands for.
 
-    `compile_specs` include the blob's stamp. `debug_handles` are the handles of the edge nodes that were cut out;
-    `debug_handle_map` is the backend's own: its instruction ids to such handles. The weights of `original_module`
-    are not parameters of this module: they are the delegate's business alone.
+    ExecuTorch's `exir/lowered_backend_module.py`. `meta` holds what the backend said of its blob: `debug_handle_map`,
+    its instruction ids to debug handles, and `_delegate_info_meta` if it gave one. The weights of `original_module` are
+    not parameters of this module: they are the delegate's business alone.
     """
 
     def __init__(
         self,
+        edge_program: ExportedProgram,
         backend_id: str,
-        original_module: ExportedProgram,
-        compile_specs: Sequence[CompileSpec] = (),
-        processed_bytes: bytes = b"",
+        processed_bytes: bytes,
+        compile_specs: Sequence[CompileSpec],
         named_data_store_output: NamedDataStoreOutput | None = None,
-        debug_handle_map: Mapping[Any, Sequence[int]] | None = None,
-        tag: str = "",
     ) -> None:
         super().__init__()
-        self.backend_id = backend_id
-        self.original_module = original_module
-        self.compile_specs = list(compile_specs)
-        self.processed_bytes = processed_bytes
-        self.named_data_store_output = named_data_store_output
-        self.debug_handle_map = dict(debug_handle_map or {})
-        self.tag = tag
-        self._buffers_kept: dict[str, torch.Tensor] = {}
+        self._original_exported_program = _callable_in_place(edge_program)
+        self._backend_id = backend_id
+        self._processed_bytes = processed_bytes
+        self._compile_specs = list(compile_specs)
+        self._named_data_store_output = named_data_store_output
+        self.meta: dict[str, Any] = {}
+        self.tag = ""
+        self.is_compiled = True
+        self._stamp: BlobStamp | None = None
+
+    @classmethod
+    def without_blob(cls, program: ExportedProgram, spec: DelegationSpec, tag: str) -> LoweredBackendModule:
+        """The delegate of a partition that its backend is still to compile: `fill` takes the result."""
+        module = cls(program, spec.backend_id, b"", spec.compile_specs)
+        module.tag, module.is_compiled = tag, False
+        return module
+
+    def fill(self, result: PreprocessResult, stamp: BlobStamp) -> None:
+        """Take in what the backend made of the program, and who it is."""
+        self._processed_bytes = bytes(result.processed_bytes)
+        self._named_data_store_output = result.data_store_output
+        self.meta["debug_handle_map"] = dict(result.debug_handle_map or {})
+        if result._delegate_info_meta is not None:
+            self.meta["_delegate_info_meta"] = result._delegate_info_meta
+        self._stamp, self.is_compiled = stamp, True
 
     @property
-    def is_compiled(self) -> bool:
-        """Whether its backend has made the blob: it is stamped then, however short it is."""
-        return any(spec.key == STAMP_KEY for spec in self.compile_specs)
+    def backend_id(self) -> str:
+        """The backend that runs the blob."""
+        return self._backend_id
 
-    def kept_buffer(self, name: str) -> torch.Tensor:
-        """The eager run's own value of the buffer `name`, which the partition changes; the model's stays as it was."""
-        if name not in self._buffers_kept:
-            self._buffers_kept[name] = _state(self.original_module, name).detach().clone()
-        return self._buffers_kept[name]
+    @property
+    def processed_bytes(self) -> bytes:
+        """The blob."""
+        return self._processed_bytes
+
+    @property
+    def compile_specs(self) -> list[CompileSpec]:
+        """What the partitioner, or the caller of `to_backend`, asked of the backend."""
+        return self._compile_specs
+
+    @property
+    def stamped_compile_specs(self) -> tuple[CompileSpec, ...]:
+        """The compile specs as they go into the file: with the stamp that says who made the blob."""
+        return (*self._compile_specs, *([self._stamp.to_compile_spec()] if self._stamp else []))
+
+    @property
+    def original_module(self) -> ExportedProgram:
+        """The program that the blob stands for."""
+        return self._original_exported_program
+
+    @property
+    def named_data_store_output(self) -> NamedDataStoreOutput | None:
+        """The blobs that the delegate shares by key with others."""
+        return self._named_data_store_output
+
+    @property
+    def debug_handle_map(self) -> Mapping[Any, Sequence[int]]:
+        """The backend's instruction ids -> debug handles of edge nodes."""
+        return self.meta.get("debug_handle_map") or {}
 
     @property
     def debug_handles(self) -> tuple[int, ...]:
@@ -73,23 +130,70 @@ class LoweredBackendModule(torch.nn.Module):
         handles = (node.meta.get("debug_handle") for node in calls)
         return tuple(dict.fromkeys(handle for handle in handles if isinstance(handle, int)))
 
-    def forward(self, *inputs: Any) -> tuple[Any, ...]:
-        return call_delegate(self, *inputs)
+    def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:
+        """A finished program that does nothing but call this delegate: its records, as they go into a `.pte`."""
+        return self._executorch(emit_stacktrace=emit_stacktrace, memory_planning=memory_planning).executorch_program
+
+    def buffer(
+        self,
+        extract_delegate_segments: bool = False,
+        segment_alignment: int = 128,
+        constant_tensor_alignment: int | None = None,
+        delegate_alignment: int | None = None,
+        memory_planning: Any = None,
+    ) -> bytes:
+        """The bytes of such a program: a `.pte`."""
+        return self._executorch(
+            extract_delegate_segments=extract_delegate_segments,
+            segment_alignment=segment_alignment,
+            constant_tensor_alignment=constant_tensor_alignment,
+            delegate_alignment=delegate_alignment,
+            memory_planning=memory_planning,
+        ).buffer
+
+    def _executorch(self, memory_planning: Any, **options: Any) -> ExecutorchProgramManager:
+        from delegraph.aot import EdgeProgramManager, ExecutorchBackendConfig  # emission lies above this room
+        from delegraph.aot.delegation.single_call import program_calling
+
+        if memory_planning is not None:
+            options["memory_planning_pass"] = memory_planning
+        return EdgeProgramManager(program_calling(self)).to_executorch(ExecutorchBackendConfig(**options))
+
+    def program_to_compile(self) -> ExportedProgram:
+        """The program for the backend's `preprocess`: a graph of its own, weights shared."""
+        program = copy_program(self.original_module)
+        program.__class__ = ExportedProgram
+        return program
+
+    def standing_for(self, program: ExportedProgram) -> LoweredBackendModule:
+        """The same delegate as another form of its program calls it."""
+        other = copy(self)
+        other._original_exported_program = _callable_in_place(program)
+        return other
+
+    def flat(self) -> LoweredBackendModule:
+        """The same delegate, called with its inputs in a row, and giving its results as one tuple."""
+        program = copy(self.original_module)
+        inputs, outputs = program.graph_signature.user_inputs, program.graph_signature.user_outputs
+        program._module_call_graph = [flat_call(len(inputs), len(outputs))]
+        return self.standing_for(program)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is called as `flat()` is."""
+        spec = self.original_module.call_spec
+        flat = flat_call(spec.in_spec.num_leaves, spec.out_spec.num_leaves).signature
+        return flat is not None and (spec.in_spec, spec.out_spec) == (flat.in_spec, flat.out_spec)
+
+    def forward(self, *args: Any) -> Any:
+        return call_delegate(self, *args)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
-        return self  # a finished blob and its program are never edited
-
-
-class _CallDelegate(HigherOrderOperator):
-    def __init__(self) -> None:
-        super().__init__("delegraph_call_delegate")  # type: ignore[no-untyped-call]
-
-    def __call__(self, lowered_module: LoweredBackendModule, *inputs: Any) -> tuple[Any, ...]:
-        result: tuple[Any, ...] = super().__call__(lowered_module, *inputs)  # type: ignore[no-untyped-call]
-        return result
-
-
-call_delegate = _CallDelegate()
+        if not self.is_compiled:  # its blob is still to be filled in, for all who refer to it
+            return self
+        other = self.standing_for(copy_program(self.original_module))
+        other._compile_specs, other.meta = list(self._compile_specs), dict(self.meta)
+        return other
 
 
 def is_delegate_call(node: Node) -> bool:
@@ -106,14 +210,98 @@ def get_lowered_module(root: torch.nn.Module, call: Node) -> LoweredBackendModul
     return module
 
 
+def lowered_modules(root: GraphModule) -> list[LoweredBackendModule]:
+    """The delegates that a graph and the bodies of its control flow call; not those inside other delegates."""
+    held = (held for _, module in graph_modules(root) for held in attributes(module).values())
+    return [module for module in held if isinstance(module, LoweredBackendModule)]
+
+
 # ---- running the original program ------------------------------------------------------------------
 
 
+class _CallableInPlace(ExportedProgram):
+    """A program that is run as it stands when a delegate call asks for its module.
+
+    torch's operator, and dynamo, call `original_module.module()(*inputs)`. torch's own `module()` copies the graph at
+    each call, and writes the program's buffers.
+    """
+
+    _buffers_kept: dict[str, torch.Tensor]
+
+    def module(self, check_guards: bool = True) -> torch.nn.Module:  # type: ignore[override]
+        return _PartitionRun(self)
+
+    def kept_buffer(self, name: str) -> torch.Tensor:
+        """The eager run's own value of the buffer `name`, which the partition changes; the model's stays as it was."""
+        if name not in self._buffers_kept:
+            self._buffers_kept[name] = _state(self, name).detach().clone()
+        return self._buffers_kept[name]
+
+
+def _callable_in_place(program: ExportedProgram) -> _CallableInPlace:
+    new = copy(program)
+    new.__class__ = _CallableInPlace
+    assert isinstance(new, _CallableInPlace)
+    new._buffers_kept = program._buffers_kept if isinstance(program, _CallableInPlace) else {}
+    return new
+
+
+class _PartitionRun(torch.nn.Module):
+    """Runs a partition's program: eagerly on the buffers that it keeps, under a fake mode on fakes of its weights."""
+
+    def __init__(self, program: _CallableInPlace) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args: Any) -> Any:
+        flat = flat_inputs(self.program, args)
+        fake_mode = _get_dispatch_mode(_TorchDispatchModeKey.FAKE)
+        if fake_mode is None:
+            outputs = _eager(self.program, flat)
+        else:
+
+            def fake_state(name: str) -> torch.Tensor:
+                state = _state(self.program, name)
+                return cast(torch.Tensor, fake_mode.from_tensor(state, static_shapes=True))
+
+            outputs, _ = _run(self.program, flat, fake_state)
+        return pytree.tree_unflatten(outputs, self.program.call_spec.out_spec)
+
+
+def flat_inputs(program: ExportedProgram, args: Sequence[Any]) -> list[Any]:
+    """The positional arguments of a call of `program`, in a row. Raises `LoweringError` where it needs others."""
+    in_spec = program.call_spec.in_spec
+    if in_spec is None:
+        return list(args)
+    if keywords := in_spec.child(1).context:
+        raise LoweringError(
+            f"the delegate's program takes keyword arguments, {', '.join(keywords)}; a delegate call has none: export"
+            " the part of the model that is lowered with positional arguments"
+        )
+    return tree_flatten_spec((tuple(args), {}), in_spec)
+
+
+def flat_call(inputs: int, outputs: int) -> ModuleCallEntry:
+    """The calling convention of a partition: positional arguments, a tuple of results."""
+    in_spec = pytree.tree_structure(((0,) * inputs, {}))
+    out_spec = pytree.tree_structure((0,) * outputs)
+    return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
+
+
+def _eager(program: _CallableInPlace, inputs: Sequence[Any]) -> list[Any]:
+    kept = set(program.graph_signature.buffers_to_mutate.values())
+    outputs, changed = _run(
+        program, inputs, lambda name: program.kept_buffer(name) if name in kept else _state(program, name)
+    )
+    for name, value in changed.items():
+        program.kept_buffer(name).copy_(value)
+    return outputs
+
+
 def _run(
-    lowered: LoweredBackendModule, inputs: Sequence[Any], state: Callable[[str], torch.Tensor]
+    program: ExportedProgram, inputs: Sequence[Any], state: Callable[[str], torch.Tensor]
 ) -> tuple[list[Any], dict[str, Any]]:
     """The partition's outputs, and the new values of the buffers that it changes; `state` gives weights by name."""
-    program = lowered.original_module
     signature = program.graph_signature
     values = iter(inputs)
     arguments = [
@@ -133,56 +321,3 @@ def _run(
 def _state(program: ExportedProgram, name: str) -> torch.Tensor:
     held = program.state_dict if name in program.state_dict else program.constants
     return cast(torch.Tensor, held[name])
-
-
-@call_delegate.py_impl(DispatchKey.CompositeExplicitAutograd)
-def _eager(lowered: LoweredBackendModule, *inputs: Any) -> Any:
-    program = lowered.original_module
-    kept = set(program.graph_signature.buffers_to_mutate.values())
-    outputs, changed = _run(
-        lowered, inputs, lambda name: lowered.kept_buffer(name) if name in kept else _state(program, name)
-    )
-    for name, value in changed.items():
-        lowered.kept_buffer(name).copy_(value)
-    return tuple(outputs)
-
-
-call_delegate.py_autograd_impl(autograd_not_implemented(call_delegate, deferred_error=True))
-
-
-@call_delegate.py_impl(FakeTensorMode)
-def _fake(mode: FakeTensorMode, lowered: LoweredBackendModule, *inputs: Any) -> Any:
-    def fake_state(name: str) -> torch.Tensor:
-        return mode.from_tensor(_state(lowered.original_module, name), static_shapes=True)
-
-    with mode:
-        outputs, _ = _run(lowered, inputs, fake_state)
-    return tuple(outputs)
-
-
-@call_delegate.py_impl(ProxyTorchDispatchMode)
-def _traced(mode: ProxyTorchDispatchMode, lowered: LoweredBackendModule, *inputs: Any) -> Any:
-    outputs = call_delegate(lowered, *inputs)
-    tracer: Any = mode.tracer
-    reference = tracer.create_proxy("get_attr", _register(tracer.root, lowered), (), {})
-    arguments = pytree.tree_map(tracer.unwrap_proxy, inputs)
-    call = tracer.create_proxy("call_function", call_delegate, (reference, *arguments), {})
-    return track_tensor_tree(outputs, call, constant=None, tracer=tracer)
-
-
-def _register(root: torch.nn.Module, lowered: LoweredBackendModule) -> str:
-    """The attribute of `root` that holds `lowered`, made if there is none."""
-    for name, module in root.named_children():
-        if module is lowered:
-            return name
-    number = sum(isinstance(module, LoweredBackendModule) for module in root.children())
-    name = f"lowered_module_{number}"
-    root.register_module(name, lowered)
-    return name
-
-
-@call_delegate.py_functionalize_impl
-def _functionalized(context: Any, lowered: LoweredBackendModule, *inputs: Any) -> Any:
-    unwrapped = context.unwrap_tensors(inputs)
-    with context.redispatch_to_next():
-        return context.wrap_tensors(call_delegate(lowered, *unwrapped))

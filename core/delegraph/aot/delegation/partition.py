@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +25,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
-from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.graph.source_location import user_location
@@ -31,6 +32,7 @@ from delegraph.errors import InvalidPartition, LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, Partitioner, PartitionResult
 
 __all__ = [
+    "REASON",
     "TAG",
     "DependencyCycle",
     "Partitioned",
@@ -42,10 +44,14 @@ __all__ = [
     "scheduled",
     "tag_constant_data",
     "tag_mutated_buffer",
+    "validation_disabled",
 ]
 
 TAG = "delegation_tag"
 """The key in `node.meta` under which a partitioner says which partition a node belongs to."""
+
+REASON = "declined_because"
+"""The key under which it may say why it left a node, instead of in `PartitionResult.declined`."""
 
 
 # ---- running a partitioner -------------------------------------------------------------------------
@@ -97,23 +103,49 @@ def partition_program(
         raise InvalidPartition(f"{by}: it returned {type(result).__name__}, not a PartitionResult")
     if result.tagged_exported_program is not program:
         _adopt_tags(result.tagged_exported_program, program, by)
-    if _fingerprint(program) != before:
+    if _validates.get() and _fingerprint(program) != before:
         raise InvalidPartition(f"{by}: it changed the graph; a partitioner may only set meta[{TAG!r}]")
-    if unused := set(result.partition_tags) - {node.meta.get(TAG) for node in all_nodes(program.graph_module)}:
-        raise InvalidPartition(f"{by}: no node carries the tags {sorted(unused)}, which partition_tags lists")
+    if result.partition_tags is None:
+        raise InvalidPartition(f"{by}: its partition_tags are None; they map each tag to a DelegationSpec")
     _getitems_follow_their_producers(program)
     _check_tags(program, result.partition_tags, by)
     try:
         order = scheduled(program)
     except DependencyCycle as cycle:
         raise _invalid(cycle, by) from None
-    return Partitioned(program, name, dict(result.partition_tags), dict(result.declined), order)
+    return Partitioned(program, name, dict(result.partition_tags), {**_declined(program), **result.declined}, order)
+
+
+_validates: ContextVar[bool] = ContextVar("validates", default=True)
+
+
+@contextmanager
+def validation_disabled() -> Iterator[None]:
+    """Within it a partitioner may change the graph that it is shown, which is otherwise refused (ExecuTorch's
+    `validation_disabled`). What it made of the graph is lowered; that it computes the same is its own affair.
+    """
+    token = _validates.set(False)
+    try:
+        yield
+    finally:
+        _validates.reset(token)
 
 
 def clear_tags(program: ExportedProgram) -> None:
-    """Remove every delegation tag."""
+    """Remove every delegation tag, and every reason against one."""
     for node in all_nodes(program.graph_module):
         node.meta.pop(TAG, None)
+        node.meta.pop(REASON, None)
+
+
+def _declined(program: ExportedProgram) -> dict[str, str]:
+    """The reasons that were written onto nodes."""
+    return {
+        f"{path}.{node.name}" if path else node.name: str(node.meta[REASON])
+        for path, module in graph_modules(program.graph_module)
+        for node in module.graph.nodes
+        if REASON in node.meta
+    }
 
 
 def _fingerprint(program: ExportedProgram) -> list[Any]:
@@ -140,10 +172,10 @@ def _getitems_follow_their_producers(program: ExportedProgram) -> None:
             producer = node.args[0]
             assert isinstance(producer, Node)
             node.meta.pop(TAG, None)
-            if TAG in producer.meta and not is_delegate_call(producer):
+            if TAG in producer.meta:
                 node.meta[TAG] = producer.meta[TAG]
         elif node.op == "get_attr":
-            node.meta.pop(TAG, None)  # a control-flow body goes with its call
+            node.meta.pop(TAG, None)  # a control-flow body, or a delegate in a delegate, goes with its call
 
 
 # ---- checks ----------------------------------------------------------------------------------------
@@ -172,8 +204,6 @@ def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], held:
     """What is wrong with `tag` on `node`, or ""."""
     if not isinstance(tag, str) or tag not in specs:
         return f"has no DelegationSpec in partition_tags, which lists {sorted(specs)}"
-    if is_delegate_call(node):
-        return "stands on a delegate call, which belongs to an earlier partitioner"
     if node.op == "output":
         return "stands on the graph's output"
     if node.op == "placeholder" and node not in held:

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.delegation.compose import Delegated, Seen
 from delegraph.aot.delegation.cut import CutPartition, call_names
-from delegraph.aot.delegation.lowered_module import is_delegate_call
+from delegraph.aot.delegation.lowered_module import get_lowered_module, is_delegate_call
 from delegraph.aot.delegation.partition import clear_tags, partition_program
 from delegraph.aot.graph.bodies import graph_modules
 from delegraph.aot.graph.operator_names import operator_name
@@ -133,6 +133,8 @@ class LoweringReport:
 # ---- making it -------------------------------------------------------------------------------------
 
 NOBODY_ASKED = "no partitioner asked"
+IN_THE_MODEL = "in the model"
+"""Stands for the partitioner of a delegate that was in the exported model as a lowered module."""
 
 
 def make_report(programs: Mapping[str, ExportedProgram], delegated: Delegated) -> LoweringReport:
@@ -143,7 +145,9 @@ def make_report(programs: Mapping[str, ExportedProgram], delegated: Delegated) -
 
 
 def _method_report(name: str, delegated: Delegated, program: ExportedProgram) -> MethodReport:
-    delegates = tuple(_delegate_entry(partition) for partition in delegated.partitions.get(name, ()))
+    delegates = tuple(
+        _delegate_entry(partition) for partition in _partitions(program, delegated.partitions.get(name, ()))
+    )
     seen = delegated.seen.get(name, {})
     leftovers = tuple(
         _leftover_entry(node, path, seen)
@@ -151,6 +155,16 @@ def _method_report(name: str, delegated: Delegated, program: ExportedProgram) ->
         for node in _leftover_nodes(module)
     )
     return MethodReport(delegates, leftovers, _asked(seen))
+
+
+def _partitions(program: ExportedProgram, cut: Sequence[CutPartition]) -> Iterator[CutPartition]:
+    """What was cut out, and the delegates that stood in the exported model, which nobody cut out here."""
+    yield from cut
+    known = {id(partition.lowered_module) for partition in cut}
+    for path, module in graph_modules(program.graph_module):
+        for lowered in dict.fromkeys(get_lowered_module(module, n) for n in module.graph.nodes if is_delegate_call(n)):
+            if id(lowered) not in known:
+                yield CutPartition(lowered, IN_THE_MODEL, call_names(lowered.original_module.graph.nodes), path)
 
 
 def _leftover_nodes(module: GraphModule) -> list[Node]:

@@ -6,8 +6,7 @@ one before it holds:
     ATEN        what torch.export gives: operator overloads, no module or method calls, every value known
     FUNCTIONAL  no operator changes its arguments ("autograd-safe" programs that are already functional are in it too)
     CORE_ATEN   only operators of the core ATen set, besides those that were asked to be kept
-    EDGE        no aliases, no numbers in tensor slots, dtypes that a file can hold, explicit layouts
-    BACKEND     edge, and delegate calls
+    EDGE        no aliases, no numbers in tensor slots, dtypes that a file can hold, explicit layouts; delegate calls
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.view_operators import VIEW_TO_COPY
 from delegraph.errors import LoweringError, VerificationError
 
-__all__ = ["ATEN", "BACKEND", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"]
+__all__ = ["ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"]
 
 Rule: TypeAlias = Callable[[Node, Collection[OpOverload]], str | None]
 """(node, operators that were kept whole on purpose) -> what is wrong, or None."""
@@ -151,14 +150,10 @@ def layouts_are_explicit(node: Node, kept: Collection[OpOverload]) -> str | None
     return None
 
 
-def delegates_are_cut_out_later(node: Node, _kept: Collection[OpOverload]) -> str | None:
-    return "delegate call" if getattr(node.target, "__name__", "") == "delegraph_call_delegate" else None
-
-
 _ATEN: tuple[Rule, ...] = (only_operators_are_called, every_value_is_known)
 _FUNCTIONAL: tuple[Rule, ...] = (*_ATEN, nothing_is_mutated)
 _CORE: tuple[Rule, ...] = (*_FUNCTIONAL, operators_are_core)
-_BACKEND: tuple[Rule, ...] = (
+_EDGE: tuple[Rule, ...] = (
     *_CORE,
     nothing_is_aliased,
     tensors_stand_where_the_schema_has_tensors,
@@ -169,5 +164,4 @@ _BACKEND: tuple[Rule, ...] = (
 ATEN = Dialect("ATen", _ATEN)
 FUNCTIONAL = Dialect("functional ATen", _FUNCTIONAL)
 CORE_ATEN = Dialect("core ATen", _CORE)
-EDGE = Dialect("edge", (*_BACKEND, delegates_are_cut_out_later))
-BACKEND = Dialect("backend", _BACKEND)
+EDGE = Dialect("edge", _EDGE)

@@ -76,12 +76,12 @@ def _lowered(methods: tuple[EmittedMethod, ...]) -> Iterator[LoweredBackendModul
 
 def _delegates(method: EmittedMethod, blobs: Iterator[int]) -> Iterator[BackendDelegate]:
     for lowered, blob in zip(method.builder.delegates, blobs, strict=False):
-        yield BackendDelegate(lowered.backend_id, blob, tuple(lowered.compile_specs))
+        yield BackendDelegate(lowered.backend_id, blob, lowered.stamped_compile_specs)
 
 
 def _delegate_infos(method: EmittedMethod) -> dict[int, DelegateInfo]:
     return {
-        step: DelegateInfo(lowered.backend_id, lowered.debug_handle_map)
+        step: DelegateInfo(lowered.backend_id, dict(lowered.debug_handle_map), lowered.meta.get("_delegate_info_meta"))
         for step, lowered in method.builder.delegate_calls.items()
     }
 

@@ -41,10 +41,12 @@ class ProgramData:
 
 @dataclass(frozen=True, slots=True)
 class DelegateInfo:
-    """Which delegate an instruction calls, and how its backend's ids map to debug handles."""
+    """Which delegate an instruction calls, how its backend's ids map to debug handles, and what else the backend said
+    of it (`PreprocessResult._delegate_info_meta`)."""
 
     name: str
     delegate_map: dict[Any, Sequence[int]]
+    delegate_info_meta: Any = None
 
 
 class MethodBuilder:
@@ -59,6 +61,7 @@ class MethodBuilder:
         self.users: dict[Operator, list[Node]] = {}
         """Which nodes need an operator."""
         self.delegates: list[LoweredBackendModule] = []
+        self._delegate_indices: dict[int, int] = {}
         self.delegate_calls: dict[int, LoweredBackendModule] = {}
         """By instruction."""
         self.node: Node | None = None
@@ -90,9 +93,11 @@ class MethodBuilder:
 
     def delegate(self, lowered: LoweredBackendModule, args: Sequence[int]) -> None:
         """Call a delegate on its inputs, then its outputs. Its blob may be empty still: nothing of it is read."""
-        self.delegates.append(lowered)
+        index = self._delegate_indices.setdefault(id(lowered), len(self.delegates))
+        if index == len(self.delegates):
+            self.delegates.append(lowered)
         self.delegate_calls[len(self.instructions)] = lowered
-        self._append(DelegateCall(len(self.delegates) - 1, tuple(args)))
+        self._append(DelegateCall(index, tuple(args)))
 
     def clone(self, source: int, target: int) -> None:
         """Copy a tensor's data into a new one, which takes its shape."""

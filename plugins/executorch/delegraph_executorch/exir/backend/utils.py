@@ -1,0 +1,264 @@
+"""ExecuTorch's `executorch.exir.backend.utils`: reading graphs with delegates, and reasons why a node was left."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import has_free_symbols
+from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.passes.utils.source_matcher_utils import SourcePartition
+
+from delegraph.aot import (
+    CompileSpec,
+    DelegateMappingBuilder,
+    LoweredBackendModule,
+    is_delegate_call,
+    tag_constant_data,
+    tag_mutated_buffer,
+)
+from delegraph_executorch.exir.backend.canonical_partitioners.duplicate_constant_node_pass import (
+    duplicate_constant_node,
+)
+from delegraph_executorch.exir.lowered_backend_module import create_submodule_from_nodes
+
+__all__ = [
+    "DelegateMappingBuilder",
+    "ReportRejected",
+    "WhyNoPartition",
+    "WhyNoPartitionReporter",
+    "create_submodule_from_nodes",
+    "duplicate_constant_node",
+    "format_delegated_graph",
+    "get_delegated_payload",
+    "get_delegates",
+    "get_non_lowered_nodes",
+    "is_identical_graph",
+    "is_same_node",
+    "is_shape_dynamic",
+    "print_delegated_graph",
+    "remove_first_quant_and_last_dequant",
+    "replace_quantized_partition_with_op",
+    "tag_constant_data",
+    "tag_mutated_buffer",
+]
+
+# ---- comparing graphs ------------------------------------------------------------------------------
+
+
+def is_identical_graph(graph_left: GraphModule, graph_right: GraphModule) -> bool:
+    """Whether the two have equal nodes in one order: kinds, targets, and which nodes each reads."""
+    left, right = list(graph_left.graph.nodes), list(graph_right.graph.nodes)
+    position = {node: i for nodes in (left, right) for i, node in enumerate(nodes)}
+
+    def shape(node: Node) -> tuple[Any, ...]:
+        return node.op, node.target, [position[read] for read in node.all_input_nodes]
+
+    return [shape(node) for node in left] == [shape(node) for node in right]
+
+
+def is_same_node(node_left: Node | Iterable[Node], node_right: Node | Iterable[Node]) -> bool:
+    """Whether two nodes, or two rows of nodes, are equal, and what they read is, as far back as that goes."""
+    pairs = [(node_left, node_right)]
+    known = set()
+    while pairs:
+        left, right = pairs.pop()
+        rows = [[side] if isinstance(side, Node) else list(side) for side in (left, right)]
+        if len(rows[0]) != len(rows[1]):
+            return False
+        for one, other in zip(*rows, strict=True):
+            if (one, other) in known:
+                continue
+            known.add((one, other))
+            if (one.op, one.target) != (other.op, other.target):
+                return False
+            pairs.append((one.all_input_nodes, other.all_input_nodes))
+    return True
+
+
+# ---- delegates in a graph --------------------------------------------------------------------------
+
+
+def get_non_lowered_nodes(graph: Graph) -> list[Node]:
+    """The calls that no delegate has; elements of what delegates give do not count."""
+    return [
+        node
+        for node in graph.nodes
+        if node.op == "call_function" and not is_delegate_call(node) and not _is_delegates_element(node)
+    ]
+
+
+def _is_delegates_element(node: Node) -> bool:
+    return node.target is operator.getitem and isinstance(node.args[0], Node) and is_delegate_call(node.args[0])
+
+
+def get_delegates(graph: Graph) -> list[Node]:
+    """The get_attr nodes that refer to lowered modules."""
+    return [node for node in graph.find_nodes(op="get_attr") if node.name.startswith("lowered_module_")]
+
+
+def get_delegated_payload(graph_module: GraphModule) -> dict[str, tuple[str, list[CompileSpec], bytes]]:
+    """By the name of each lowered module in the graph: its backend's id, compile specs and blob."""
+    return {
+        node.name: (lowered.backend_id, lowered.compile_specs, lowered.processed_bytes)
+        for node, lowered in _lowered(graph_module)
+    }
+
+
+def _lowered(graph_module: GraphModule) -> Iterator[tuple[Node, LoweredBackendModule]]:
+    for node in get_delegates(graph_module.graph):
+        module = graph_module.get_submodule(str(node.target))
+        if isinstance(module, LoweredBackendModule):
+            yield node, module
+
+
+def format_delegated_graph(graph_module: GraphModule) -> str:
+    """The graph, a node a line, and under each lowered module its backend's id and its own graph."""
+    lowered = dict(_lowered(graph_module))
+    lines = ["graph():"]
+    for node in graph_module.graph.nodes:
+        lines.append(f"  {node.format_node()}")
+        if node in lowered:
+            module = lowered[node]
+            lines += [f"    backend_id: {module.backend_id}", "    lowered graph():"]
+            lines += [f"      {inner.format_node()}" for inner in module.original_module.graph.nodes]
+    return "\n".join(lines) + "\n"
+
+
+def print_delegated_graph(graph_module: GraphModule) -> None:
+    """Print what `format_delegated_graph` gives."""
+    print(format_delegated_graph(graph_module))
+
+
+def is_shape_dynamic(node: Node) -> bool:
+    """Whether a size of `node`'s value is not known before it runs."""
+    return bool(has_free_symbols(node.meta["val"].shape))
+
+
+# ---- quantized graphs ------------------------------------------------------------------------------
+
+_QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
+_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
+
+
+def _calls(node: Node, operator_name: str) -> bool:
+    return node.op == "call_function" and operator_name in (str(node.target), getattr(node.target, "__name__", ""))
+
+
+def remove_first_quant_and_last_dequant(graph_module: GraphModule) -> None:
+    """Let the graph take quantized inputs and give quantized outputs:
+
+    before                                       after
+    q = quantize(x);  d = dequantize(q);  …      d = dequantize(x);  …
+    y = dequantize(r);  return y                 return r
+    """
+    for node in graph_module.graph.nodes:
+        source = node.args[0] if node.args else None
+        if not isinstance(source, Node):
+            continue
+        if _calls(node, _QUANTIZE) and source.op == "placeholder":
+            node.replace_all_uses_with(source)
+        elif _calls(node, _DEQUANTIZE) and next(iter(node.users)).op == "output":
+            node.replace_all_uses_with(source, delete_user_cb=lambda user: user.op == "output")
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def replace_quantized_partition_with_op(
+    graph_module: GraphModule, partition: SourcePartition, replacement_op: OpOverload
+) -> tuple[Node, list[Node], list[Node]]:
+    """Put one call of `replacement_op` where `partition` stands with the dequantize calls that it reads and the
+    quantize calls that read it; that call, and these. Raises `ValueError` where one of the two is missing.
+    """
+    inside = set(partition.nodes)
+    reads = dict.fromkeys(read for node in partition.nodes for read in node.all_input_nodes if read not in inside)
+    readers = dict.fromkeys(user for node in partition.nodes for user in node.users if user not in inside)
+    dequantize = [node for node in reads if _calls(node, _DEQUANTIZE)]
+    quantize = [node for node in readers if _calls(node, _QUANTIZE)]
+    if not dequantize or not quantize:
+        raise ValueError(
+            f"{partition.source} is not quantized: it has no dequantize before it or no quantize behind it"
+        )
+    own = [node for node in partition.nodes if node not in set(partition.params)]
+    _, call = create_submodule_from_nodes(
+        graph_module, [*dequantize, *own, *quantize], "to_be_replaced", skip_legalize_graph=True
+    )
+    with graph_module.graph.inserting_before(call):
+        replaced = graph_module.graph.call_function(replacement_op, call.args, call.kwargs)
+    replaced.meta = call.meta
+    call.replace_all_uses_with(replaced)
+    graph_module.graph.erase_node(call)
+    graph_module.recompile()
+    return replaced, dequantize, quantize
+
+
+# ---- why a node was left ---------------------------------------------------------------------------
+
+_REASON = "declined_because"  # the report of the lowering reads it
+
+
+class WhyNoPartition:
+    """Logs why a node is left, and tells the report: `why = WhyNoPartition(logger)`, then `why(node, "is too large")`."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
+        self.node: Node | None = None
+        self.reason = ""
+
+    def __call__(self, node: Node, reason: str) -> None:
+        self.node, self.reason = node, reason
+        node.meta.setdefault(_REASON, reason)
+        self.logger.debug(self)
+
+    def __str__(self) -> str:
+        return f"WhyNoPartition: Node {self.node} was not partitioned because {self.reason}."
+
+
+class WhyNoPartitionReporter:
+    """Collects why nodes are left, the first reason for each, for a table and for the report of the lowering."""
+
+    def __init__(self) -> None:
+        self._rejected_nodes: dict[Node, str] = {}
+
+    def report_reject(self, node: Node, reason: str) -> None:
+        """Say that `node` is left, and why."""
+        self._rejected_nodes.setdefault(node, reason)
+        node.meta.setdefault(_REASON, reason)
+
+    def get_table_report(self) -> str:
+        """A table of the calls that were left: name, operator, what it was in the model, reason."""
+        rows = [
+            (node.name, str(getattr(node.target, "_op", node.target)), str(node.meta.get("torch_fn", "-")), reason)
+            for node, reason in self._rejected_nodes.items()
+            if node.op not in ("placeholder", "output")
+        ]
+        if not rows:
+            return "No nodes rejected."
+        rows = [("Node name", "Target", "Torch func", "Reason"), *rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+    def wrap_check(self, operator_support: OperatorSupportBase, message: str) -> OperatorSupportBase:
+        """The same check, which reports `message` for each node that it rejects."""
+        return ReportRejected(operator_support, self, message)
+
+
+class ReportRejected(OperatorSupportBase):
+    """A check that tells a reporter of each node that it rejects."""
+
+    def __init__(self, operator_support: OperatorSupportBase, reporter: WhyNoPartitionReporter, message: str) -> None:
+        self.operator_support = operator_support
+        self.reporter = reporter
+        self.message = message
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
+        """What the wrapped check says."""
+        is_supported = self.operator_support.is_node_supported(submodules, node)
+        if not is_supported:
+            self.reporter.report_reject(node, self.message)
+        return is_supported
