@@ -19,6 +19,8 @@ from delegraph.errors import InvalidProgram
 from delegraph.program.schema import Buffer
 
 IDENTIFIER: Final = b"ET12"
+BUNDLED_IDENTIFIER: Final = b"BP08"
+"""Of a `.bpte`, which has a whole `.pte` in it; see `delegraph.devtools.bundled_program`."""
 MAGIC: Final = b"eh00"
 LENGTH: Final = 32
 OLD_LENGTH: Final = 24
@@ -26,7 +28,7 @@ HEAD_SIZE: Final = 64
 """Bytes from the start of a file that hold all of the above, with room to grow."""
 
 _OTHERS: Final = {
-    b"BP08": "it is a bundled program (.bpte), a program with test cases: `delegraph run` verifies it, and"
+    BUNDLED_IDENTIFIER: "it is a bundled program (.bpte), a program with test cases: `delegraph run` verifies it, and"
     " delegraph.devtools.load_bundled_program(…).buffer is the program alone",
     b"FT01": "it is a .ptd, the external constants of a program: load the .pte, and this file as its data_path",
 }

@@ -18,15 +18,14 @@ from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
 from delegraph.program.flatbuffer_builder import MAX_SIZE, Table, Tables, Vector, build, numbers, rows
 from delegraph.program.flatbuffer_reader import FlatBufferReader
+from delegraph.program.header import BUNDLED_IDENTIFIER
 from delegraph.program.schema import Buffer, ScalarType
-from delegraph.program.segment_source import SegmentSource
 from delegraph.program.verify_values import geometry_violations
 from delegraph.runtime.data_loader import open_data_loader
 from delegraph.runtime.program import Source
 
-__all__ = ["is_bundled_program", "load_bundled_program", "serialize_bundled_program", "write_bundled_program"]
+__all__ = ["load_bundled_program", "serialize_bundled_program", "write_bundled_program"]
 
-IDENTIFIER: Final = b"BP08"
 VERSION: Final = 2
 """ExecuTorch `devtools/bundled_program/version.py`."""
 PROGRAM_ALIGNMENT: Final = 32
@@ -49,7 +48,7 @@ def serialize_bundled_program(bundled: BundledProgram) -> bytes:
         )
     suites = [(suite.method_name, Tables(_case_table, suite.test_cases)) for suite in bundled.suites]
     fields = (VERSION, rows(tables.BUNDLED_METHOD_TEST_SUITE, suites), Vector(program, len(program), PROGRAM_ALIGNMENT))
-    return bytes(build(bytes(4) + IDENTIFIER, (tables.BUNDLED_PROGRAM, fields)))
+    return bytes(build(bytes(4) + BUNDLED_IDENTIFIER, (tables.BUNDLED_PROGRAM, fields)))
 
 
 def write_bundled_program(bundled: BundledProgram, path: str | PathLike[str]) -> None:
@@ -89,11 +88,6 @@ def _union(value: BundledValue) -> tuple[int, Table]:
 # ---- bytes -> records ------------------------------------------------------------------------------
 
 
-def is_bundled_program(source: SegmentSource) -> bool:
-    """Whether `source` begins as a `.bpte` does."""
-    return source.size() >= 8 and bytes(source.load(4, 4)) == IDENTIFIER
-
-
 def load_bundled_program(source: Source) -> BundledProgram:
     """The bundled program in bytes, a path (mapped), a binary file object or a `DataLoader`.
 
@@ -101,9 +95,9 @@ def load_bundled_program(source: Source) -> BundledProgram:
     and `InvalidProgram` for what is not a `.bpte`, is damaged, or holds cases that do not fit their methods.
     """
     loader = open_data_loader(source)
-    if not is_bundled_program(loader):
+    if loader.size() < 8 or bytes(loader.load(4, 4)) != BUNDLED_IDENTIFIER:
         raise InvalidProgram(
-            f"not a .bpte: it does not have {IDENTIFIER!r} at byte 4; is it a .pte, to be loaded with delegraph.load?"
+            f"not a .bpte: it does not have {BUNDLED_IDENTIFIER!r} at byte 4; is it a .pte, for delegraph.load?"
         )
     reader = FlatBufferReader(byte_view(loader.load(0, loader.size())), InvalidProgram)
     version, suites, program = reader.table(tables.BUNDLED_PROGRAM, reader.root())
