@@ -37,7 +37,9 @@ FOLDERS = (
     "exir/verification/test",
     "exir/_serialize/test",
     "runtime/test",
+    "extension/flat_tensor/test",
     "extension/pybindings/test",
+    "devtools/bundled_program/serialize/test",
     "devtools/bundled_program/test",
     "devtools/bundled_program/util",
     "devtools/backend_debug/tests",
@@ -75,7 +77,8 @@ def port_suite(scratch: Path) -> Path:
 
 def run_suite(scratch: Path, *arguments: str) -> int:
     """pytest on the ported tests; its exit code."""
-    environment = {**os.environ, "PYTHONPATH": str(scratch)}
+    # The package itself first: an editable install may be found by a hook alone, behind the folder of the ported tests.
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'plugins' / 'executorch'}{os.pathsep}{scratch}"}
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(scratch), *arguments]
     return subprocess.run(command, cwd=scratch, env=environment, check=False).returncode
 
