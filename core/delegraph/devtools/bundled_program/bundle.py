@@ -81,10 +81,10 @@ class BundledProgram:
     def buffer(self) -> Buffer:
         """The bytes of the program alone, the `.pte`."""
         source: Any = self._source
-        if hasattr(source, "buffer"):
-            found: Buffer = source.buffer
+        found = getattr(source, "buffer", None)
+        if isinstance(found, bytes | bytearray | memoryview):
             return found
-        if hasattr(source, "__bytes__") and not isinstance(source, memoryview):
+        if hasattr(source, "__bytes__") and not isinstance(source, os.PathLike):  # of a path it is the name
             return bytes(source)
         loader = open_data_loader(source)
         return loader.load(0, loader.size())
