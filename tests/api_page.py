@@ -24,6 +24,7 @@ PACKAGES: Final = (
     "delegraph.interfaces",
     "delegraph.plugins",
     "delegraph.program",
+    "delegraph.devtools",
 )
 """Importing one of these costs nothing: each name is imported when it is first used."""
 

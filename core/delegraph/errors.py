@@ -16,7 +16,7 @@
     │   ├── UnknownOption                an option that the plug-in does not have
     │   ├── PluginLoadError              importing, building or validating the plug-in failed
     │   └── PluginVersionError           it was built for another plug-in API
-    └── RuntimeFault                     at load or execution; `code` is ExecuTorch's error code
+    └── RuntimeFault (a RuntimeError)    at load or execution; `code` is ExecuTorch's error code
         ├── Internal 0x01        InvalidState 0x02
         ├── NotSupported 0x10    InvalidArgument 0x12   InvalidType 0x13   OperatorMissing 0x14
         ├── KernelAlreadyRegistered 0x16
@@ -149,8 +149,8 @@ class PluginVersionError(PluginLoadError):
 # ---- runtime ---------------------------------------------------------------------------------------
 
 
-class RuntimeFault(DelegraphError):
-    """A failure at load or execution. `code` is ExecuTorch's error code of the same name."""
+class RuntimeFault(DelegraphError, RuntimeError):
+    """A failure at load or execution, a `RuntimeError` as ExecuTorch raises there. `code` is its code of that name."""
 
     code: ClassVar[int] = 0x01
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from delegraph.cli import kernel_order
 
 if TYPE_CHECKING:
+    from delegraph.devtools import BundledProgram
     from delegraph.devtools.summary import DelegateSummary, KernelUse, MethodSummary, ProgramSummary, ValueSummary
     from delegraph.runtime.data_loader import DataLoader
     from delegraph.runtime.kernels import KernelRegistry
@@ -21,7 +22,7 @@ __all__ = ["add_parser", "run"]
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `inspect` to the command line."""
     parser = subparsers.add_parser("inspect", help="show what is in a program, and what of it could run here")
-    parser.add_argument("program", metavar="m.pte", help="the program; ExecuTorch's are read as well")
+    parser.add_argument("program", metavar="m.pte|m.bpte", help="the program; ExecuTorch's are read as well")
     kernel_order.add_argument(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -31,10 +32,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
+    from delegraph.cli.bundled import print_cases, suites_json
     from delegraph.program.deserialize import deserialize_program
     from delegraph.runtime.data_loader import open_data_loader
 
-    source = open_data_loader(args.program)
+    bundled = _bundled(args.program)
+    source = open_data_loader(args.program if bundled is None else bundled.buffer)
     program = deserialize_program(source)
     if args.text:
         from delegraph.program.text import to_text
@@ -55,10 +58,24 @@ def run(args: argparse.Namespace) -> int:
         backends=registry.names("backends"),
     )
     if args.json:
-        print(json.dumps(summary.to_json(), indent=2))
-    else:
-        _print(args.program, summary, kernels)
+        cases = {} if bundled is None else {"test_suites": suites_json(bundled)}
+        print(json.dumps({**summary.to_json(), **cases}, indent=2))
+        return 0
+    _print(args.program if bundled is None else f"{args.program}, a bundled program", summary, kernels)
+    if bundled is not None:
+        print_cases(bundled)
     return 0
+
+
+def _bundled(path: str) -> BundledProgram | None:
+    """The bundled program, if it is one."""
+    from delegraph.cli.bundled import is_bundled
+
+    if not is_bundled(path):
+        return None
+    from delegraph.devtools import load_bundled_program
+
+    return load_bundled_program(path)
 
 
 def _head(source: DataLoader) -> bytes:

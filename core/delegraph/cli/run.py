@@ -1,10 +1,14 @@
-"""`delegraph run m.pte`: load a method, run it on made or given inputs, tell what comes out and how long it takes."""
+"""`delegraph run m.pte`: load a method, run it on made or given inputs, tell what comes out and how long it takes.
+
+Of a `.bpte` it runs the test cases instead (`bundled.py`).
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import isfinite
 from statistics import median
@@ -22,16 +26,15 @@ __all__ = ["add_parser", "run"]
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `run` to the command line."""
-    parser = subparsers.add_parser("run", help="run a program, without torch")
-    parser.add_argument("program", metavar="m.pte")
-    parser.add_argument("--method", help="which method (default: forward, or the only one)")
+    parser = subparsers.add_parser("run", help="run a program, or the test cases of a bundled one, without torch")
+    parser.add_argument("program", metavar="m.pte|m.bpte")
+    parser.add_argument("--method", help="which method (default: forward, or the only one; of a .bpte all)")
     parser.add_argument(
         "--inputs",
-        default="random",
         help="random (default; bytes are pixels, wider integers 0 or 1, to be indices or masks), zeros, or files:"
         " a.npy,b.npy in the order of the inputs, or in.npz with the inputs in their order",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of random inputs (default: 0)")
+    parser.add_argument("--seed", type=int, help="of random inputs (default: 0)")
     parser.add_argument(
         "--shape",
         action="append",
@@ -39,17 +42,38 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="[INDEX=]SIZES",
         help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
     )
-    parser.add_argument("--repeat", type=_positive, default=10, metavar="N", help="timed executions (default: 10)")
+    parser.add_argument("--repeat", type=_positive, metavar="N", help="timed executions (default: 10)")
     kernel_order.add_argument(parser)
     parser.add_argument("--data", metavar="m.ptd", help="the program's external constants")
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
     parser.add_argument("--trace", action="store_true", help="also tell which instructions the time goes to")
+    parser.add_argument("--rtol", type=float, help="of a .bpte: outputs may differ by atol + rtol * |expected| (1e-5)")
+    parser.add_argument("--atol", type=float, help="of a .bpte: see --rtol (1e-8)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
+    from delegraph.cli.bundled import is_bundled, verify
+
+    if is_bundled(args.program):
+        _refuse(
+            args, ("inputs", "seed", "shape", "repeat", "output", "trace"), "it brings its own inputs, each run once"
+        )
+        return verify(args)
+    _refuse(args, ("rtol", "atol"), "they are for the expected outputs of a .bpte")
+    return _measure(args)
+
+
+def _refuse(args: argparse.Namespace, options: Iterable[str], why: str) -> None:
+    """Raise `argparse.ArgumentError` for options that this kind of file has no use for."""
+    for option in options:
+        if getattr(args, option) not in (None, [], False):
+            raise argparse.ArgumentError(None, f"--{option} has no use with {args.program}: {why}")
+
+
+def _measure(args: argparse.Namespace) -> int:
     from delegraph.cli.inputs import make_inputs, save_outputs
 
     start = time.perf_counter()
@@ -57,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
     name = args.method or _main_method(program)
     method = program.load_method(name)
     load_seconds = time.perf_counter() - start
-    inputs = make_inputs(method.metadata, args.inputs, args.seed, args.shape)
+    inputs = make_inputs(method.metadata, args.inputs or "random", args.seed or 0, args.shape)
     outputs = method.execute(inputs)
-    seconds = [_timed(method, inputs) for _ in range(args.repeat)]
+    seconds = [_timed(method, inputs) for _ in range(args.repeat or _REPEAT)]
     profile = _profile(program, name, inputs) if args.trace else []
     if args.output:
         save_outputs(args.output, outputs)
@@ -69,6 +93,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(measured)
     return 0
+
+
+_REPEAT = 10
+"""Timed executions, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

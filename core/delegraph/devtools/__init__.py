@@ -1,6 +1,54 @@
-"""Looking at programs and runs, without torch.
+"""Looking at programs and runs, without torch. The public names, each imported when it is first used.
 
 summary.py         Program -> what is in it: inputs, outputs, operators, delegates, memory, sizes
 profile.py         EventTracer -> where the time went
+bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delegraph.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from delegraph.devtools.bundled_program.bundle import BundledCase, BundledProgram, BundledSuite
+    from delegraph.devtools.bundled_program.cases import BundledTensor, MethodTestCase, MethodTestSuite
+    from delegraph.devtools.bundled_program.file import (
+        load_bundled_program,
+        serialize_bundled_program,
+        write_bundled_program,
+    )
+    from delegraph.devtools.bundled_program.verify import (
+        CaseResult,
+        OutputComparison,
+        verify_bundled_program,
+        verify_case,
+    )
+
+__all__ = [
+    "BundledCase",
+    "BundledProgram",
+    "BundledSuite",
+    "BundledTensor",
+    "CaseResult",
+    "MethodTestCase",
+    "MethodTestSuite",
+    "OutputComparison",
+    "load_bundled_program",
+    "serialize_bundled_program",
+    "verify_bundled_program",
+    "verify_case",
+    "write_bundled_program",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bundled_program.bundle": ("BundledCase", "BundledProgram", "BundledSuite"),
+        "bundled_program.cases": ("BundledTensor", "MethodTestCase", "MethodTestSuite"),
+        "bundled_program.file": ("load_bundled_program", "serialize_bundled_program", "write_bundled_program"),
+        "bundled_program.verify": ("CaseResult", "OutputComparison", "verify_bundled_program", "verify_case"),
+    },
+)

@@ -19,11 +19,20 @@ from delegraph.errors import InvalidProgram
 from delegraph.program.schema import Buffer
 
 IDENTIFIER: Final = b"ET12"
+BUNDLED_IDENTIFIER: Final = b"BP08"
+"""Of a `.bpte`, which has a whole `.pte` in it; see `delegraph.devtools.bundled_program`."""
 MAGIC: Final = b"eh00"
 LENGTH: Final = 32
 OLD_LENGTH: Final = 24
 HEAD_SIZE: Final = 64
 """Bytes from the start of a file that hold all of the above, with room to grow."""
+
+_OTHERS: Final = {
+    BUNDLED_IDENTIFIER: "it is a bundled program (.bpte), a program with test cases: `delegraph run` verifies it, and"
+    " delegraph.devtools.load_bundled_program(…).buffer is the program alone",
+    b"FT01": "it is a .ptd, the external constants of a program: load the .pte, and this file as its data_path",
+}
+"""Other identifiers -> what such a file is, and what to do with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +66,10 @@ def read_head(head: Buffer, file_size: int) -> ExtendedHeader | None:
 
     Raises `InvalidProgram` if this is no `.pte`, or the header names bytes that the file does not have.
     """
-    if bytes(head[4:8]) != IDENTIFIER:
-        raise InvalidProgram(
-            f"not a .pte: bytes 4 to 8 are {bytes(head[4:8])!r}, not {IDENTIFIER!r}; "
-            "was the file made by another version of the format, or is it something else?"
-        )
+    found = bytes(head[4:8])
+    if found != IDENTIFIER:
+        what = _OTHERS.get(found, "was the file made by another version of the format, or is it something else?")
+        raise InvalidProgram(f"not a .pte: bytes 4 to 8 are {found!r}, not {IDENTIFIER!r}; {what}")
     if bytes(head[8:12]) != MAGIC:
         return None
     if len(head) < 8 + LENGTH:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.module import Module, load
     from delegraph.runtime.program import Program, Verification
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
+    from delegraph.runtime.tensors import as_array, to_torch
     from delegraph.runtime.tracing import DebugLevel, EventTracer
 
 
@@ -60,7 +61,9 @@ __all__ = [
     "TensorInfo",
     "Verdict",
     "Verification",
+    "as_array",
     "load",
+    "to_torch",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -85,6 +88,7 @@ __getattr__, __dir__ = lazy_names(
         "module": ("Module", "load"),
         "program": ("Program", "Verification"),
         "runtime": ("OperatorRegistry", "Runtime"),
+        "tensors": ("as_array", "to_torch"),
         "tracing": ("DebugLevel", "EventTracer"),
     },
 )

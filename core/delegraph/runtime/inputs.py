@@ -13,7 +13,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType, NotSupported
 from delegraph.program.dtypes import numpy_dtype
-from delegraph.program.schema import Bool, Double, Int, Null, String, Tensor, TensorShapeDynamism
+from delegraph.program.schema import Bool, Double, Int, Null, String, Tensor, TensorShapeDynamism, Value
 from delegraph.runtime.tensors import as_array
 from delegraph.runtime.values import Array, MovingTensor, ValueTable, byte_strides
 
@@ -24,12 +24,20 @@ InputSetter: TypeAlias = Callable[[object], None]
 def input_setter(values: ValueTable, index: int) -> InputSetter:
     """The setter of the input whose value is `index`. Raises `NotSupported` for inputs that are lists."""
     record = values.records[index]
+    return _tensor_setter(values, index, record) if isinstance(record, Tensor) else input_check(record)
+
+
+def input_check(record: Value) -> Callable[[object], Any]:
+    """What tells whether an argument fits the input `record`; of a tensor it gives the array.
+
+    It raises `InvalidType` or `InvalidArgument`. Raises `NotSupported` for inputs that are lists.
+    """
     if isinstance(record, Tensor):
-        return _tensor_setter(values, index, record)
+        return tensor_check(record)
     if isinstance(record, Null):
         return _expect_none
     if isinstance(record, Int | Bool | Double | String):
-        return _scalar_setter(record)
+        return _scalar_check(record)
     raise NotSupported(f"an input that is a {type(record).__name__}")
 
 
@@ -37,7 +45,7 @@ def input_setter(values: ValueTable, index: int) -> InputSetter:
 
 
 def _tensor_setter(values: ValueTable, index: int, record: Tensor) -> InputSetter:
-    check = _tensor_check(record)
+    check = tensor_check(record)
     moving = values.moving.get(index)
     if moving is None:
         destination: Array = values.slots[index]
@@ -54,7 +62,8 @@ def _tensor_setter(values: ValueTable, index: int, record: Tensor) -> InputSette
     return copy_resized
 
 
-def _tensor_check(record: Tensor) -> Callable[[object], Array]:
+def tensor_check(record: Tensor) -> Callable[[object], Array]:
+    """What gives a value's array, and raises `InvalidType` or `InvalidArgument` if `record` is another tensor."""
     dtype, bound = numpy_dtype(record.scalar_type), record.sizes
     static = record.shape_dynamism is TensorShapeDynamism.STATIC
 
@@ -108,7 +117,7 @@ def _expect_none(value: object) -> None:
         raise InvalidType(f"expected None, as when the model was exported, got {type(value).__name__}")
 
 
-def _scalar_setter(record: Int | Bool | Double | String) -> InputSetter:
+def _scalar_check(record: Int | Bool | Double | String) -> InputSetter:
     accepted = _ACCEPTED[type(record)]
 
     def check(value: object) -> None:

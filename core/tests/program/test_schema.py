@@ -13,7 +13,7 @@ import pytest
 from core.tests.program.flatc import flat_tensor_generated, program_generated
 
 from delegraph.program import deserialize_program, serialize_program
-from delegraph.program._generated import flat_tensor_tables, program_tables
+from delegraph.program._generated import bundled_program_tables, flat_tensor_tables, program_tables
 from delegraph.program.flat_tensor import (
     ExternalData,
     FlatTensor,
@@ -42,7 +42,7 @@ CODES = {
     "DeviceType": "b",
     "DataLocation": "b",
 }
-UNIONS = {"KernelTypes", "InstructionArguments"}
+UNIONS = {"KernelTypes", "InstructionArguments", "ValueUnion"}
 
 
 def declared_tables(text: str) -> dict[str, dict[str, str]]:
@@ -58,7 +58,14 @@ def declared_tables(text: str) -> dict[str, dict[str, str]]:
     return tables
 
 
-@pytest.mark.parametrize(("schema", "module"), [("program", program_tables), ("flat_tensor", flat_tensor_tables)])
+@pytest.mark.parametrize(
+    ("schema", "module"),
+    [
+        ("program", program_tables),
+        ("flat_tensor", flat_tensor_tables),
+        ("bundled_program", bundled_program_tables),
+    ],
+)
 def test_generated_tables_are_those_of_the_schema(schema: str, module: ModuleType) -> None:
     layouts = [layout for layout in vars(module).values() if isinstance(layout, TableLayout)]
     generated = {

@@ -1,0 +1,135 @@
+"""`delegraph run m.bpte` and `delegraph inspect m.bpte`: the test cases of a bundled program, run and told of."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from delegraph.cli import kernel_order
+
+if TYPE_CHECKING:
+    from delegraph.devtools import BundledProgram, CaseResult
+    from delegraph.devtools.bundled_program.cases import BundledValue
+    from delegraph.tables import Table
+
+__all__ = ["is_bundled", "print_cases", "suites_json", "verify"]
+
+
+def is_bundled(path: str) -> bool:
+    """Whether the file is a `.bpte`. Raises `AccessFailed`."""
+    from delegraph.program.header import BUNDLED_IDENTIFIER
+    from delegraph.runtime.data_loader import MmapDataLoader
+
+    source = MmapDataLoader(path)
+    return source.size() >= 8 and bytes(source.load(4, 4)) == BUNDLED_IDENTIFIER
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Run the cases, tell how they went; returns the exit code: 1 if one failed or gave something else."""
+    from delegraph.devtools import load_bundled_program, verify_bundled_program
+    from delegraph.devtools.bundled_program.verify import ATOL, RTOL
+    from delegraph.runtime import Runtime
+
+    results = verify_bundled_program(
+        load_bundled_program(args.program),
+        rtol=RTOL if args.rtol is None else args.rtol,
+        atol=ATOL if args.atol is None else args.atol,
+        methods=None if args.method is None else [args.method],
+        runtime=Runtime(kernels=kernel_order.kernel_order(args.kernels)),
+        data_path=args.data,
+    )
+    if args.json:
+        print(json.dumps([_to_json(result) for result in results], indent=2))
+    else:
+        _print(results)
+    return int(not all(result.ok for result in results))
+
+
+def _to_json(result: CaseResult) -> dict[str, Any]:
+    return {
+        "method": result.method_name,
+        "case": result.index,
+        "verdict": result.verdict,
+        "seconds": result.seconds,
+        "largest_error": _number(_largest_error(result)) if result.comparisons else None,
+        "reason": result.reason,
+    }
+
+
+def _number(error: float) -> float | str:
+    """JSON has neither infinities nor NaN."""
+    return error if isfinite(error) else str(error)
+
+
+def _print(results: Sequence[CaseResult]) -> None:
+    from delegraph.tables import Table, milliseconds, print_table
+
+    rows = [
+        (
+            result.method_name,
+            str(result.index),
+            result.verdict,
+            f"{_largest_error(result):.3g}" if result.comparisons else "",
+            milliseconds(result.seconds),
+            result.reason,
+        )
+        for result in results
+    ]
+    columns = ("method", "case", "verdict", "largest error", "time", "why")
+    print_table(Table("test cases", columns, rows, frozenset({"case", "largest error", "time"})))
+    verdicts = [result.verdict for result in results]
+    print(", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in sorted(set(verdicts))) or "no test cases")
+
+
+def _largest_error(result: CaseResult) -> float:
+    return max(comparison.max_absolute_error for comparison in result.comparisons)
+
+
+# ---- what is in it ---------------------------------------------------------------------------------
+
+
+def print_cases(bundled: BundledProgram) -> None:
+    """Print what each test case gives its method, and expects."""
+    from delegraph.tables import print_table
+
+    for table in _case_tables(bundled):
+        print_table(table)
+
+
+def suites_json(bundled: BundledProgram) -> list[dict[str, Any]]:
+    """The test cases for machines: kinds and shapes, not the values."""
+    return [
+        {
+            "method": suite.method_name,
+            "cases": [
+                {
+                    "inputs": [_text(value) for value in case.inputs],
+                    "expected_outputs": [_text(value) for value in case.expected_outputs],
+                }
+                for case in suite.test_cases
+            ],
+        }
+        for suite in bundled.suites
+    ]
+
+
+def _case_tables(bundled: BundledProgram) -> Iterator[Table]:
+    from delegraph.tables import Table
+
+    for suite in bundled.suites:
+        rows = [
+            (str(index), ", ".join(map(_text, case.inputs)), ", ".join(map(_text, case.expected_outputs)) or "nothing")
+            for index, case in enumerate(suite.test_cases)
+        ]
+        yield Table(f"{suite.method_name}: test cases", ("case", "inputs", "expects"), rows, frozenset({"case"}))
+
+
+def _text(value: BundledValue) -> str:
+    from delegraph.program.dtypes import dtype_info
+
+    if isinstance(value, bool | int | float):
+        return repr(value)
+    return f"{dtype_info(value.scalar_type).name}{list(value.sizes)}"
