@@ -56,7 +56,7 @@ CODES = {
 
 def main(flatc: str) -> None:
     """Write the two modules of each schema."""
-    for name in ("program", "flat_tensor", "bundled_program"):
+    for name in ("program", "flat_tensor", "bundled_program", "etdump"):
         source = SCHEMA / f"{name}.fbs"
         subprocess.run(
             [flatc, "--python", "--gen-onefile", "--gen-object-api", "--gen-all", "-o", str(REFERENCE), str(source)],
@@ -92,11 +92,12 @@ def fields(reader: FlatBufferReader, position: int) -> Iterator[tuple[int, str, 
     """The id, name and code of each field of a table."""
     for at in reader.tables(position):
         name, kind, field_id, _, default_integer, default_real = reader.table(FIELD, at)
-        if default_integer or default_real:
-            raise SystemExit(f"{reader.string(name)}: the reader takes absent numbers for 0, so no default may differ")
+        if default_real:
+            raise SystemExit(f"{reader.string(name)}: only whole numbers may have a default other than 0")
         (base_type,) = reader.table(TYPE, kind)
         code = CODES[base_type]
-        yield field_id, reader.string(name), "REF" if code is REF else f'"{code}"'
+        default = f"={default_integer}" if default_integer else ""
+        yield field_id, reader.string(name), "REF" if code is REF else f'"{code}{default}"'
 
 
 def constant_name(name: str) -> str:

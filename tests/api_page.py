@@ -32,6 +32,7 @@ PUBLIC: Final = (
     *PACKAGES,
     "delegraph.program.schema",
     "delegraph.program.flat_tensor",
+    "delegraph.program.etdump",
     "delegraph.errors",
     "delegraph.runtime.numpy_kernels.prepared",
     "delegraph.runtime.numpy_kernels.promotion",

@@ -2,7 +2,7 @@
 
 Those of our schemas are generated from `schema/*.fbs` into `_generated/*_tables.py`. A keyword's position is its
 field's id, and so its slot in the vtable. Codes are those of `struct`; `REF` is an offset to a string, a vector or
-another table. A union takes two fields: its code and its table.
+another table. A union takes two fields: its code and its table. `"i=-1"` is a code with a default of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, Final
 
 REF: Final = "ref"
 
-_DEFAULTS: Final[dict[str, Any]] = {REF: None, "?": False, "d": 0.0}
+_DEFAULTS: Final[dict[str, Any]] = {REF: None, "?": False, "f": 0.0, "d": 0.0}
+_FLOATS: Final = frozenset("fd")
 
 
 class TableLayout:
@@ -26,9 +27,16 @@ class TableLayout:
     def __init__(self, table: str, /, **fields: str) -> None:
         self.name = table
         self.names = tuple(fields)
-        self.is_ref = tuple(code is REF for code in fields.values())
-        self.codes = tuple("I" if code is REF else code for code in fields.values())
-        self.defaults: tuple[Any, ...] = tuple(_DEFAULTS.get(code, 0) for code in fields.values())
+        codes, defaults = zip(*map(_split, fields.values()), strict=True) if fields else ((), ())
+        self.is_ref = tuple(code is REF for code in codes)
+        self.codes = tuple("I" if code is REF else code for code in codes)
+        self.defaults: tuple[Any, ...] = defaults
         self.omitted: tuple[Any, ...] = tuple(
-            None if code == "d" else _DEFAULTS.get(code, 0) for code in fields.values()
+            None if code in _FLOATS else default for code, default in zip(codes, defaults, strict=True)
         )
+
+
+def _split(field: str) -> tuple[str, Any]:
+    """A field's code and its default: that of its code unless it says one."""
+    code, _, default = field.partition("=")
+    return (REF, None) if field is REF else (code, int(default) if default else _DEFAULTS.get(code, 0))

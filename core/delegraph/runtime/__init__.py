@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.platform import LogLevel, Platform
     from delegraph.runtime.backends import BackendRegistry
     from delegraph.runtime.data_loader import BufferDataLoader, DataLoader, FileDataLoader, MmapDataLoader
+    from delegraph.runtime.etdump import make_etdump
     from delegraph.runtime.kernels import KernelRegistry
     from delegraph.runtime.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
     from delegraph.runtime.method import Method
@@ -64,6 +65,7 @@ __all__ = [
     "as_array",
     "load",
     "to_torch",
+    "make_etdump",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -81,6 +83,7 @@ __getattr__, __dir__ = lazy_names(
         ".interfaces.platform": ("LogLevel", "Platform"),
         "backends": ("BackendRegistry",),
         "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader"),
+        "etdump": ("make_etdump",),
         "kernels": ("KernelRegistry",),
         "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "method": ("Method",),

@@ -8,8 +8,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
-from delegraph.errors import InvalidExternalData, NotFound
+from delegraph.errors import InvalidExternalData, InvalidState, NotFound
 from delegraph.program import schema
+from delegraph.program.atomic_file import write_atomically
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
@@ -18,7 +19,7 @@ from delegraph.runtime.environment import Environment
 from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.tracing import EventTracer
+from delegraph.runtime.tracing import DebugLevel, EventTracer
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
@@ -46,8 +47,10 @@ class Program:
         *,
         environment: Environment | None = None,
         external_data: Mapping[str, ExternalData] | None = None,
+        event_tracer: EventTracer | None = None,
     ) -> None:
         self.records = records
+        self._tracer = event_tracer
         self.environment = environment or Environment()
         self.external_data = external_data
         self.named_data: Mapping[str, Buffer] = MappingProxyType(_merged(records, external_data))
@@ -63,10 +66,14 @@ class Program:
         verification: Verification = Verification.InternalConsistency,
         data_path: Source | None = None,
         environment: Environment | None = None,
+        event_tracer: EventTracer | None = None,
     ) -> Program:
         """Read a program from `source`; its external constants from `data_path`, a `.ptd`.
 
-        Records may be given in place of bytes. Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`.
+        Records may be given in place of bytes. `event_tracer` is for all methods that are loaded without one of their
+        own; `write_etdump_result_to_file` writes what it recorded.
+
+        Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`.
         """
         records = source if isinstance(source, schema.Program) else _read_program(source)
         if isinstance(source, schema.Program) and verification is Verification.InternalConsistency:
@@ -74,7 +81,7 @@ class Program:
 
             verify_program(source)
         external = None if data_path is None else _read_external_data(data_path)
-        return cls(records, environment=environment, external_data=external)
+        return cls(records, environment=environment, external_data=external, event_tracer=event_tracer)
 
     @property
     def method_names(self) -> set[str]:
@@ -113,9 +120,29 @@ class Program:
         `InvalidExternalData`, `MemoryAllocationFailed`, `NotSupported`, `InvalidArgument` for options
         that name no backend of the program or that it does not have, or what a backend's `init` raises.
         """
-        method = Method(self, self.plan(name), memory_manager, event_tracer, backend_options)
+        method = Method(self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options)
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
+
+    def write_etdump_result_to_file(
+        self, etdump_path: str | os.PathLike[str], debug_buffer_path: str | os.PathLike[str]
+    ) -> None:
+        """Write what was traced since the last time: an ETDump, and the values that it refers to in a file beside it.
+
+        The second is written only where values were kept. Raises `InvalidState` unless the program was loaded with
+        `enable_etdump=True` and a method of it has been loaded since.
+        """
+        if self._tracer is None:
+            raise InvalidState("no ETDump was recorded; load the program with load_program(…, enable_etdump=True)")
+        if not self._tracer.blocks:
+            raise InvalidState("nothing was traced since the last ETDump was written; execute a method first")
+        from delegraph.program.etdump import serialize_etdump
+        from delegraph.runtime.etdump import make_etdump
+
+        etdump, debug_buffer = make_etdump(self._tracer.take_blocks())
+        write_atomically(etdump_path, [serialize_etdump(etdump)])
+        if debug_buffer or self._tracer.debug_level is not DebugLevel.NO_LOGGING:
+            write_atomically(debug_buffer_path, [debug_buffer])
 
     def __repr__(self) -> str:
         return f"Program({', '.join(sorted(self._plans))})"

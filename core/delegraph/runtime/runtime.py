@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from delegraph.errors import InvalidArgument
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
@@ -14,6 +15,7 @@ from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
 from delegraph.runtime.program import Program, Source, Verification
+from delegraph.runtime.tracing import DebugLevel, EventTracer
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -71,10 +73,27 @@ class Runtime:
         *,
         verification: Verification = Verification.InternalConsistency,
         data_path: Source | None = None,
+        enable_etdump: bool = False,
+        debug_buffer_size: int = 0,
     ) -> Program:
         """Load a program from bytes, a path (mapped), a binary file object or a `DataLoader`.
 
-        `data_path` is the `.ptd` with the program's external constants, if it has any. Raises `AccessFailed`,
-        `InvalidProgram` or `InvalidExternalData`.
+        `data_path` is the `.ptd` with the program's external constants, if it has any. With `enable_etdump` its methods
+        are traced, for `Program.write_etdump_result_to_file`: times, and with a `debug_buffer_size` in bytes, what the
+        instructions write as well. Raises `AccessFailed`, `InvalidProgram`, `InvalidExternalData`, or `InvalidArgument`
+        for a debug buffer without an ETDump.
         """
-        return Program.load(data, verification=verification, data_path=data_path, environment=self.environment)
+        tracer = _etdump_tracer(enable_etdump, debug_buffer_size, self.environment.platform)
+        return Program.load(
+            data, verification=verification, data_path=data_path, environment=self.environment, event_tracer=tracer
+        )
+
+
+def _etdump_tracer(enable: bool, debug_buffer_size: int, platform: Platform) -> EventTracer | None:
+    if debug_buffer_size < 0 or (debug_buffer_size and not enable):
+        raise InvalidArgument(
+            f"debug_buffer_size={debug_buffer_size} with enable_etdump={enable}: a debug buffer is part of an ETDump;"
+            " give enable_etdump=True and a size in bytes"
+        )
+    level = DebugLevel.INTERMEDIATE_OUTPUTS if debug_buffer_size else DebugLevel.NO_LOGGING
+    return EventTracer(level, platform=platform, debug_buffer_size=debug_buffer_size or None) if enable else None

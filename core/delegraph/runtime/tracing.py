@@ -1,7 +1,8 @@
 """What a run did -> events: times of loads, instructions and delegates, and intermediate values.
 
 An `EventTracer` is handed in when a method is loaded, and its calls are bound into that method's instructions. A
-method loaded without one contains no trace of tracing. The vocabulary is ExecuTorch's `runtime/core/event_tracer.h`.
+method loaded without one contains no trace of tracing. The vocabulary is ExecuTorch's `runtime/core/event_tracer.h`;
+`etdump.py` makes ExecuTorch's file of the events.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from delegraph.errors import MemoryAllocationFailed
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import (
     Bool,
@@ -34,6 +36,8 @@ Call: TypeAlias = Callable[[], object]
 LOAD_METHOD = "Method::load"
 LOAD_DELEGATE = "Delegate::init"
 EXECUTE = "Method::execute"
+NOWHERE = (-1, -1)
+"""The place of what runs outside of instructions."""
 
 
 class DebugLevel(IntEnum):
@@ -49,7 +53,7 @@ class ProfileEvent:
     """One span of time, in nanoseconds of the platform's clock.
 
     `instruction` is the index in its chain, -1 outside of instructions. `delegate_debug_id` is set on what a backend
-    reports from inside a delegate.
+    reports from inside a delegate; chain and instruction are those of the call of the delegate then.
     """
 
     name: str
@@ -97,13 +101,25 @@ class EventBlock:
 
 
 class EventTracer:
-    """Collects events in `blocks`, a new one for each load and each execution. Not for two methods at a time."""
+    """Collects events in `blocks`, a new one for each load and each execution. Not for two methods at a time.
+
+    The values that it keeps may have `debug_buffer_size` bytes together, unless that is None; what exceeds them raises
+    `MemoryAllocationFailed`.
+    """
 
     def __init__(
-        self, debug_level: DebugLevel = DebugLevel.NO_LOGGING, *, platform: Platform = DEFAULT_PLATFORM
+        self,
+        debug_level: DebugLevel = DebugLevel.NO_LOGGING,
+        *,
+        platform: Platform = DEFAULT_PLATFORM,
+        debug_buffer_size: int | None = None,
     ) -> None:
         self.debug_level = debug_level
+        self.debug_buffer_size = debug_buffer_size
         self.blocks: list[EventBlock] = []
+        self.place = NOWHERE
+        """Chain and instruction of what runs now."""
+        self._value_bytes = 0
         self._ticks = platform.current_ticks
         self._ns_per_tick = platform.ns_per_tick
 
@@ -145,6 +161,8 @@ class EventTracer:
         metadata: bytes = b"",
     ) -> None:
         """Record a span that was timed elsewhere (a device's own clock, converted to nanoseconds)."""
+        if delegate_debug_id is not None and instruction < 0:
+            chain, instruction = self.place
         event = ProfileEvent(name, start, end, chain, instruction, delegate_debug_id, metadata)
         self._block.profile_events.append(event)
 
@@ -158,9 +176,25 @@ class EventTracer:
         instruction: int = -1,
         delegate_debug_id: int | str | None = None,
     ) -> None:
-        """Keep a copy of `value` (an array, a scalar, a list of them)."""
+        """Keep a copy of `value` (an array, a scalar, a list of them). Raises `MemoryAllocationFailed`."""
+        if delegate_debug_id is not None and instruction < 0:
+            chain, instruction = self.place
+        self._take(_nbytes(value), name)
         event = DebugEvent(name, _copy(value), value_index, chain, instruction, delegate_debug_id)
         self._block.debug_events.append(event)
+
+    def take_blocks(self) -> list[EventBlock]:
+        """The blocks so far, and begin anew."""
+        taken, self.blocks, self._value_bytes = self.blocks, [], 0
+        return taken
+
+    def _take(self, nbytes: int, name: str) -> None:
+        self._value_bytes += nbytes
+        if self.debug_buffer_size is not None and self._value_bytes > self.debug_buffer_size:
+            raise MemoryAllocationFailed(
+                f"the debug buffer of {self.debug_buffer_size:,} bytes is full: with {name} it would need"
+                f" {self._value_bytes:,}; give a larger debug_buffer_size, or write the ETDump out more often"
+            )
 
     def track_allocation(self, allocator: str, nbytes: int) -> None:
         """Record that `nbytes` were taken from the named allocator."""
@@ -185,18 +219,28 @@ class InstructionTracer:
         return lambda call, chain, instruction: self._traced(finish(call, chain, instruction), chain, instruction)
 
     def _traced(self, call: Call, chain: int, instruction: int) -> Call:
-        tracer, slots = self._tracer, self._slots
+        tracer = self._tracer
         name = instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
-        written = self._written[chain, instruction]
+        record = self._plan.chains[chain].instructions[instruction]
+        written = _as_returned(self._plan, record, self._written[chain, instruction])
 
         def run() -> None:
-            with tracer.profile(name, chain=chain, instruction=instruction):
-                call()
+            tracer.place = chain, instruction
+            try:
+                with tracer.profile(name, chain=chain, instruction=instruction):
+                    call()
+            finally:
+                tracer.place = NOWHERE
             if tracer.debug_level >= DebugLevel.INTERMEDIATE_OUTPUTS:
                 for index in written:
-                    tracer.log_value(name, slots[index], value_index=index, chain=chain, instruction=instruction)
+                    tracer.log_value(name, self._value(index), value_index=index, chain=chain, instruction=instruction)
 
         return run
+
+    def _value(self, index: int) -> Any:
+        """A list's tensors may have been resized since it was brought up to date."""
+        record = self._plan.values[index]
+        return [self._slots[item] for item in record.items] if isinstance(record, TensorList) else self._slots[index]
 
 
 def values_written(plan: ExecutionPlan) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -246,6 +290,24 @@ def _written_by(plan: ExecutionPlan, instruction: Instruction, known: Collection
         case MoveCall(move_to=target):
             return (target,)
     return ()
+
+
+def _as_returned(plan: ExecutionPlan, instruction: Instruction, written: tuple[int, ...]) -> tuple[int, ...]:
+    """What an instruction writes, as its operator has it: one list of tensors (`split`), or several (`topk`).
+
+    Of several results a call names each, and the list of them behind.
+    """
+    if not isinstance(instruction, KernelCall) or not instruction.args:
+        return written
+    last = instruction.args[-1]
+    is_one_list = isinstance(plan.values[last], TensorList) and not set(written) & set(instruction.args)
+    return (last,) if is_one_list else written
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return sum(map(_nbytes, value)) if isinstance(value, list) else 0
 
 
 def _copy(value: Any) -> Any:

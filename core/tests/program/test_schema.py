@@ -13,7 +13,12 @@ import pytest
 from core.tests.program.flatc import flat_tensor_generated, program_generated
 
 from delegraph.program import deserialize_program, serialize_program
-from delegraph.program._generated import bundled_program_tables, flat_tensor_tables, program_tables
+from delegraph.program._generated import (
+    bundled_program_tables,
+    etdump_tables,
+    flat_tensor_tables,
+    program_tables,
+)
 from delegraph.program.flat_tensor import (
     ExternalData,
     FlatTensor,
@@ -34,8 +39,11 @@ CODES = {
     "uint32": "I",
     "long": "q",
     "uint64": "Q",
+    "ulong": "Q",
+    "float": "f",
     "double": "d",
     "ScalarType": "b",
+    "ValueType": "b",
     "executorch_flatbuffer.ScalarType": "b",
     "TensorShapeDynamism": "b",
     "TensorDataLocation": "b",
@@ -51,10 +59,11 @@ def declared_tables(text: str) -> dict[str, dict[str, str]]:
     tables: dict[str, dict[str, str]] = {}
     for name, body in re.findall(r"table (\w+) \{(.*?)\}", text, re.DOTALL):
         fields = tables[name] = {}
-        for field, kind in re.findall(r"(\w+):\s*(\[?[\w.]+\]?)", re.sub(r"\(.*?\)", "", body)):
+        pattern = r"(\w+):\s*(\[?[\w.]+\]?)(?:\s*(=)\s*(-?\d+))?"
+        for field, kind, equals, default in re.findall(pattern, re.sub(r"\(.*?\)", "", body)):
             if kind in UNIONS:
                 fields[f"{field}_type"] = "B"
-            fields[field] = CODES.get(kind, REF)
+            fields[field] = CODES.get(kind, REF) + (f"={default}" if equals and default != "0" else "")
     return tables
 
 
@@ -64,14 +73,17 @@ def declared_tables(text: str) -> dict[str, dict[str, str]]:
         ("program", program_tables),
         ("flat_tensor", flat_tensor_tables),
         ("bundled_program", bundled_program_tables),
+        ("etdump", etdump_tables),
     ],
 )
 def test_generated_tables_are_those_of_the_schema(schema: str, module: ModuleType) -> None:
     layouts = [layout for layout in vars(module).values() if isinstance(layout, TableLayout)]
     generated = {
         layout.name: {
-            name: REF if is_ref else code
-            for name, is_ref, code in zip(layout.names, layout.is_ref, layout.codes, strict=True)
+            name: REF if is_ref else f"{code}={default}" if default == -1 else code
+            for name, is_ref, code, default in zip(
+                layout.names, layout.is_ref, layout.codes, layout.defaults, strict=True
+            )
         }
         for layout in layouts
     }

@@ -197,6 +197,10 @@ def numpy_kernels() -> KernelLibrary:
     def copy_(context: Any, self: Any, source: Any, non_blocking: bool) -> None:
         np.copyto(self, source)
 
+    @library.kernel("test::max_and_place.out")
+    def max_and_place(context: Any, a: Any, largest: Any, place: Any) -> None:
+        largest[...], place[...] = a.max(), a.argmax()
+
     @library.kernel("aten::cat.out")
     def cat_out(context: Any, tensors: list[Any], dim: int, out: Any) -> None:
         result = np.concatenate(tensors, dim)

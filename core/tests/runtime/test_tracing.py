@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, MemoryAllocationFailed
 from delegraph.runtime import BackendInterface, DebugLevel, EventTracer, Platform
 
 
@@ -56,7 +56,7 @@ def test_times(build: Any, load_method: Any) -> None:
     events = [(e.name, e.chain, e.instruction, e.delegate_debug_id) for e in running.profile_events]
     assert events == [
         ("aten::add.out", 0, 0, None),
-        ("conv", -1, -1, "conv_1"),
+        ("conv", 0, 1, "conv_1"),  # inside of the call of the delegate
         ("delegate 0 B", 0, 1, None),
         ("aten::split_copy.Tensor_out", 0, 2, None),
         ("Method::execute", -1, -1, None),
@@ -73,10 +73,9 @@ def test_intermediate_outputs(build: Any, load_method: Any) -> None:
     events = [(e.name, e.instruction, np.asarray(e.value).tolist()) for e in tracer.blocks[1].debug_events]
     assert events == [
         ("aten::add.out", 0, [2, 4]),
-        ("conv", -1, [2, 4]),
+        ("conv", 1, [2, 4]),
         ("delegate 0 B", 1, [4, 8]),
-        ("aten::split_copy.Tensor_out", 2, [4]),
-        ("aten::split_copy.Tensor_out", 2, [8]),
+        ("aten::split_copy.Tensor_out", 2, [[4], [8]]),  # its result is one list
         ("output", -1, [4]),
         ("output", -1, [8]),
     ]
@@ -96,7 +95,7 @@ def test_delegates_in_both_branches_of_a_cond(build: Any, load_method: Any, firs
     tracer = ticking(DebugLevel.INTERMEDIATE_OUTPUTS)
     method = load_method(build, build.plan([x], [out]), backends={"B": Backend()}, event_tracer=tracer)
     method.execute([np.float32([1, 2])])
-    events = [(e.name, np.asarray(e.value).tolist()) for e in tracer.blocks[1].debug_events if e.instruction >= 0]
+    events = [(e.name, np.asarray(e.value).tolist()) for e in tracer.blocks[1].debug_events if "delegate" in e.name]
     assert events == [(f"delegate {0 if first else 1} B", [2, 4]), ("delegate 2 B", [4, 8])]
 
 
@@ -152,3 +151,24 @@ def test_events_without_a_block() -> None:
     tracer.log_value("list", [np.ones(1), 2])
     assert tracer.blocks[0].name == "default"
     assert tracer.blocks[0].debug_events[0].value[1] == 2
+
+
+def test_several_results_are_kept_one_by_one(build: Any, load_method: Any) -> None:
+    """A call names each of them, and the list of them behind."""
+    x, values, indices = build.tensor(2), build.tensor(), build.tensor(dtype="int64")
+    build.prim("test::max_and_place.out", x, values, indices, build.tensors(values, indices))
+    tracer = ticking(DebugLevel.INTERMEDIATE_OUTPUTS)
+    load_method(build, build.plan([x], [values]), event_tracer=tracer).execute([np.float32([5, 7])])
+    kept = [(e.value_index, e.value.tolist()) for e in tracer.blocks[1].debug_events if e.instruction == 0]
+    assert kept == [(values, 7), (indices, 1)]
+
+
+def test_a_full_debug_buffer(build: Any, load_method: Any) -> None:
+    tracer = EventTracer(DebugLevel.INTERMEDIATE_OUTPUTS, debug_buffer_size=12)
+    x, out = build.tensor(2), build.tensor(2)
+    build.call("aten::add.out", x, x, build.int(1), out)
+    method = load_method(build, build.plan([x], [out]), event_tracer=tracer)
+    with pytest.raises(MemoryAllocationFailed, match=r"debug buffer of 12 bytes is full: with output .* need 16"):
+        method.execute([np.float32([1, 2])])
+    assert len(tracer.take_blocks()) == 2
+    assert tracer.blocks == []
