@@ -3,6 +3,7 @@
 An entry-point group, the class that its objects fit, the half that uses it, and what it is there for:
 
     delegraph.partitioners      `PartitionerFactory`; it makes a `Partitioner`   AOT      chooses nodes for a backend
+    delegraph.partitioner_adapters  `PartitionerAdapter`                         AOT      makes others' partitioners fit
     delegraph.lowerings         `BackendDetails`                                 AOT      compiles partitions into blobs
     delegraph.quantizers        `QuantizerFactory`; it makes a `Quantizer`       AOT      says how values are quantized
     delegraph.passes            `PassFactory`; it makes a `GraphPass`            AOT      rewrites graphs
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         DelegationSpec,
         NamedDataStoreOutput,
         Partitioner,
+        PartitionerAdapter,
         PartitionerFactory,
         PartitionResult,
         PreprocessResult,
@@ -107,6 +109,7 @@ __all__ = [
     "Options",
     "PartitionResult",
     "Partitioner",
+    "PartitionerAdapter",
     "PartitionerFactory",
     "PassFactory",
     "Plan",
@@ -157,6 +160,7 @@ __getattr__, __dir__ = lazy_names(
             "NamedDataStoreOutput",
             "PartitionResult",
             "Partitioner",
+            "PartitionerAdapter",
             "PartitionerFactory",
             "PreprocessResult",
         ),

@@ -131,6 +131,10 @@ class BackendExecutionContext(Protocol):
     def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """`out` at its new `shape`, over the same planned memory; write into what is returned."""
 
+    def upper_bound(self, argument: NDArray[Any]) -> tuple[int, ...] | None:
+        """The largest shape that `argument` gets; None if it always has its own. What it holds at most is what counts:
+        single dims may exceed it."""
+
     def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Uninitialised scratch memory, valid until `execute` returns."""
 

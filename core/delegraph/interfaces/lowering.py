@@ -26,6 +26,7 @@ __all__ = [
     "NamedDataStoreOutput",
     "PartitionResult",
     "Partitioner",
+    "PartitionerAdapter",
     "PartitionerFactory",
     "PreprocessResult",
 ]
@@ -104,6 +105,14 @@ class PartitionerFactory(Protocol):
         It may have keyword parameters in place of `options`; then these are its options. An option that it does not
         have, or did not look at, is refused on its behalf.
         """
+
+
+class PartitionerAdapter(Protocol):
+    """What stands behind a `delegraph.partitioner_adapters` entry point, whose name is that of a Python package: makes
+    partitioners of that package's classes, or derived from them, usable in `backends=[…]`."""
+
+    def __call__(self, partitioner: Any, /) -> Partitioner:
+        """The partitioner that stands for `partitioner`."""
 
 
 # ---- into which bytes ------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def full_id(name: str) -> str:
     """`delegraph.backends:Npu` for `backends:Npu`. Raises `PluginNotFound` if there is no such group."""
-    group, _, entry = name.rpartition(":")
+    group, _, entry = name.partition(":")
     return f"{group_named(group).name}:{entry}"
 
 

@@ -139,7 +139,7 @@ class PluginRegistry:
         offer, factory = self.find(group, name), self.load(group, name)
         try:
             made = make(factory, options or {}, f"{group_named(group).title} {name!r}")
-        except UnknownOption:
+        except (UnknownOption, PluginLoadError):
             raise
         except Exception as error:
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"

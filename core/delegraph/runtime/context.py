@@ -34,6 +34,10 @@ class MethodContext:
         """`out` at its new `shape`, over the same planned memory. Raises `InvalidArgument`."""
         return self._values.resize(out, shape)
 
+    def upper_bound(self, argument: NDArray[Any]) -> tuple[int, ...] | None:
+        """The largest shape that `argument` gets; None if it always has its own."""
+        return self._values.upper_bound(argument)
+
     def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Uninitialised scratch memory, valid until the instruction ends. Raises `MemoryAllocationFailed`."""
         if self._temp_allocator is None:

@@ -122,6 +122,11 @@ class ValueTable:
         self.place(tensor, array)
         return array
 
+    def upper_bound(self, array: Array) -> Shape | None:
+        """`BackendExecutionContext.upper_bound`: None if the tensor that `array` stands for is of fixed shape."""
+        tensor = self._by_identity.get(id(array))
+        return tensor.bound if tensor is not None and tensor.resizable else None
+
     def place(self, tensor: MovingTensor, array: Array | None) -> None:
         """From now on `array` stands for `tensor` (None: nothing does)."""
         if tensor.array is not None:

@@ -35,7 +35,18 @@ def named_partitioners(
     argument: str, backends: Backend | Sequence[Backend] | None, plugins: PluginRegistry
 ) -> dict[str, Partitioner]:
     """Partitioners by the plug-in's name, or by their class's; the second of a name is `name (2)`."""
-    return made_by_name(argument, _listed(argument, backends), "partitioners", _is_partitioner, plugins)
+    made = made_by_name(argument, _listed(argument, backends), "partitioners", _is_partitioner, plugins)
+    return {name: _adapted(partitioner, plugins) for name, partitioner in made.items()}
+
+
+def _adapted(partitioner: Any, plugins: PluginRegistry) -> Partitioner:
+    """A partitioner of another package's class, as that package's installed adapter has it; any other as it is."""
+    if isinstance(partitioner, Partitioner):
+        return partitioner
+    adapters = plugins.names("partitioner_adapters")
+    packages = (cls.__module__.partition(".")[0] for cls in type(partitioner).__mro__)
+    package = next((package for package in packages if package in adapters), None)
+    return partitioner if package is None else plugins.load("partitioner_adapters", package)(partitioner)
 
 
 def _is_partitioner(value: Any) -> bool:

@@ -1,0 +1,118 @@
+"""Edge program -> the same as ExecuTorch's own classes expect it: its operators, on a copy of the graph.
+
+    before                                           after
+    r = aten.relu.default(x)                         r = exir_ops.edge.aten.relu.default(r)
+    c = aten._to_copy.default(r, dtype=float16)      c = exir_ops.edge.dim_order_ops._to_dim_order_copy.default(
+                                                         r, dtype=float16, dim_order=[0, 1])
+
+Nodes keep their names, `debug_handle` and fake values; weights are shared, not copied. One walk over the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
+
+from delegraph_executorch.bridge.imports import executorch
+
+__all__ = ["Translated", "torch_operator", "translated"]
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """ExecuTorch's program, and the node of the original that each of its nodes, also in bodies, stands for."""
+
+    program: ExportedProgram
+    originals: Mapping[Node, Node]
+
+
+def translated(program: ExportedProgram) -> Translated:
+    """`program`, in the edge dialect, as ExecuTorch's partitioners and backends read it."""
+    copier = _Copier()
+    graph, root = copier.copy(program.graph_module)
+    copied = ExportedProgram(
+        root=root,
+        graph=graph,
+        graph_signature=program.graph_signature,
+        state_dict=dict(program.state_dict),
+        range_constraints=dict(program.range_constraints),
+        module_call_graph=list(program.module_call_graph),
+        constants=dict(program.constants),
+        verifiers=[_verifier()],
+    )
+    return Translated(copied, copier.originals)
+
+
+class _Copier:
+    """Copies a graph and the bodies of its control flow."""
+
+    def __init__(self) -> None:
+        self.originals: dict[Node, Node] = {}
+
+    def copy(self, module: GraphModule) -> tuple[Graph, dict[str, Any]]:
+        """The copied graph, and what its get_attr nodes refer to."""
+        graph = Graph()
+        copies: dict[Node, Node] = {}
+        outputs = graph.graph_copy(module.graph, copies)
+        output = graph.output(outputs)
+        output.meta = dict(module.graph.output_node().meta)
+        copies[module.graph.output_node()] = output
+        root: dict[str, Any] = {}
+        for old, new in copies.items():
+            new.name = old.name  # the signature refers to it
+            self.originals[new] = old
+            if isinstance(new.target, OpOverload):
+                _use_edge_operator(new, torch_operator(new.target))
+            elif new.op == "get_attr":
+                root[str(new.target)] = self._held(operator.attrgetter(str(new.target))(module))
+        return graph, root
+
+    def _held(self, held: Any) -> Any:
+        """A body is copied as well; delegates and tensors are shared."""
+        if not isinstance(held, GraphModule):
+            return held
+        graph, root = self.copy(held)
+        return GraphModule(root, graph)
+
+
+def torch_operator(target: OpOverload) -> OpOverload:
+    """torch's own operator, whichever dialect `target` is of."""
+    inner = getattr(target, "_op", None)
+    return inner if isinstance(inner, OpOverload) else target
+
+
+def _use_edge_operator(node: Node, op: OpOverload) -> None:
+    edge = executorch("exir.passes.replace_aten_with_edge_pass")
+    if op in (aten.clone.default, aten._to_copy.default):
+        op = _say_dim_order(node, op)
+    node.target = _edge_operator(op) if edge.should_lower_to_edge(op) else op
+
+
+def _say_dim_order(node: Node, op: OpOverload) -> OpOverload:
+    """Every copy of ExecuTorch's names the dim order of its result; ours does where the layout changes."""
+    value = node.meta["val"]
+    node.kwargs = {**node.kwargs, "dim_order": list(value.dim_order())}
+    ops = torch.ops.dim_order_ops
+    return ops._clone_dim_order.default if op is aten.clone.default else ops._to_dim_order_copy.default
+
+
+@cache
+def _edge_operator(op: OpOverload) -> Any:
+    return executorch("exir.passes.replace_aten_with_edge_pass:aten_to_edge")(op)
+
+
+@cache
+def _verifier() -> Any:
+    """ExecuTorch's verifier of edge programs, without the rules that ours has checked before."""
+    config = executorch("exir:EdgeCompileConfig")(_check_ir_validity=False)
+    return executorch("exir.verification.verifier:EXIREdgeDialectVerifier")(edge_compile_config=config, class_only=True)
