@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from inspect import signature
+from typing import Any, Final, TypeAlias
 
 import torch
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
 
 from delegraph.errors import LoweringError
 
-__all__ = ["ExportRequest", "Model", "export_method", "export_requests"]
+__all__ = ["DIM_NAMES", "ExportRequest", "Model", "export_method", "export_requests"]
+
+DIM_NAMES: Final = "delegraph.dim_names"
+"""The key of a placeholder's meta under which the names of its dynamic dims lie, by position: torch forgets them."""
 
 Model: TypeAlias = "torch.nn.Module | ExportedProgram | Mapping[str, torch.nn.Module | ExportedProgram]"
 
@@ -75,9 +80,44 @@ def export_method(method: str, request: ExportRequest) -> ExportedProgram:
     """The program of one method. Raises `LoweringError` if torch.export fails (chained)."""
     if isinstance(request.model, ExportedProgram):
         return request.model
+    args, kwargs, shapes = request.args or (), dict(request.kwargs or {}), request.dynamic_shapes
     try:
-        return torch.export.export(
-            request.model, request.args or (), dict(request.kwargs or {}), dynamic_shapes=request.dynamic_shapes
-        )
+        program = torch.export.export(request.model, args, kwargs, dynamic_shapes=shapes)
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises
         raise LoweringError(f"torch.export of method {method!r} failed: {cause}") from cause
+    if isinstance(shapes, (Mapping, tuple, list)):
+        _name_dims(program, pytree.tree_leaves((args, kwargs)), _named_dims(request.model, args, kwargs, shapes))
+    return program
+
+
+# ---- the names of dynamic dims ---------------------------------------------------------------------
+
+
+def _name_dims(program: ExportedProgram, examples: Sequence[Any], names: Mapping[int, dict[int, str]]) -> None:
+    """Note `names`, by the identity of the example tensor, on the placeholders of the inputs."""
+    placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    for name, example in zip(program.graph_signature.user_inputs, examples, strict=True):
+        if id(example) in names and name in placeholders:
+            placeholders[name].meta[DIM_NAMES] = names[id(example)]
+
+
+def _named_dims(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any
+) -> dict[int, dict[int, str]]:
+    """The names of the dims of each example tensor, by its identity."""
+    arguments = signature(model.forward).bind(*args, **kwargs).arguments
+    by_argument = shapes if isinstance(shapes, Mapping) else dict(zip(arguments, shapes, strict=False))
+    return dict(_named_below(arguments, by_argument))
+
+
+def _named_below(example: Any, shapes: Any) -> Iterator[tuple[int, dict[int, str]]]:
+    """`shapes` has the structure of `example`, with a mapping or sequence of dims where that has a tensor."""
+    if isinstance(example, torch.Tensor):
+        dims = shapes.items() if isinstance(shapes, Mapping) else enumerate(shapes or ())
+        yield id(example), {position: dim.__name__ for position, dim in dims if isinstance(dim, Dim)}
+    elif isinstance(shapes, Mapping) and isinstance(example, Mapping):
+        for key in shapes.keys() & example.keys():
+            yield from _named_below(example[key], shapes[key])
+    elif isinstance(shapes, (tuple, list)) and isinstance(example, (tuple, list)):
+        for one, below in zip(example, shapes, strict=False):
+            yield from _named_below(one, below)

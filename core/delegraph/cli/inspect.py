@@ -138,6 +138,9 @@ def _method_tables(method: MethodSummary) -> Iterator[Table]:
         values,
         frozenset({"bytes"}),
     )
+    assumed = [(text, "checked in every call") for text in method.relations]
+    assumed += [(text, "not checked") for text in method.unchecked]
+    yield Table(f"{method.name}: what the inputs' sizes have to be", ("relation", ""), assumed)
     delegates = [
         (
             str(index),
@@ -181,15 +184,22 @@ def _places(use: KernelUse) -> str:
 
 
 def _values(role: str, values: Iterable[ValueSummary]) -> Iterator[tuple[str, ...]]:
-    from delegraph.tables import count
+    from delegraph.tables import count, printable
 
     for index, value in enumerate(values):
+        called = f"{role} {index} {printable(value.name)}".rstrip()
         if value.shape is None:
-            yield f"{role} {index}", value.kind, value.value, "", ""
+            yield called, value.kind, value.value, "", ""
             continue
-        most = "up to " if value.dynamic else ""
         place = "planned" if value.planned else "the caller's"
-        yield f"{role} {index}", value.kind, f"{most}{list(value.shape)}", place, count(value.nbytes or 0)
+        yield called, value.kind, _shape(value), place, count(value.nbytes or 0)
+
+
+def _shape(value: ValueSummary) -> str:
+    """`[batch in 1..16, 8]`; `up to [16, 8]` where the program has no more than upper bounds."""
+    if value.dims:
+        return f"[{', '.join(value.dims)}]"
+    return f"{'up to ' if value.dynamic else ''}{list(value.shape or ())}"
 
 
 def _installed(delegate: DelegateSummary) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 from delegraph.interfaces.kernel import KernelKey, kernel_key_text
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
+from delegraph.program.contract import Dims, MethodContract, contracts_of, relation_text
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
 from delegraph.program.kernel_calls import Need, kernel_key
@@ -33,6 +35,8 @@ from delegraph.program.schema import (
     Value,
 )
 from delegraph.program.walk import Place, external_names, instructions, kernel_calls
+from delegraph.runtime.arguments import Arguments
+from delegraph.runtime.contract import dims_of_inputs
 from delegraph.runtime.kernels import KernelRegistry
 
 __all__ = [
@@ -51,7 +55,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class ValueSummary:
     """An input or output. `kind` is a NumPy dtype, or what it is instead of a tensor; sizes are upper bounds if
-    `dynamic`; `planned` is None where there is nothing to plan."""
+    `dynamic`, and `dims` says what each may be: `batch in 1..16`; `planned` is None where there is nothing to plan;
+    `name` is the model's own for an input."""
 
     kind: str
     shape: tuple[int, ...] | None = None
@@ -59,6 +64,8 @@ class ValueSummary:
     planned: bool | None = None
     nbytes: int | None = None
     value: str = ""
+    name: str = ""
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class MethodSummary:
     memory: Mapping[int, int]
     instructions: Mapping[str, int]
     values: int
+    relations: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     @property
     def planned_nbytes(self) -> int:
@@ -155,8 +164,11 @@ def summarize(
     backends: Collection[str] | None = None,
 ) -> ProgramSummary:
     """Count and measure what `program` has. `kernels` are asked for each call; `backends` are installed ones' ids."""
+    contracts = contracts_of(program)
     return ProgramSummary(
-        methods=tuple(_method(plan, program, kernels, backends) for plan in program.execution_plan),
+        methods=tuple(
+            _method(plan, contracts.get(plan.name), program, kernels, backends) for plan in program.execution_plan
+        ),
         constants=len(program.constants) - 1,
         constant_nbytes=_total(program.constants),
         mutable_nbytes=_total(program.mutable_data),
@@ -180,15 +192,27 @@ def file_sizes(head: Buffer, file_size: int) -> FileSizes:
 
 
 def _method(
-    plan: ExecutionPlan, program: Program, kernels: KernelRegistry | None, backends: Collection[str] | None
+    plan: ExecutionPlan,
+    contract: MethodContract | None,
+    program: Program,
+    kernels: KernelRegistry | None,
+    backends: Collection[str] | None,
 ) -> MethodSummary:
+    known = contract or MethodContract()
+    names = Arguments(plan.container_meta_type.encoded_inp_str, len(plan.inputs), known.parameters).names
     uses = () if kernels is None else tuple(_kernel_uses(plan, kernels))
     called = [instruction for _, instruction in instructions(plan)]
     delegate_calls = Counter(call.delegate_index for call in called if isinstance(call, DelegateCall))
     return MethodSummary(
         name=plan.name,
-        inputs=tuple(_value(plan.values[index]) for index in plan.inputs),
-        outputs=tuple(_value(plan.values[index]) for index in plan.outputs),
+        inputs=tuple(
+            _value(plan.values[index], dims, name)
+            for index, dims, name in zip(plan.inputs, dims_of_inputs(contract, plan), names, strict=True)
+        ),
+        outputs=tuple(
+            _value(plan.values[index], dims)
+            for index, dims in zip_longest(plan.outputs, known.outputs[: len(plan.outputs)])
+        ),
         operators=tuple(_operators(plan, None if kernels is None else uses)),
         kernels=uses,
         delegates=tuple(
@@ -198,19 +222,31 @@ def _method(
         memory=dict(enumerate(plan.non_const_buffer_sizes[1:], start=1)),
         instructions=dict(Counter(_KINDS[type(instruction)] for instruction in called)),
         values=len(plan.values),
+        relations=tuple(relation_text(relation, names) for relation in known.relations),
+        unchecked=known.unchecked if contract else tuple(_unchecked(plan, names)),
     )
 
 
-def _value(value: Value) -> ValueSummary:
+def _unchecked(plan: ExecutionPlan, names: Sequence[str]) -> Iterable[str]:
+    """What nobody knows of a program without a contract, as ExecuTorch writes it."""
+    for index, name in zip(plan.inputs, names, strict=True):
+        record = plan.values[index]
+        if isinstance(record, Tensor) and record.shape_dynamism is not TensorShapeDynamism.STATIC:
+            yield f"which dims of {name} may change, and from which size on: the program only has their upper bounds"
+
+
+def _value(value: Value, dims: Dims | None = None, name: str = "") -> ValueSummary:
     if not isinstance(value, Tensor):
         literal = getattr(value, "value", None)
-        return ValueSummary(type(value).__name__, value="" if literal is None else repr(literal))
+        return ValueSummary(type(value).__name__, value="" if literal is None else repr(literal), name=name)
     return ValueSummary(
         kind=_dtype(value),
         shape=value.sizes,
         dynamic=value.shape_dynamism is not TensorShapeDynamism.STATIC,
         planned=value.allocation_info is not None,
         nbytes=nbytes(value.scalar_type, value.sizes),
+        name=name,
+        dims=tuple(map(str, dims or ())),
     )
 
 

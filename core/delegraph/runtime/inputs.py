@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType, NotSupported
+from delegraph.program.contract import DimRange, Dims
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import Bool, Double, Int, Null, String, Tensor, TensorShapeDynamism, Value
+from delegraph.runtime.contract import REMEMBERED, shape_fault
 from delegraph.runtime.tensors import as_array
 from delegraph.runtime.values import Array, MovingTensor, ValueTable, byte_strides
 
@@ -21,10 +23,13 @@ InputSetter: TypeAlias = Callable[[object], None]
 """Puts one argument where the method's instructions find it. Raises `InvalidType` or `InvalidArgument`."""
 
 
-def input_setter(values: ValueTable, index: int) -> InputSetter:
-    """The setter of the input whose value is `index`. Raises `NotSupported` for inputs that are lists."""
+def input_setter(values: ValueTable, index: int, dims: Dims | None = None) -> InputSetter:
+    """The setter of the input whose value is `index`; `dims` say what its sizes may be, None: up to those in the file.
+
+    Raises `NotSupported` for inputs that are lists.
+    """
     record = values.records[index]
-    return _tensor_setter(values, index, record) if isinstance(record, Tensor) else input_check(record)
+    return _tensor_setter(values, index, record, dims) if isinstance(record, Tensor) else input_check(record)
 
 
 def input_check(record: Value) -> Callable[[object], Any]:
@@ -44,8 +49,8 @@ def input_check(record: Value) -> Callable[[object], Any]:
 # ---- tensors ---------------------------------------------------------------------------------------
 
 
-def _tensor_setter(values: ValueTable, index: int, record: Tensor) -> InputSetter:
-    check = tensor_check(record)
+def _tensor_setter(values: ValueTable, index: int, record: Tensor, dims: Dims | None) -> InputSetter:
+    check = tensor_check(record, dims)
     moving = values.moving.get(index)
     if moving is None:
         destination: Array = values.slots[index]
@@ -62,33 +67,41 @@ def _tensor_setter(values: ValueTable, index: int, record: Tensor) -> InputSette
     return copy_resized
 
 
-def tensor_check(record: Tensor) -> Callable[[object], Array]:
+def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object], Array]:
     """What gives a value's array, and raises `InvalidType` or `InvalidArgument` if `record` is another tensor."""
-    dtype, bound = numpy_dtype(record.scalar_type), record.sizes
-    static = record.shape_dynamism is TensorShapeDynamism.STATIC
+    dtype, dims = numpy_dtype(record.scalar_type), known or _dims_of_record(record)
+    allowed = {record.sizes} if all(isinstance(dim, int) for dim in dims) else set[tuple[int, ...]]()
 
     def check(value: object) -> Array:
-        array = value if isinstance(value, np.ndarray) else _array(value, record)
+        array = value if isinstance(value, np.ndarray) else _array(value, record, dims)
         if array.dtype != dtype:
             raise InvalidType(
-                f"expected {expected_text(record)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
+                f"expected {expected_text(record, dims)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
             )
-        if array.shape != bound and (static or not _within(array.shape, bound)):
-            raise InvalidArgument(f"expected {expected_text(record)}, got shape {list(array.shape)}")
+        if array.shape not in allowed:
+            if fault := shape_fault(array.shape, dims):
+                raise InvalidArgument(f"expected {expected_text(record, dims)}, got shape {list(array.shape)}: {fault}")
+            if len(allowed) < REMEMBERED:
+                allowed.add(array.shape)
         return array
 
     return check
 
 
-def _array(value: object, record: Tensor) -> Array:
+def _dims_of_record(record: Tensor) -> Dims:
+    """What the file alone says: of a dynamic tensor, that no size is larger."""
+    if record.shape_dynamism is TensorShapeDynamism.STATIC:
+        return record.sizes
+    return tuple(DimRange(high=size) for size in record.sizes)
+
+
+def _array(value: object, record: Tensor, dims: Dims) -> Array:
     try:
         return as_array(value)
     except InvalidType as error:
-        raise InvalidType(f"expected {expected_text(record)}, got {type(value).__name__}: {value!r:.80}") from error
-
-
-def _within(shape: tuple[int, ...], bound: tuple[int, ...]) -> bool:
-    return len(shape) == len(bound) and all(size <= most for size, most in zip(shape, bound, strict=True))
+        raise InvalidType(
+            f"expected {expected_text(record, dims)}, got {type(value).__name__}: {value!r:.80}"
+        ) from error
 
 
 def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
@@ -102,10 +115,9 @@ def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
     return copy
 
 
-def expected_text(record: Tensor) -> str:
-    """`float32[2, 3]`, with `<=` before the sizes that are upper bounds."""
-    dynamic = record.shape_dynamism is not TensorShapeDynamism.STATIC
-    sizes = ", ".join(f"<={size}" if dynamic else str(size) for size in record.sizes)
+def expected_text(record: Tensor, dims: Dims | None = None) -> str:
+    """`float32[batch in 1..16, 3]`; of a dynamic tensor about which nothing more is known, `float32[0..16, 0..3]`."""
+    sizes = ", ".join(map(str, dims or _dims_of_record(record)))
     return f"{numpy_dtype(record.scalar_type)}[{sizes}]"
 
 

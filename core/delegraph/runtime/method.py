@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,13 @@ from delegraph.errors import (
 from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.kernel import BoundCall
 from delegraph.interfaces.options import Options
+from delegraph.program.contract import Dims
 from delegraph.program.schema import DeviceType, ExecutionPlan, Tensor
 from delegraph.runtime import executor
+from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.context import MethodContext
+from delegraph.runtime.contract import dims_of_inputs, relation_check
 from delegraph.runtime.delegates import load_delegates
 from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import expected_text, input_setter
@@ -80,12 +84,11 @@ class Method:
     ) -> None:
         self.program = program
         self._plan = plan
+        self._contract = program.contracts.get(plan.name)
         self._tracer = event_tracer
         self._alone = _Alone(plan.name)
         with _load_traced(event_tracer, plan.name):
             self._load(memory_manager or _new_memory(program, plan), backend_options or {})
-        self.input_names = tuple(f"input {index}" for index in range(len(plan.inputs)))
-        """What messages call the inputs."""
         self._lent = [
             self._values.moving[index]
             for index in set(plan.outputs) - set(plan.inputs)
@@ -130,7 +133,9 @@ class Method:
             binder = Binder(plan, self._values, kernels, delegates, self._context)
             with np.errstate(all="ignore"):
                 self._blocks = bind_blocks(plan, binder, self._finish(memory), self._fault)
-            self._setters = [input_setter(self._values, index) for index in plan.inputs]
+            dims = dims_of_inputs(self._contract, plan)
+            self._setters = [input_setter(self._values, *input_) for input_ in zip(plan.inputs, dims, strict=True)]
+            self._check_relations = self._relation_check(dims)
         except BaseException:
             self._destroy()
             raise
@@ -185,9 +190,27 @@ class Method:
             try:
                 setter(value)
             except RuntimeFault as error:
-                where = f"method {self._plan.name!r}, {self.input_names[index]}"
+                where = f"method {self._plan.name!r}, {self.arguments.names[index]}"
                 raise restated(error, f"{where}: {error}") from error
+        if self._check_relations is not None:
+            self._check_relations()
         self._inputs_set = True
+
+    def _relation_check(self, dims: Sequence[Dims | None]) -> Callable[[], None] | None:
+        """What compares the inputs' shapes with each other; None where nothing was assumed of them."""
+        if self._contract is None or not self._contract.relations:
+            return None
+        check = relation_check(self._contract.relations, lambda: self.arguments.names)
+        slots, name = self._values.slots, self._plan.name
+        inputs = [(index, one is not None) for index, one in zip(self._plan.inputs, dims, strict=True)]
+
+        def check_shapes() -> None:
+            try:
+                check(tuple([slots[index].shape if is_tensor else () for index, is_tensor in inputs]))
+            except InvalidArgument as error:
+                raise InvalidArgument(f"method {name!r}: {error}") from error
+
+        return check_shapes
 
     def _run(self) -> None:
         if not self._destroy.alive:
@@ -218,18 +241,27 @@ class Method:
         return instruction_fault(self._plan, self._values.slots, chain, instruction, error)
 
     def _wrong_count(self, given: int) -> str:
+        records = [self._plan.values[index] for index in self._plan.inputs]
         expected = ", ".join(
-            expected_text(value) if isinstance(value, Tensor) else repr(value)
-            for value in (self._plan.values[index] for index in self._plan.inputs)
+            f"{name}: {expected_text(record, dims)}" if isinstance(record, Tensor) else f"{name}: {record!r}"
+            for name, record, dims in zip(
+                self.arguments.names, records, dims_of_inputs(self._contract, self._plan), strict=True
+            )
         )
         return f"method {self._plan.name!r} takes {len(self._setters)} inputs ({expected}), got {given}"
 
     # ---- state ----
 
+    @cached_property
+    def arguments(self) -> Arguments:
+        """What the inputs are called, and how a call's arguments become them."""
+        parameters = () if self._contract is None else self._contract.parameters
+        return Arguments(self._plan.container_meta_type.encoded_inp_str, len(self._plan.inputs), parameters)
+
     @property
     def metadata(self) -> MethodMeta:
         """What the method takes and gives."""
-        return MethodMeta(self._plan)
+        return MethodMeta(self._plan, self._contract)
 
     def get_attribute(self, name: str) -> Array:
         """The named mutable buffer: a view of its memory, to read or to set. Raises `NotFound`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from delegraph.errors import InvalidArgument
+from delegraph.program.contract import Dims, MethodContract
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
 from delegraph.runtime.values import attribute_name
@@ -15,6 +17,8 @@ class TensorInfo:
     """One tensor input, output or attribute. The accessors are calls, as in ExecuTorch."""
 
     record: Tensor
+    dims: Dims | None = None
+    """What each size may be, with its name; None where the file says nothing but `sizes`."""
 
     def sizes(self) -> tuple[int, ...]:
         """The shape; upper bounds if `is_dynamic`."""
@@ -43,14 +47,16 @@ class TensorInfo:
     def __repr__(self) -> str:
         dynamic = ", dynamic" if self.is_dynamic() else ""
         planned = ", planned" if self.is_memory_planned() else ""
-        return f"TensorInfo({self.dtype().name.lower()}{list(self.sizes())}{dynamic}{planned})"
+        sizes = ", ".join(map(str, self.dims or self.sizes()))
+        return f"TensorInfo({self.dtype().name.lower()}[{sizes}]{dynamic}{planned})"
 
 
 class MethodMeta:
     """Inputs, outputs and attributes of a method. The accessors are calls, as in ExecuTorch."""
 
-    def __init__(self, plan: ExecutionPlan) -> None:
+    def __init__(self, plan: ExecutionPlan, contract: MethodContract | None = None) -> None:
         self._plan = plan
+        self._contract = contract or MethodContract()
         self._attributes = [value for value in plan.values if isinstance(value, Tensor) and attribute_name(value)]
 
     def name(self) -> str:
@@ -79,11 +85,11 @@ class MethodMeta:
 
     def input_tensor_meta(self, index: int) -> TensorInfo:
         """A tensor input. Raises `InvalidArgument` if there is no such input or it is no tensor."""
-        return _tensor_info(self.input_value(index), "input", index)
+        return _tensor_info(self.input_value(index), "input", index, self._contract.inputs)
 
     def output_tensor_meta(self, index: int) -> TensorInfo:
         """A tensor output. Raises `InvalidArgument` if there is no such output or it is no tensor."""
-        return _tensor_info(self.output_value(index), "output", index)
+        return _tensor_info(self.output_value(index), "output", index, self._contract.outputs)
 
     def attribute_tensor_meta(self, index: int) -> TensorInfo:
         """A named buffer. Raises `InvalidArgument` if there is no such attribute."""
@@ -111,8 +117,8 @@ class MethodMeta:
         return _at(self._plan.non_const_buffer_sizes[1:], index, "planned buffer")
 
     def __repr__(self) -> str:
-        inputs = ", ".join(_text(self.input_value(i)) for i in range(self.num_inputs()))
-        outputs = ", ".join(_text(self.output_value(i)) for i in range(self.num_outputs()))
+        inputs = ", ".join(_text(self.input_value(i), i, self._contract.inputs) for i in range(self.num_inputs()))
+        outputs = ", ".join(_text(self.output_value(i), i, self._contract.outputs) for i in range(self.num_outputs()))
         return f"MethodMeta({self.name()!r}, inputs=[{inputs}], outputs=[{outputs}])"
 
 
@@ -123,11 +129,11 @@ def _at(items: tuple[int, ...] | list[Tensor], index: int, what: str) -> int:
     return item if isinstance(item, int) else index
 
 
-def _tensor_info(value: Value, what: str, index: int) -> TensorInfo:
+def _tensor_info(value: Value, what: str, index: int, dims: Sequence[Dims | None]) -> TensorInfo:
     if not isinstance(value, Tensor):
-        raise InvalidArgument(f"{what} {index} is no tensor but {_text(value)}")
-    return TensorInfo(value)
+        raise InvalidArgument(f"{what} {index} is no tensor but {value!r}")
+    return TensorInfo(value, dims[index] if index < len(dims) else None)
 
 
-def _text(value: Value) -> str:
-    return repr(TensorInfo(value)) if isinstance(value, Tensor) else repr(value)
+def _text(value: Value, index: int, dims: Sequence[Dims | None]) -> str:
+    return repr(_tensor_info(value, "", index, dims)) if isinstance(value, Tensor) else repr(value)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.program import schema
+from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program, Source
-from delegraph.runtime.pytree import LEAF, TreeSpec, parse_treespec
 from delegraph.runtime.tracing import EventTracer
 
 if TYPE_CHECKING:
@@ -73,18 +73,17 @@ class StructuredMethod:
     """
 
     def __init__(self, method: Method, container: schema.ContainerMetadata) -> None:
-        meta = method.metadata
         self.method = method
-        self._name = meta.name()
-        self._arguments = _arguments_of(container.encoded_inp_str, meta.num_inputs())
-        self._result = _spec_of(container.encoded_out_str, meta.num_outputs())
-        args, kwargs = self._arguments.children
-        self._positional = len(args.children) if not kwargs.children and set(args.children) <= {LEAF} else None
-        method.input_names = (*args.paths("args"), *kwargs.paths("kwargs"))
+        self._name = method.metadata.name()
+        self._arguments = method.arguments
+        self._result = spec_of(container.encoded_out_str, method.metadata.num_outputs())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once; the result is the caller's own. Raises `InvalidArgument` or `InvalidType` naming the argument."""
-        flat = args if len(args) == self._positional and not kwargs else self._flatten(args, kwargs)
+        try:
+            flat = self._arguments.flatten(args, kwargs)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"method {self._name!r} {error}") from error
         outputs = self.method.execute(flat)
         return outputs if self._result is None else self._result.unflatten(outputs)
 
@@ -93,17 +92,8 @@ class StructuredMethod:
         """What the method takes and gives, flattened."""
         return self.method.metadata
 
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        try:
-            return self._arguments.flatten((args, kwargs))
-        except InvalidArgument as error:
-            given = TreeSpec.of((args, kwargs))
-            raise InvalidArgument(
-                f"method {self._name!r} takes {_call_text(self._arguments)}, got {_call_text(given)}: {error}"
-            ) from error
-
     def __repr__(self) -> str:
-        return f"<method {self._name}{_call_text(self._arguments)} -> {self._result or 'a list'}>"
+        return f"<method {self._name}{self._arguments} -> {self._result or 'a list'}>"
 
 
 class Module:
@@ -156,25 +146,3 @@ class Module:
 
     def __repr__(self) -> str:
         return f"Module({', '.join(self.methods)}; main: {self._main!r})"
-
-
-def _spec_of(text: str, num_values: int) -> TreeSpec | None:
-    """The spec in `text`, unless it speaks of other values than the method has (training adds gradients)."""
-    spec = parse_treespec(text)
-    return spec if spec is not None and spec.num_leaves == num_values else None
-
-
-def _arguments_of(text: str, num_inputs: int) -> TreeSpec:
-    """The spec of ((args), {kwargs}); positional arguments if there is none."""
-    spec = _spec_of(text, num_inputs)
-    if spec is None or len(spec.children) != 2 or not spec.children[1].is_dict:
-        flat = TreeSpec("builtins.tuple", (LEAF,) * num_inputs)
-        return TreeSpec("builtins.tuple", (flat, TreeSpec("builtins.dict", (), ())))
-    return spec
-
-
-def _call_text(arguments: TreeSpec) -> str:
-    """`(*, mask=*)`."""
-    args, kwargs = arguments.children
-    by_name = [f"{key}={spec}" for key, spec in zip(kwargs.keys or (), kwargs.children, strict=True)]
-    return f"({', '.join([*map(str, args.children), *by_name])})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from delegraph.errors import InvalidExternalData, InvalidState, NotFound
 from delegraph.program import schema
 from delegraph.program.atomic_file import write_atomically
+from delegraph.program.contract import contracts_of
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
@@ -55,6 +56,8 @@ class Program:
         self.external_data = external_data
         self.named_data: Mapping[str, Buffer] = MappingProxyType(_merged(records, external_data))
         """What delegates share, by key: of the `.pte`, and of the `.ptd` if there is one."""
+        self.contracts = MappingProxyType(contracts_of(records))
+        """What the methods' inputs have to be, by method; of a file that ExecuTorch wrote: nothing."""
         self._plans = {plan.name: plan for plan in records.execution_plan}
         self.environment.plugin_registry().notify("program_loaded", program=self)
 
@@ -95,7 +98,7 @@ class Program:
 
     def metadata(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it. Raises `NotFound`."""
-        return MethodMeta(self.plan(method_name))
+        return MethodMeta(self.plan(method_name), self.contracts.get(method_name))
 
     def plan(self, method_name: str) -> ExecutionPlan:
         """The method's record. Raises `NotFound`."""

@@ -25,8 +25,9 @@ from delegraph.aot.emission.stages import PlannedProgram
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
+from delegraph.program.contract import CONTRACT_KEY, write_contracts
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
-from delegraph.program.schema import BackendDelegate, ExecutionPlan, Program
+from delegraph.program.schema import BackendDelegate, ExecutionPlan, NamedData, Program
 
 __all__ = ["assemble"]
 
@@ -60,8 +61,14 @@ def _program(planned: PlannedProgram, named: NamedDataStoreOutput) -> Program:
         constants=data.constants.buffers,
         mutable_data=mutable if len(mutable) > 1 else (),
         delegate_data=tuple(lowered.processed_bytes for lowered in _lowered(methods)),
-        named_data=MappingProxyType(dict(named.pte_data)),
+        named_data=MappingProxyType({**named.pte_data, **_contracts(methods)}),
     )
+
+
+def _contracts(methods: tuple[EmittedMethod, ...]) -> dict[str, NamedData]:
+    """What the methods' inputs have to be, as named data."""
+    contracts = {method.name: method.contract for method in methods}
+    return {CONTRACT_KEY: NamedData(write_contracts(contracts))} if contracts else {}
 
 
 def _name(plan: ExecutionPlan) -> str:

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from delegraph.aot.emission.constant_pool import tensor_bytes
 from delegraph.aot.emission.container_metadata import container_metadata
+from delegraph.aot.emission.contract import method_contract
 from delegraph.aot.emission.instructions import MethodBuilder, ProgramData
 from delegraph.aot.emission.nodes import EmitOptions, GraphEmitter
 from delegraph.aot.emission.values import PlannedTensor
@@ -26,6 +27,7 @@ from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
 from delegraph.aot.passes.view_elision import own_results
 from delegraph.errors import LoweringError
+from delegraph.program.contract import MethodContract
 from delegraph.program.schema import (
     Bool,
     ContainerMetadata,
@@ -66,6 +68,7 @@ class EmittedMethod:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     container: ContainerMetadata
+    contract: MethodContract
 
     @property
     def node_values(self) -> dict[tuple[Node, int], int]:
@@ -84,8 +87,14 @@ def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) 
     emitter = _MethodEmitter(method, data, options)
     outputs = emitter.emit()
     inputs = tuple(emitter.index(node) for node in method.signature.inputs)
+    values = emitter.builder.table.values
+    contract = method_contract(
+        method.program,
+        {node: values[index] for node, index in zip(method.signature.inputs, inputs, strict=True)},
+        [(node, values[index]) for node, index in zip(method.signature.outputs, outputs, strict=True)],
+    )
     container = container_metadata(method.program)
-    return EmittedMethod(method.name, method.program, emitter.builder, inputs, outputs, container)
+    return EmittedMethod(method.name, method.program, emitter.builder, inputs, outputs, container, contract)
 
 
 class _MethodEmitter(GraphEmitter):
