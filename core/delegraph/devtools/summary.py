@@ -206,7 +206,7 @@ def _method(
     return MethodSummary(
         name=plan.name,
         inputs=tuple(
-            _value(plan.values[index], dims, name)
+            _value(plan.values[index], dims, name if contract else "")
             for index, dims, name in zip(plan.inputs, dims_of_inputs(contract, plan), names, strict=True)
         ),
         outputs=tuple(

@@ -29,7 +29,16 @@ def test_json(pte: str, told: Told) -> None:
     summary = told("inspect", pte, "--json")
     assert [method["name"] for method in summary["methods"]] == ["dynamic", "forward", "identities"]
     forward = method_of(summary, "forward")
-    tensor = {"kind": "float32", "shape": [4], "dynamic": False, "planned": True, "nbytes": 16, "value": ""}
+    tensor = {
+        "kind": "float32",
+        "shape": [4],
+        "dynamic": False,
+        "planned": True,
+        "nbytes": 16,
+        "value": "",
+        "name": "",
+        "dims": [],
+    }
     assert forward["inputs"][0] == forward["outputs"][0] == tensor
     assert [(value["kind"], value["value"]) for value in forward["inputs"][1:]] == [("Null", ""), ("Int", "2")]
     assert forward["operators"] == [{"name": "aten::add.out", "calls": 1, "libraries": ["numpy"], "missing": 0}]
@@ -58,7 +67,16 @@ def test_json(pte: str, told: Told) -> None:
 
 def test_json_of_dynamic_and_unplanned_tensors(pte: str, told: Told) -> None:
     first = method_of(told("inspect", pte, "--json"), "dynamic")["inputs"][0]
-    expected = {"kind": "float32", "shape": [4, 8], "dynamic": True, "planned": False, "nbytes": 128, "value": ""}
+    expected = {
+        "kind": "float32",
+        "shape": [4, 8],
+        "dynamic": True,
+        "planned": False,
+        "nbytes": 128,
+        "value": "",
+        "name": "",
+        "dims": [],
+    }
     assert first == expected
 
 

@@ -228,7 +228,9 @@ def test_wrong_inputs(build: Any, load_method: Any) -> None:
     method = load_method(build, adder(build, 2, 3))
     good = np.ones((2, 3), np.float32)
     expected = r"method 'forward', input 1: expected float32\[2, 3\], got "
-    with pytest.raises(InvalidArgument, match=r"takes 2 inputs \(input 0: float32\[2, 3\], input 1: float32\[2, 3\]\), got 1"):
+    with pytest.raises(
+        InvalidArgument, match=r"takes 2 inputs \(input 0: float32\[2, 3\], input 1: float32\[2, 3\]\), got 1"
+    ):
         method.execute([good])
     with pytest.raises(InvalidType, match=expected + r"dtype float64; pass array.astype\('float32'\)"):
         method.execute([good, good.astype(np.float64)])

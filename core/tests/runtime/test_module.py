@@ -110,9 +110,7 @@ def test_wrong_arguments_are_named_by_their_path(build: Any, kernels: Any) -> No
         InvalidType, match=r"method 'forward', args\[1\]\['a'\]: expected float32\[2\], got dtype int64"
     ):
         model(X, {"a": np.array([1, 2])}, b=Z)
-    with pytest.raises(
-        InvalidArgument, match=r"method 'forward', b: expected float32\[2\], got shape \[3\]"
-    ):
+    with pytest.raises(InvalidArgument, match=r"method 'forward', b: expected float32\[2\], got shape \[3\]"):
         model(X, {"a": Y}, b=np.ones(3, np.float32))
 
 
