@@ -11,7 +11,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 import delegraph
-from delegraph.aot import ExecutorchBackendConfig, lifted_number, number_overload, to_edge
+from delegraph.aot import lifted_number, number_overload, to_edge
 from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.program import deserialize_program, to_text
 
