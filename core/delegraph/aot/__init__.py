@@ -60,9 +60,8 @@ if TYPE_CHECKING:
         EdgeOpOverloadPacket,
         exir_ops,
     )
-    from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
-    from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -177,7 +176,6 @@ __getattr__, __dir__ = lazy_names(
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
-        "emission.manager": ("ExecutorchProgramManager",),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),
