@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot import DependencyCycle, condensed_order, edge_program
+from delegraph.aot import DependencyCycle, condensed_order, edge_program, lifted_number, number_overload
 from delegraph.interfaces import CompileSpec
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 from delegraph_partitioners.propose_partitions import Unit
@@ -41,8 +42,9 @@ ANY: Any = Capture("")
 class Op:
     """A call of one of `operators`. One `Op` used twice is one node.
 
-    Arguments are `Op`s, `Capture`s, lists of them, or values to be equal to. Arguments of the graph's node beyond
-    `args`, and keyword arguments that `kwargs` does not name, may be anything.
+    Arguments are `Op`s, `Capture`s, lists of them, or values to be equal to; a number equals the constant that edge
+    programs have in its place. Arguments of the graph's node beyond `args`, and keyword arguments that `kwargs` does
+    not name, may be anything.
     """
 
     operators: tuple[Operator, ...]
@@ -50,9 +52,13 @@ class Op:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def calls(self, node: Node) -> bool:
-        """Whether `node` calls one of the operators."""
-        packet = getattr(node.target, "overloadpacket", None)
-        return node.op == "call_function" and any(o in (node.target, packet) for o in self.operators)
+        """Whether `node` calls one of the operators; with a number for operand, its overload for numbers counts too."""
+        names = [node.target, getattr(node.target, "overloadpacket", None)]
+        if isinstance(node.target, OpOverload) and any(
+            lifted_number(read) is not None for read in node.all_input_nodes
+        ):
+            names.append(number_overload(node.target))
+        return node.op == "call_function" and any(o in names for o in self.operators)
 
 
 def op(operators: Operator | tuple[Operator, ...], *args: Any, **kwargs: Any) -> Op:
@@ -146,7 +152,8 @@ class _Attempt:
         if isinstance(wanted, (list, tuple)):
             same_length = isinstance(found, (list, tuple)) and len(wanted) == len(found)
             return same_length and all(map(self.fits, wanted, found))
-        return _same(wanted, found)
+        number = lifted_number(found) if isinstance(found, Node) else None
+        return _same(wanted, found if number is None else number)
 
     def fits_node(self, wanted: Op, found: Node) -> bool:
         if wanted in self.nodes:
@@ -236,7 +243,8 @@ def _as_ops(program: ExportedProgram, literals: bool) -> Iterator[Op]:
 
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            made[node] = Capture(node.name)
+            number = lifted_number(node)
+            made[node] = Capture(node.name) if number is None else convert(number)
         elif node.op == "call_function":
             arguments = tuple(convert(value) for value in node.args)
             made[node] = Op((node.target,), arguments, {name: convert(v) for name, v in node.kwargs.items()})

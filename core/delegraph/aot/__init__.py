@@ -24,6 +24,8 @@ Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     graph_modules: a graph and the bodies of its control flow
     is_delegate_call, is_scalar, get_lowered_module, schema_arguments, user_location: of a node
+    is_delegate_call, lifted_number, schema_arguments, user_location: of a node
+    number_overload: `mul.Scalar` for `mul.Tensor`
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
     program_text: the whole program as text
     condensed_order, DependencyCycle: groups of nodes in an order in which they can run
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         EdgeOpOverloadPacket,
         exir_ops,
     )
+    from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
@@ -124,6 +127,8 @@ __all__ = [
     "graph_modules",
     "is_delegate_call",
     "is_scalar",
+    "lifted_number",
+    "number_overload",
     "program_text",
     "schema_arguments",
     "tag_constant_data",
@@ -170,6 +175,7 @@ __getattr__, __dir__ = lazy_names(
             "exir_ops",
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
+        "edge.tensor_operands": ("lifted_number", "number_overload"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),

@@ -9,7 +9,7 @@
     partition   -> programs that call delegates        which are not compiled yet
     kernels     what no backend took is decomposed
     passes      the configuration's passes
-    prepare     constants folded, updates in place, views without copies
+    prepare     numbers for kernels, constants folded, updates in place, views without copies
     emit        -> values and instructions
     plan        -> a place in memory for every tensor
     compile     the backends make their blobs

@@ -35,7 +35,7 @@ def test_every_placeholder_has_its_meaning() -> None:
     kinds = {held.name: held.kind for held in signature.constants.values()}
     assert kinds["weight"] is InputKind.PARAMETER
     assert kinds["scale"] is kinds["unread"] is InputKind.BUFFER
-    assert list(kinds.values()).count(InputKind.CONSTANT_TENSOR) == 1
+    assert list(kinds.values()).count(InputKind.CONSTANT_TENSOR) == 2  # what `mul_` multiplies by is one
     assert [held.name for held in signature.states.values()] == ["total"]
     assert signature.others == {}
     assert signature.weights["p_weight"].data_ptr() == model.weight.data_ptr()

@@ -113,7 +113,7 @@ def onto_source(
     if form is source or not partitioned.tags:
         return partitioned if form is source else replace(partitioned, program=source, order={})
     calls = {source_of(node) for node in all_nodes(source.graph_module)}
-    call_of = {name: name if name in calls else name.rpartition("/")[0] for name in _names(form)}
+    call_of = {name: _call_of(name, calls) for name in _names(form)}
     decomposed = {call for name, call in call_of.items() if name not in calls}
     taken = {call_of[source_of(node)] for node in all_nodes(form.graph_module) if TAG in node.meta} & decomposed
     while True:
@@ -135,6 +135,14 @@ def _decomposed(
     """As `form_of`, but only the calls of these lasting names are decomposed."""
 
     return _in_edge_dialect(source, keep, lambda node: node.target in whole and source_of(node) in calls)
+
+
+def _call_of(name: str, calls: Collection[str]) -> str:
+    """The call among `calls` that `name` is, or is a piece of; itself if there is none."""
+    call = name
+    while call not in calls and "/" in call:
+        call = call.rpartition("/")[0]
+    return call if call in calls else name
 
 
 def _names(program: ExportedProgram) -> set[str]:

@@ -1,8 +1,9 @@
 """Functional core ATen program -> edge program: what a kernel library or a backend has to know.
 
-Against core ATen, the edge dialect has no aliases (views are `*_copy`), no Python scalar where a tensor belongs, no
-assertions, no operator that does nothing, and an explicit dim order wherever a copy changes the layout. The graph is
-edited in place; a fake value is computed again only where a layout changed.
+Against core ATen, the edge dialect has no aliases (views are `*_copy`), no Python scalar where a tensor belongs and one
+dtype for the operands of arithmetic (`tensor_operands.py`), no assertions, no operator that does nothing, and an
+explicit dim order wherever a copy changes the layout. The graph is edited in place; a fake value is computed again only
+where a layout changed.
 
 A view of another layout becomes a copy, which is contiguous. What keeps its input's layout follows it:
 
@@ -10,21 +11,13 @@ A view of another layout becomes a copy, which is contiguous. What keeps its inp
     v = permute(x, [1, 0])     strides (1, 4)   v = permute_copy(x, [1, 0])     strides (3, 1)
     r = relu(v)                        (1, 4)   r = relu(v)                             (3, 1)
     m = mm(r, w)               contiguous       m = mm(r, w)                    contiguous as before: no further
-
-A number in a tensor's place: an overload that takes a number is called where there is one, else the number becomes a
-constant of the program, equal ones the same one. A control-flow body cannot have constants, and fills a tensor:
-
-    before                     after                               in a control-flow body
-    a = add.Tensor(x, 2)       a = add.Scalar(x, 2)                a = add.Scalar(x, 2)
-                               c = constant 0.5                    c = full([], 0.5)
-    s = sub.Tensor(0.5, x)     s = sub.Tensor(c, x)                s = sub.Tensor(c, x)
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -38,11 +31,11 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.edge import dim_order_ops
 from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.edge.symbol_sources import read_sizes_early
+from delegraph.aot.edge.tensor_operands import TensorOperands
 from delegraph.aot.functional.functionalize import fake_mode_of
 from delegraph.aot.graph.bodies import attributes, bodies
-from delegraph.aot.graph.edit import rebuild, unused_name
+from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.mutating_calls import auto_functionalized
-from delegraph.aot.graph.provenance import SOURCE, source_of
 from delegraph.aot.graph.view_operators import KEEP_ORDER, VIEW_TO_COPY
 
 __all__ = ["to_edge_dialect"]
@@ -52,12 +45,13 @@ aten = torch.ops.aten
 
 def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
     """The edge program of a functional program that nobody else holds: its graph is edited and taken over."""
-    rewriter = _EdgeRewriter(fake_mode_of(program), frozenset(program.constants))
-    rewriter.rewrite(program.graph_module)
+    mode = fake_mode_of(program)
+    operands = TensorOperands(program, mode)
+    _EdgeRewriter(operands, mode).rewrite(program.graph_module)
     use_edge_operators(program.graph_module)
     _number(program)
     root = attributes(program.graph_module)
-    return rebuild(program, root, program.graph, program.graph_signature.output_specs, rewriter.constants)
+    return rebuild(program, root, program.graph, program.graph_signature.output_specs, operands.constants)
 
 
 def _number(program: ExportedProgram) -> None:
@@ -71,12 +65,10 @@ def _number(program: ExportedProgram) -> None:
 
 @dataclass(slots=True)
 class _EdgeRewriter:
-    """Rewrites the graph of a program and of its control-flow bodies; collects the constants that appear."""
+    """Rewrites the graph of a program and of its control-flow bodies."""
 
+    operands: TensorOperands
     mode: Any
-    taken_names: frozenset[str]
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)
-    _lifted: dict[tuple[object, ...], Node] = field(default_factory=dict)
 
     def rewrite(self, module: GraphModule, is_body: bool = False) -> None:
         graph = module.graph
@@ -104,7 +96,10 @@ class _EdgeRewriter:
             return
         if node.target in _COPIES:
             self._make_contiguous(node, changed)
-        self._tensor_arguments(node, is_body)
+        for added in self.operands.fit(node, is_body):
+            if added.target == aten._to_copy.default:
+                _explicit_layout(added)
+            changed.update([added] if any(source in changed for source in added.all_input_nodes) else [])
 
     def _make_contiguous(self, node: Node, changed: set[Node]) -> None:
         """A `*_copy` result is contiguous, whatever the view was."""
@@ -131,33 +126,6 @@ class _EdgeRewriter:
             node.meta["val"] = new
             changed.add(node)
 
-    def _tensor_arguments(self, node: Node, is_body: bool) -> None:
-        """Numbers that stand where the schema has a Tensor become 0-d constants."""
-        assert isinstance(node.target, OpOverload)
-        for i, argument in enumerate(node.target._schema.arguments[: len(node.args)]):
-            value = node.args[i]
-            if isinstance(value, (bool, int, float, complex)) and str(argument.type) in ("Tensor", "Optional[Tensor]"):
-                node.update_arg(i, self._constant(node, argument.name, value, is_body))
-
-    def _constant(self, node: Node, argument: str, value: complex, is_body: bool) -> Node:
-        tensors = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-        dtype = torch.result_type(tensors[0], value) if tensors else torch.tensor(value).dtype
-        if is_body:
-            with node.graph.inserting_before(node), self.mode:
-                filled = node.graph.call_function(aten.full.default, ([], value), {"dtype": dtype})
-                filled.meta["val"] = torch.full([], value, dtype=dtype)
-                filled.meta[SOURCE] = f"{source_of(node)}/{argument}"
-            return filled
-        key = (type(value), value, str(value), dtype)
-        if key not in self._lifted:
-            name = unused_name("_lifted_scalar", self.constants, self.taken_names)
-            self.constants[name] = torch.tensor(value, dtype=dtype)
-            with node.graph.inserting_before(next(iter(node.graph.nodes))), self.mode:
-                lifted = node.graph.placeholder(f"c{name}")
-                lifted.meta = {"val": torch.empty([], dtype=dtype), "constant_name": name, SOURCE: f"scalar {key}"}
-            self._lifted[key] = lifted
-        return self._lifted[key]
-
 
 # ---- rewrites of single calls ----------------------------------------------------------------------
 
@@ -178,20 +146,6 @@ def _as_permute(dims: Callable[[Node], tuple[int, int] | None]) -> Callable[[Nod
             a, b = (d % rank for d in pair)
             order[a], order[b] = order[b], order[a]
         node.target, node.args = aten.permute_copy.default, (node.args[0], order)
-
-    return rewrite
-
-
-def _scalar_overload(scalar: OpOverload) -> Callable[[Node], None]:
-    """`add.Tensor(x, 2)` is `add.Scalar(x, 2)`; so is a SymInt operand."""
-
-    def rewrite(node: Node) -> None:
-        other = node.args[1]
-        symbolic = isinstance(other, Node) and not isinstance(other.meta["val"], torch.Tensor)
-        if isinstance(node.args[0], Node) and (symbolic or isinstance(other, (bool, int, float))):
-            node.target = scalar
-            if "alpha" in node.kwargs:  # keyword-only with Tensor, positional with Scalar
-                node.args, node.kwargs = (*node.args, node.kwargs["alpha"]), {}
 
     return rewrite
 
@@ -221,23 +175,8 @@ def _positional_dims(node: Node) -> tuple[int, int]:
     return node.args[1], node.args[2]  # type: ignore[return-value]
 
 
-_SCALAR_OVERLOADS: dict[OpOverload, OpOverload] = {
-    packet.Tensor: packet.Scalar
-    for packet in (
-        *(aten.add, aten.sub, aten.mul, aten.div, aten.remainder, aten.fmod),
-        *(aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge),
-        *(aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor),
-    )
-} | {
-    aten.div.Tensor_mode: aten.div.Scalar_mode,
-    aten.bitwise_left_shift.Tensor: aten.bitwise_left_shift.Tensor_Scalar,
-    aten.bitwise_right_shift.Tensor: aten.bitwise_right_shift.Tensor_Scalar,
-    aten.pow.Tensor_Tensor: aten.pow.Tensor_Scalar,
-}
-
 REWRITES: dict[OpOverload, Callable[[Node], None]] = {
     **{view: _retarget(copy) for view, copy in VIEW_TO_COPY.items()},
-    **{tensor: _scalar_overload(scalar) for tensor, scalar in _SCALAR_OVERLOADS.items()},
     aten.transpose.int: _as_permute(_positional_dims),
     aten.transpose_copy.int: _as_permute(_positional_dims),
     aten.t.default: _as_permute(lambda node: (0, 1) if node.meta["val"].dim() == 2 else None),

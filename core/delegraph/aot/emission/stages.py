@@ -32,6 +32,7 @@ from delegraph.aot.graph.memory_use import clear_memory_use
 from delegraph.aot.graph.signature import MethodGraph
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.aot.passes.constant_folding import ConstantFolding
+from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
 from delegraph.interfaces.graph_pass import ProgramPass
@@ -119,7 +120,7 @@ def built_in_passes(config: ExecutorchBackendConfig, method: str, program: Expor
     folding = (ConstantFolding(),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
     views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, config.external_tag(program))
-    return (*folding, Reinplacing(), *((views,) if config.remove_view_copy else ()))
+    return (NumberOperands(), *folding, Reinplacing(), *((views,) if config.remove_view_copy else ()))
 
 
 def _after_built_in_passes(name: str, program: ExportedProgram, passes: Sequence[ProgramPass]) -> MethodGraph:

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
 from delegraph.aot.graph.edit import unused_name
-from delegraph.aot.graph.provenance import SOURCE, mark_piece
+from delegraph.aot.graph.provenance import OPERAND, SOURCE, mark_piece
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
 
@@ -33,7 +33,10 @@ Value: TypeAlias = Any
 """A graph value of the new graph: a Node, a list of them, or a plain value."""
 
 _INHERITED = frozenset(
-    {"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom", "debug_handle", SOURCE}
+    {
+        *("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom", "debug_handle"),
+        *(SOURCE, OPERAND),
+    }
 )
 
 

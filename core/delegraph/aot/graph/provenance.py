@@ -15,10 +15,13 @@ from torch.fx import Node
 
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 
-__all__ = ["SOURCE", "mark_piece", "name_sources", "source_call", "source_of"]
+__all__ = ["OPERAND", "SOURCE", "mark_piece", "name_sources", "source_call", "source_of"]
 
 SOURCE: Final = "delegraph_source"
 """The key in `node.meta` of the lasting name."""
+
+OPERAND: Final = "delegraph_operand"
+"""The key in `node.meta` of what `edge.tensor_operands` put in the place of an operand: a constant's is the number."""
 
 
 def name_sources(program: ExportedProgram) -> None:
