@@ -203,7 +203,7 @@ _REASON = "declined_because"  # the report of the lowering reads it
 
 
 class WhyNoPartition:
-    """Logs why a node is left, and tells the report: `why = WhyNoPartition(logger)`, then `why(node, "is too large")`."""
+    """Logs why a node is left, and tells the report: `why = WhyNoPartition(logger)`, then `why(node, "too large")`."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.logger = logger
