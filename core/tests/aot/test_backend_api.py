@@ -69,7 +69,7 @@ class TakesAdd(Partitioner):
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         for node in exported_program.graph.nodes:
-            if node.target is torch.ops.aten.add.Tensor:
+            if node.target == torch.ops.aten.add.Tensor:
                 node.meta["delegation_tag"] = "t"
         tag_constant_data(exported_program)
         return PartitionResult(
@@ -213,7 +213,7 @@ def test_a_partitioner_may_change_the_graph_where_that_is_allowed() -> None:
     class Swaps(TakesAdd):
         def partition(self, exported_program: ExportedProgram) -> PartitionResult:
             for node in exported_program.graph.nodes:
-                if node.target is torch.ops.aten.mul.Tensor:
+                if node.target == torch.ops.aten.mul.Tensor:
                     node.target = torch.ops.aten.add.Tensor
             return super().partition(exported_program)
 

@@ -62,7 +62,7 @@ class LoweredBackendModule(torch.nn.Module):
         named_data_store_output: NamedDataStoreOutput | None = None,
     ) -> None:
         super().__init__()
-        self._original_exported_program = _callable_in_place(edge_program)
+        self._original_exported_program = _callable_in_place(edge_program) if edge_program else edge_program
         self._backend_id = backend_id
         self._processed_bytes = processed_bytes
         self._compile_specs = list(compile_specs)

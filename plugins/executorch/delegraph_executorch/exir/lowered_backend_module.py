@@ -214,7 +214,7 @@ def _output_specs(
     for position, value in enumerate(submodule.graph.output_node().args[0]):  # type: ignore[arg-type]
         spec = write_backs.get(elements.get(position, ""))
         if not isinstance(value, Node):
-            specs.append(OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", value), None))  # type: ignore[arg-type]
+            specs.append(OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", value), None))
         elif spec is None:
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(value.name), None))
         else:

@@ -52,6 +52,9 @@ for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.
     package = importlib.import_module(".".join(folder.relative_to(root).parts[:-1]))
     if str(folder.parent) not in package.__path__:
         package.__path__.append(str(folder.parent))
+
+from tests.upstream import demo_runtimes
+demo_runtimes.register()
 """
 
 

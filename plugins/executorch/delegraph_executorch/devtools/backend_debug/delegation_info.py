@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from torch.fx import GraphModule, Node
@@ -53,9 +54,7 @@ class DelegationInfo:
 
     def get_operator_delegation_dataframe(self) -> Any:
         """The rows as a `pandas.DataFrame`; needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows(), columns=list(COLUMNS))
+        return import_module("pandas").DataFrame(self.rows(), columns=list(COLUMNS))
 
 
 def get_delegation_info(graph_module: GraphModule) -> DelegationInfo:

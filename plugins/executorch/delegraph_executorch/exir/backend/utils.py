@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.ao.quantization.fx._decomposed  # registers `quantized_decomposed`, which callers look up
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import has_free_symbols
@@ -203,7 +204,7 @@ _REASON = "declined_because"  # the report of the lowering reads it
 
 
 class WhyNoPartition:
-    """Logs why a node is left, and tells the report: `why = WhyNoPartition(logger)`, then `why(node, "is too large")`."""
+    """Logs why a node is left, and tells the report: `why = WhyNoPartition(logger)`, then `why(node, "too large")`."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.logger = logger

@@ -35,10 +35,9 @@ class PartitionerConfig(ABC):
     `target_name` is a class attribute: the operator's name as `format_target_name` gives it, `linear.default`.
     """
 
-    @classmethod
     @property
     @abstractmethod
-    def target_name(cls) -> str:
+    def target_name(self) -> str:
         """The operator's name, without its namespace."""
 
     @abstractmethod
@@ -65,7 +64,7 @@ class ConfigerationBasedPartitioner(Partitioner):
         self.delegation_spec = delegation_spec
         self.target_partitioner_configs: dict[str, PartitionerConfig] = {}
         for config in partitioner_configs:
-            known = self.target_partitioner_configs.setdefault(config.target_name, config)  # type: ignore[arg-type]
+            known = self.target_partitioner_configs.setdefault(config.target_name, config)
             if known is not config:
                 raise RuntimeError(f"{known} and {config} are both for the operator {config.target_name}")
 
