@@ -58,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from delegraph.cli.bundled import is_bundled, verify
 
     if is_bundled(args.program):
-        _refuse(
-            args, ("inputs", "seed", "shape", "repeat", "output", "trace"), "it brings its own inputs, each run once"
-        )
+        _refuse(args, ("inputs", "seed", "shape", "repeat", "output", "trace"), "it brings its inputs")
         return verify(args)
     _refuse(args, ("rtol", "atol"), "they are for the expected outputs of a .bpte")
     return _measure(args)

@@ -128,12 +128,12 @@ class Program:
         return method
 
     def write_etdump_result_to_file(
-        self, etdump_path: str | os.PathLike[str], debug_buffer_path: str | os.PathLike[str]
+        self, etdump_path: str | os.PathLike[str], debug_buffer_path: str | os.PathLike[str] | None = None
     ) -> None:
         """Write what was traced since the last time: an ETDump, and the values that it refers to in a file beside it.
 
-        The second is written only where values were kept. Raises `InvalidState` unless the program was loaded with
-        `enable_etdump=True` and a method of it has been loaded since.
+        The second is written only where it is named and values were kept. Raises `InvalidState` unless the program was
+        loaded with `enable_etdump=True` and a method of it has been loaded since.
         """
         if self._tracer is None:
             raise InvalidState("no ETDump was recorded; load the program with load_program(…, enable_etdump=True)")
@@ -144,7 +144,8 @@ class Program:
 
         etdump, debug_buffer = make_etdump(self._tracer.take_blocks())
         write_atomically(etdump_path, [serialize_etdump(etdump)])
-        if debug_buffer or self._tracer.debug_level is not DebugLevel.NO_LOGGING:
+        kept = debug_buffer or self._tracer.debug_level is not DebugLevel.NO_LOGGING
+        if kept and debug_buffer_path is not None:
             write_atomically(debug_buffer_path, [debug_buffer])
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ def test_flatc_reads_what_we_write(bundle: Bundle, pte: bytes) -> None:
     assert [value.valType for value in case.inputs] == [1, 1, 1, 2, 3, 4]
     first = case.inputs[0].val
     assert (first.scalarType, list(first.sizes), list(first.dimOrder)) == (15, [2, 2], [0, 1])
-    assert bytes(first.data) == MIXED[0].tobytes()  # type: ignore[union-attr]
+    assert bytes(first.data) == MIXED[0].tobytes()
     assert [case.inputs[3].val.intVal, case.inputs[4].val.boolVal, case.inputs[5].val.doubleVal] == [-7, True, 0.5]
 
 
@@ -97,8 +97,8 @@ def test_tensors_lie_as_the_method_has_them(bundle: Bundle) -> None:
     for given in (image, np.asfortranarray(image), image[::-1]):
         bundled = bundle(MethodTestCase((given,)), method="image")
         stored = bundled.suites[0].test_cases[0].inputs[0]
-        assert stored.dim_order == (0, 2, 3, 1)  # type: ignore[union-attr]
-        assert bytes(stored.data) == image.transpose(0, 2, 3, 1).tobytes()  # type: ignore[union-attr]
+        assert stored.dim_order == (0, 2, 3, 1)
+        assert bytes(stored.data) == image.transpose(0, 2, 3, 1).tobytes()
         (read,) = load_bundled_program(serialize_bundled_program(bundled)).method_test_suites[0].test_cases[0].inputs
         np.testing.assert_array_equal(read, image)
 

@@ -4,6 +4,9 @@ write DIR            lower the modules below; DIR/<name>.pte, their contents in 
 read FILE…           the contents of `.pte` files by ExecuTorch's own reader
 run FILE…            the outputs of `forward` on the inputs that `write` uses
 read_ptd FILE        the contents of a `.ptd`
+bundle DIR           bundle the modules of `BUNDLED` with cases: DIR/<name>.bpte; what its reader finds in them
+read_bundled FILE…   the contents of `.bpte` files by its reader
+verify FILE…         the outcome of each case of `.bpte` files by its runtime: outputs, or its error
 """
 
 from __future__ import annotations
@@ -174,13 +177,71 @@ def read_ptd(path: Path) -> Any:
     }
 
 
+class Mixed(nn.Module):
+    """Dtypes and layouts that differ, a 0-d tensor, an int."""
+
+    def forward(self, image: torch.Tensor, mask: torch.Tensor, half: torch.Tensor, times: int) -> Any:
+        return image + image, mask + times, half + half
+
+
+class Byte(nn.Module):
+    """The dtype whose code is 0."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+
+MIXED = (ones(1, 3, 2, 2).to(memory_format=torch.channels_last), torch.tensor(3), ones(4).half(), 2)
+BUNDLED: dict[str, tuple[nn.Module, list[Any]]] = {
+    "add": (Add(), [PAIR, (ones(2, 2) * 3, ones(2, 2))]),
+    "net": (Net().eval(), [IMAGE]),
+    "mixed": (Mixed(), [MIXED]),
+    "byte": (Byte(), [(torch.arange(5, dtype=torch.uint8),)]),
+}
+
+
+def bundle(directory: Path) -> Any:
+    from executorch.devtools import BundledProgram
+    from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
+    from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+
+    for name, (module, inputs) in BUNDLED.items():
+        program = to_edge(export(module, inputs[0])).to_executorch()
+        cases = [MethodTestCase(case, module(*case)) for case in inputs]
+        bundled = BundledProgram(program, [MethodTestSuite("forward", cases)])
+        (directory / f"{name}.bpte").write_bytes(serialize_from_bundled_program_to_flatbuffer(bundled))
+    return {name: read_bundled(directory / f"{name}.bpte") for name in BUNDLED}
+
+
+def read_bundled(path: Path) -> Any:
+    from executorch.devtools.bundled_program.serialize import deserialize_from_flatbuffer_to_bundled_program
+
+    return plain(deserialize_from_flatbuffer_to_bundled_program(path.read_bytes()))
+
+
+def verify(path: Path) -> Any:
+    from executorch.extension.pybindings.portable_lib import _load_bundled_program_from_buffer
+
+    module = _load_bundled_program_from_buffer(path.read_bytes())
+    outcomes: list[Any] = []
+    for index in range(len(read_bundled(path)["method_test_suites"][0]["test_cases"])):
+        try:
+            outputs = module.verify_result_with_bundled_expected_output("forward", index, 1e-5, 1e-6)
+        except RuntimeError as error:
+            outcomes.append(str(error))
+        else:
+            outcomes.append([output.tolist() for output in outputs])
+    return outcomes
+
+
 def main(command: str, *paths: str) -> None:
-    if command == "write":
-        result = write(Path(paths[0]))
+    if command in ("write", "bundle"):
+        result = {"write": write, "bundle": bundle}[command](Path(paths[0]))
     elif command == "read_ptd":
         result = read_ptd(Path(paths[0]))
     else:
-        result = {Path(path).stem: {"read": contents, "run": run}[command](Path(path)) for path in paths}
+        commands = {"read": contents, "run": run, "read_bundled": read_bundled, "verify": verify}
+        result = {Path(path).stem: commands[command](Path(path)) for path in paths}
     print()
     print(json.dumps(result))
 

@@ -13,12 +13,7 @@ from typing import Any, BinaryIO
 import delegraph.runtime
 from delegraph.errors import NotFound
 from delegraph.runtime import BackendRegistry, OperatorRegistry, Verification
-from delegraph_executorch.extension.pybindings._portable_lib import (
-    ExecuTorchMethod,
-    ExecuTorchProgram,
-    MethodMeta,
-    etdump_options,
-)
+from delegraph_executorch.extension.pybindings._portable_lib import ExecuTorchMethod, ExecuTorchProgram, MethodMeta
 
 __all__ = [
     "BackendRegistry",
@@ -115,6 +110,7 @@ class Runtime:
 
         With `enable_etdump` its methods are traced; a `debug_buffer_size` in bytes keeps what instructions write.
         """
-        options = etdump_options(enable_etdump, debug_buffer_size)
-        program = self._runtime.load_program(data, verification=verification, **options)
+        program = self._runtime.load_program(
+            data, verification=verification, enable_etdump=enable_etdump, debug_buffer_size=debug_buffer_size
+        )
         return Program(ExecuTorchProgram(program, enable_etdump), None)

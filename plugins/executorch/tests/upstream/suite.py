@@ -37,7 +37,6 @@ FOLDERS = (
     "exir/verification/test",
     "exir/_serialize/test",
     "runtime/test",
-    "extension/flat_tensor/test",
     "extension/pybindings/test",
     "devtools/bundled_program/serialize/test",
     "devtools/bundled_program/test",

@@ -118,7 +118,7 @@ class ExecuTorchProgram:
 
     def write_etdump_result_to_file(self, path: str, debug_buffer_path: str | None = None) -> None:
         """Write what was traced since the last time, and the values that were kept."""
-        _write_etdump(self._program, self._has_etdump, path, debug_buffer_path)
+        self._program.write_etdump_result_to_file(path, debug_buffer_path)
 
 
 class ExecuTorchModule:
@@ -136,14 +136,17 @@ class ExecuTorchModule:
         verification: Verification = Verification.InternalConsistency,
     ) -> None:
         self._source, self._data, self._verification = program, data, verification
-        self._has_etdump = enable_etdump
-        self._etdump_options = etdump_options(enable_etdump, debug_buffer_size)
+        self._has_etdump, self._debug_buffer_size = enable_etdump, debug_buffer_size
         self._methods: dict[str, ExecuTorchMethod] = {}
 
     @cached_property
     def _program(self) -> Program:
         return Runtime.get().load_program(
-            self._source, verification=self._verification, data_path=self._data, **self._etdump_options
+            self._source,
+            verification=self._verification,
+            data_path=self._data,
+            enable_etdump=self._has_etdump,
+            debug_buffer_size=self._debug_buffer_size,
         )
 
     def _method(self, name: str) -> ExecuTorchMethod:
@@ -181,7 +184,7 @@ class ExecuTorchModule:
 
     def write_etdump_result_to_file(self, path: str, debug_buffer_path: str | None = None) -> None:
         """Write what was traced since the last time, and the values that were kept."""
-        _write_etdump(self._program, self._has_etdump, path, debug_buffer_path)
+        self._program.write_etdump_result_to_file(path, debug_buffer_path)
 
 
 class BundledModule:
@@ -302,8 +305,10 @@ def _load_program_from_buffer(
 def _loaded(
     source: DataLoader, enable_etdump: bool, debug_buffer_size: int, verification: Verification
 ) -> ExecuTorchProgram:
-    options = etdump_options(enable_etdump, debug_buffer_size)
-    return ExecuTorchProgram(Runtime.get().load_program(source, verification=verification, **options), enable_etdump)
+    program = Runtime.get().load_program(
+        source, verification=verification, enable_etdump=enable_etdump, debug_buffer_size=debug_buffer_size
+    )
+    return ExecuTorchProgram(program, enable_etdump)
 
 
 # ---- what is there ---------------------------------------------------------------------------------
@@ -360,16 +365,3 @@ _PROFILING = (
     "ExecuTorch's old profiler, which its wheels leave out, is not here; load with enable_etdump=True and give the"
     " file to Inspector, or load_method(…, event_tracer=delegraph.EventTracer()), or `delegraph run --trace`"
 )
-
-
-def etdump_options(enable_etdump: bool, debug_buffer_size: int) -> dict[str, Any]:
-    """Keywords of `Runtime.load_program`. ExecuTorch ignores a debug buffer without an ETDump; here it raises."""
-    if not enable_etdump and not debug_buffer_size:
-        return {}
-    return {"enable_etdump": enable_etdump, "debug_buffer_size": debug_buffer_size}
-
-
-def _write_etdump(program: Any, has_etdump: bool, path: str, debug_buffer_path: str | None) -> None:
-    if not has_etdump:
-        raise InvalidState("No etdump found: load with enable_etdump=True")
-    program.write_etdump_result_to_file(path, debug_buffer_path)
