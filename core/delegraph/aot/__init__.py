@@ -8,6 +8,8 @@ Lowering in steps
     `delegraph.lower` gives, LoweringReport says which node went where and why; RecordedPrograms are the stages' own
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
+    `delegraph.lower` gives, LoweringReport says which node went where and why
+    ETRecord, generate_etrecord, parse_etrecord: which instruction came from which node, for an Inspector
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives
     Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
         exir_ops,
     )
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
+    from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
+    from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.etrecord.record import ETRecord, generate_etrecord, parse_etrecord
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -88,6 +93,7 @@ __all__ = [
     "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
+    "ETRecord",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -111,7 +117,6 @@ __all__ = [
     "Partitioner",
     "PassResult",
     "PreprocessResult",
-    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -124,6 +129,10 @@ __all__ = [
     "graph_modules",
     "is_delegate_call",
     "is_scalar",
+    "generate_etrecord",
+    "graph_modules",
+    "is_delegate_call",
+    "parse_etrecord",
     "program_text",
     "schema_arguments",
     "tag_constant_data",
@@ -170,6 +179,9 @@ __getattr__, __dir__ = lazy_names(
             "exir_ops",
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
+        "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
+        "emission.manager": ("ExecutorchProgramManager",),
+        "etrecord.record": ("ETRecord", "generate_etrecord", "parse_etrecord"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),
