@@ -63,7 +63,12 @@ if TYPE_CHECKING:
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
     from delegraph.aot.emission.manager import ExecutorchProgramManager
-    from delegraph.aot.etrecord.record import ETRecord, generate_etrecord, parse_etrecord
+    from delegraph.aot.etrecord.record import (
+        ETRecord,
+        ETRecordReservedFileNames,
+        generate_etrecord,
+        parse_etrecord,
+    )
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -94,6 +99,7 @@ __all__ = [
     "DelegationSpec",
     "DependencyCycle",
     "ETRecord",
+    "ETRecordReservedFileNames",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -181,7 +187,7 @@ __getattr__, __dir__ = lazy_names(
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
         "emission.manager": ("ExecutorchProgramManager",),
-        "etrecord.record": ("ETRecord", "generate_etrecord", "parse_etrecord"),
+        "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),
