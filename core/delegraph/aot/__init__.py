@@ -60,8 +60,6 @@ if TYPE_CHECKING:
         EdgeOpOverloadPacket,
         exir_ops,
     )
-    from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
-    from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
     from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.etrecord.record import (
         ETRecord,
@@ -131,13 +129,11 @@ __all__ = [
     "condensed_order",
     "edge_program",
     "exir_ops",
+    "generate_etrecord",
     "get_lowered_module",
     "graph_modules",
     "is_delegate_call",
     "is_scalar",
-    "generate_etrecord",
-    "graph_modules",
-    "is_delegate_call",
     "parse_etrecord",
     "program_text",
     "schema_arguments",
@@ -184,8 +180,6 @@ __getattr__, __dir__ = lazy_names(
             "EdgeOpOverloadPacket",
             "exir_ops",
         ),
-        "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
-        "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
         "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "graph.bodies": ("graph_modules",),

@@ -101,9 +101,7 @@ GROUPS: Final[Mapping[str, Group]] = {
     group.name: group
     for group in (
         _factory("delegraph.partitioners", "lowering", "PartitionerFactory", "Partitioner"),
-        Group(
-            "delegraph.partitioner_adapters", "lowering", "PartitionerAdapter", Form.FUNCTION, torch_free=False
-        ),
+        Group("delegraph.partitioner_adapters", "lowering", "PartitionerAdapter", Form.FUNCTION, torch_free=False),
         _implemented("delegraph.lowerings", "lowering", "BackendDetails", Form.CLASS, False),
         _factory("delegraph.quantizers", "quantizer", "QuantizerFactory", "Quantizer"),
         _factory("delegraph.passes", "graph_pass", "PassFactory"),

@@ -64,8 +64,8 @@ __all__ = [
     "Verification",
     "as_array",
     "load",
-    "to_torch",
     "make_etdump",
+    "to_torch",
 ]
 
 __getattr__, __dir__ = lazy_names(

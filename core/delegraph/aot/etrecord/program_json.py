@@ -9,7 +9,7 @@ version 8) and the older one that ExecuTorch kept (`exir/serde/schema.py`, versi
     a range without an end: null                Infinity
     Symbol('s77', positive=True, integer=True)  s77
     one result of a tuple of one: as_tensor     as_tensors
-    torch.ops.aten.add.Tensor, edge program     executorch.exir.dialects.edge.ops.aten.add.Tensor
+    edge operators by where their class is      executorch.exir.dialects.edge.ops.aten.add.Tensor
     metadata of a node                          the debug handle too
 
 Its reader knows nothing of a graph's `getitem` calls; they get the metadata of what they take an item of.
@@ -30,6 +30,7 @@ from torch._export.serde.serialize import SerializedArtifact, deserialize, seria
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
+from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.graph.bodies import all_nodes, attributes
 from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import ETRecordError
@@ -50,6 +51,8 @@ VERSION: Final = {"major": 5, "minor": 4}
 TORCH_OPERATORS: Final = "torch.ops."
 HIGHER_ORDER: Final = "torch.ops.higher_order."
 EDGE_OPERATORS: Final = "executorch.exir.dialects.edge.ops."
+EDGE_MODULE: Final = "executorch.exir.dialects.edge._ops."
+"""Where the class of edge operators is, which torch writes; ExecuTorch's reader wants the other."""
 EDGE: Final = "EDGE"
 OUR_DIALECT: Final = "DELEGRAPH"
 LATER_FIELDS: Final = frozenset(
@@ -88,8 +91,7 @@ def serialize_program(program: ExportedProgram) -> SerializedProgram:
     document["graph_module"].pop("metadata", None)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
         _add_handles(graph, module)
-    if OUR_DIALECT in document["verifiers"]:
-        _rename_targets(document, TORCH_OPERATORS, EDGE_OPERATORS)
+    _rename_targets(document, EDGE_MODULE, EDGE_OPERATORS)
     document["verifiers"] = [EDGE if name == OUR_DIALECT else name for name in document["verifiers"]]
     document["schema_version"] = VERSION
     return SerializedProgram(
@@ -109,6 +111,8 @@ def deserialize_program(files: SerializedProgram) -> ExportedProgram:
         program = deserialize(artifact)
     except Exception as error:  # whatever torch says of a file that it cannot read
         raise ETRecordError(f"a program in the ETRecord cannot be read: {type(error).__name__}: {error}") from error
+    if OUR_DIALECT in document["verifiers"]:
+        use_edge_operators(program.graph_module)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
         for node in module.graph.nodes:
             name = node.args[0].name if node.target is operator.getitem else node.name
@@ -184,11 +188,11 @@ _CODES_HERE: Final = {there: here for here, there in DTYPE_CODES.items()}
 
 
 def _rename_targets(document: dict[str, Any], old: str, new: str) -> None:
-    """Operators by another prefix; higher-order ones have torch's name in both."""
+    """Operators whose names begin with `old`, beginning with `new`."""
     for graph in _all_graphs(document["graph_module"]["graph"]):
         for node in graph["nodes"]:
             target = node["target"]
-            if target.startswith(old) and not target.startswith(HIGHER_ORDER):
+            if target.startswith(old):
                 node["target"] = new + target.removeprefix(old)
 
 

@@ -85,7 +85,9 @@ class _Reader:
         for name, read in self.nodes.items():
             if id(read) not in in_modules:
                 groups[group_of.get(name, "forward")].append(read)
-        groups["forward"] += [OperatorGraph(name, nodes, {"module_type": kind}) for (name, kind), nodes in self.modules.items()]
+        groups["forward"] += [
+            OperatorGraph(name, nodes, {"module_type": kind}) for (name, kind), nodes in self.modules.items()
+        ]
         return FXOperatorGraph("base", [FXOperatorGraph(name, elements) for name, elements in groups.items()])
 
     def _value(self, node: torch.fx.Node) -> ValueNode:
