@@ -149,7 +149,7 @@ def _name(node: torch.fx.Node) -> str:
 
 def _tensors(node: torch.fx.Node) -> list[torch.Tensor] | None:
     value = node.meta.get("val")
-    values = list(value) if isinstance(value, (tuple, list)) else [value]
+    values: list[Any] = list(value) if isinstance(value, (tuple, list)) else [value]
     return values if all(isinstance(one, torch.Tensor) for one in values) else None
 
 

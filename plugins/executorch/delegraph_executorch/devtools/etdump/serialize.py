@@ -14,5 +14,5 @@ def serialize_to_etdump_flatcc(etdump: ETDumpFlatCC) -> bytes:
 
 
 def deserialize_from_etdump_flatcc(data: bytes, size_prefixed: bool = True) -> ETDumpFlatCC:
-    """The records in `data`, a runtime's file or, if not `size_prefixed`, a bare flatbuffer. Raises `InvalidArgument`."""
+    """The records of a runtime's file or, if not `size_prefixed`, of a bare flatbuffer. Raises `InvalidArgument`."""
     return deserialize_etdump(data, size_prefixed)
