@@ -9,6 +9,7 @@
     │   ├── UnboundedDimension           a dynamic dimension has no upper bound
     │   ├── UnsupportedOperator          a converter was handed a node that it declined
     │   └── PreprocessError              a backend's preprocess failed
+    ├── ETRecordError                    an ETRecord was not asked for, is not complete or cannot be read
     ├── CodegenError                     a kernels.yaml does not fit torch's schemas or its kernels
     ├── PluginError                      who offers what
     │   ├── PluginNotFound               nobody offers the name
@@ -38,6 +39,7 @@ __all__ = [
     "DelegateInvalidCompatibility",
     "DelegateInvalidHandle",
     "DelegraphError",
+    "ETRecordError",
     "Internal",
     "InvalidArgument",
     "InvalidExternalData",
@@ -113,6 +115,10 @@ class UnsupportedOperator(LoweringError):
 
 class PreprocessError(LoweringError):
     """A backend's `preprocess` raised; the cause is chained."""
+
+
+class ETRecordError(DelegraphError, RuntimeError):
+    """An ETRecord that was not asked for, is not complete, or cannot be read; a RuntimeError, as in ExecuTorch."""
 
 
 class CodegenError(DelegraphError):

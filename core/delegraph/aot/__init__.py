@@ -8,6 +8,8 @@ Lowering in steps
     `delegraph.lower` gives, LoweringReport says which node went where and why; RecordedPrograms are the stages' own
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
+    `delegraph.lower` gives, LoweringReport says which node went where and why
+    ETRecord, generate_etrecord, parse_etrecord: which instruction came from which node, for an Inspector
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives
     Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
@@ -62,6 +64,13 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
+    from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.etrecord.record import (
+        ETRecord,
+        ETRecordReservedFileNames,
+        generate_etrecord,
+        parse_etrecord,
+    )
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -91,6 +100,8 @@ __all__ = [
     "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
+    "ETRecord",
+    "ETRecordReservedFileNames",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -114,7 +125,6 @@ __all__ = [
     "Partitioner",
     "PassResult",
     "PreprocessResult",
-    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -123,12 +133,14 @@ __all__ = [
     "condensed_order",
     "edge_program",
     "exir_ops",
+    "generate_etrecord",
     "get_lowered_module",
     "graph_modules",
     "is_delegate_call",
     "is_scalar",
     "lifted_number",
     "number_overload",
+    "parse_etrecord",
     "program_text",
     "schema_arguments",
     "tag_constant_data",
@@ -176,6 +188,8 @@ __getattr__, __dir__ = lazy_names(
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
+        "emission.manager": ("ExecutorchProgramManager",),
+        "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),

@@ -20,7 +20,8 @@ from delegraph.aot.arguments import unique_name
 from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, Passes
 from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by_method
 from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
-from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
+from delegraph.aot.emission.manager import ExecutorchProgramManager
+from delegraph.aot.etrecord.record import ETRecord
 from delegraph.aot.export import Model, export_requests
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.passes.named import passes_by_method
@@ -83,9 +84,9 @@ class EdgeProgramManager:
             raise LoweringError(f"no method {method_name!r}; the methods are {known}") from None
 
     @property
-    def recorded(self) -> RecordedPrograms | None:
+    def _etrecord(self) -> ETRecord | None:
         """The programs before delegation, if `generate_etrecord` asked for them."""
-        return self._lowering.recorded
+        return self._lowering.etrecord
 
     @property
     def report(self) -> LoweringReport:
@@ -127,8 +128,8 @@ def to_edge(
 ) -> EdgeProgramManager:
     """Bring exported programs to the edge dialect, everything decomposed to core ATen.
 
-    `constant_methods` become methods that return a constant. With `generate_etrecord` the managers keep the programs
-    of each stage (`recorded`). Raises `VerificationError` and `LoweringError`.
+    `constant_methods` become methods that return a constant. With `generate_etrecord` what `to_executorch` gives
+    has an ETRecord (`get_etrecord`). Raises `VerificationError` and `LoweringError`.
     """
     lowering = _lowering(programs, constant_methods, compile_config, plugins)
     edge = pipeline.run(lowering, pipeline.EDGE)
@@ -153,15 +154,25 @@ def to_edge_transform_and_lower(
     named = partitioners_by_method("partitioner", partitioner, lowering.methods, lowering.plugins)
     transforms = passes_by_method("transform_passes", transform_passes, lowering.methods, lowering.plugins)
     asked = replace(lowering, transforms=transforms, partitioners=named)
-    edge = pipeline.run(asked, [*pipeline.EDGE, pipeline.TRANSFORM])
+    edge = pipeline.run(asked, pipeline.EDGE)
     edge = _recording(lowering, edge) if generate_etrecord else edge
+    edge = pipeline.run(edge, [pipeline.TRANSFORM])
+    if edge.etrecord is not None and any(transforms.values()):
+        edge.etrecord.add_extra_export_modules({"edge_after_transform": EdgeProgramManager._of(_snapshot(edge))})
     return EdgeProgramManager._of(pipeline.run(edge, [pipeline.PARTITION, pipeline.KERNELS, pipeline.COMPILE]))
 
 
 def _recording(exported: Lowering, edge: Lowering) -> Lowering:
-    """`edge` with the programs up to here kept as they are now, whoever edits a graph of the manager's later."""
-    now = {method: copy_program(program) for method, program in edge.programs.items()}
-    return replace(edge, recorded=RecordedPrograms(exported.programs, MappingProxyType(now)))
+    """`edge` with an ETRecord of the programs up to here as they are now, whoever edits a graph of them later."""
+    record = ETRecord()
+    record.add_exported_program(exported.programs)
+    record.add_edge_dialect_program(EdgeProgramManager._of(_snapshot(edge)))
+    return replace(edge, etrecord=record)
+
+
+def _snapshot(lowering: Lowering) -> Lowering:
+    copies = {method: copy_program(program) for method, program in lowering.programs.items()}
+    return replace(lowering, programs=MappingProxyType(copies))
 
 
 def _lowering(

@@ -194,7 +194,7 @@ def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     assert lowering.planned is not None
     result = assemble(lowering.planned, lowering.config.executorch)
-    return replace(lowering, result=replace(result, recorded=lowering.recorded))
+    return replace(lowering, result=result.with_etrecord(lowering.etrecord))
 
 
 EXPORT = Stage("export", _export, by_method=True)

@@ -13,8 +13,9 @@ from torch.export import ExportedProgram
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.compose import Delegated
 from delegraph.aot.edge.dialects import Dialect
-from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
+from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.stages import EmissionRequest, EmittedProgram, PlannedProgram
+from delegraph.aot.etrecord.record import ETRecord
 from delegraph.aot.export import ExportRequest
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.signature import MethodGraph
@@ -44,7 +45,7 @@ class Lowering:
     keeps: Mapping[str, Mapping[str, Keep]] = field(default_factory=dict)
     transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
     delegated: Delegated = field(default_factory=lambda: Delegated({}))
-    recorded: RecordedPrograms | None = None
+    etrecord: ETRecord | None = None
 
     # ---- emission
     request: EmissionRequest | None = None

@@ -60,7 +60,7 @@ class ValueType(Enum):
     STRING = "String"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tensor:
     """A tensor whose data begin `offset` bytes into the debug buffer; `strides` counts elements."""
 
@@ -70,54 +70,54 @@ class Tensor:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TensorList:
     """Several tensors."""
 
     tensors: Sequence[Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Null:
     """Nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Int:
     """A whole number."""
 
     int_val: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bool:
     """True or false."""
 
     bool_val: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Float:
     """A number in single precision."""
 
     float_val: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Double:
     """A number in double precision."""
 
     double_val: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class String:
     """A text; no `Value` holds one."""
 
     string_val: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Value:
     """One value: `val`, the value of a `ValueType`, says which field holds it; `output` marks a program's output."""
 
@@ -131,7 +131,7 @@ class Value:
     output: Bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DebugEvent:
     """A value that an instruction wrote, or that a backend reports from inside of a delegate."""
 
@@ -143,7 +143,7 @@ class DebugEvent:
     debug_entry: Value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ProfileEvent:
     """A span of time in the runtime's unit. A delegate's own events have one of the two ids, and no name."""
 
@@ -157,7 +157,7 @@ class ProfileEvent:
     end_time: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AllocationEvent:
     """`allocation_size` bytes that were taken from an allocator of the run, counted from 1."""
 
@@ -165,14 +165,14 @@ class AllocationEvent:
     allocation_size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Allocator:
     """An allocator that a run tracked."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event:
     """Exactly one of three."""
 
@@ -181,7 +181,7 @@ class Event:
     debug_event: DebugEvent | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunData:
     """One load or one execution; `bundled_input_index` is -1 unless it ran on a bundled input."""
 
@@ -191,7 +191,7 @@ class RunData:
     events: Sequence[Event] | None = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ETDump:
     """A whole file."""
 

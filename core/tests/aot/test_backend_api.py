@@ -260,7 +260,7 @@ def test_a_lowered_module_in_a_larger_one(strict: bool) -> None:
     [delegate] = program.executorch_program.execution_plan[0].delegates
     assert delegate.id == "Doubler"
     assert [spec.key for spec in delegate.compile_specs] == ["mode", "delegraph.stamp"]
-    assert [info.delegate_info_meta for info in program.delegate_map["forward"].values()] == [{"calls": 1}] * 2
+    assert [info["delegate_info_meta"] for info in program.delegate_map["forward"].values()] == [{"calls": 1}] * 2
     np.testing.assert_allclose(run(program, X)[0], expected.numpy(), rtol=1e-6)
 
 

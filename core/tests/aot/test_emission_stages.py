@@ -83,7 +83,7 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
     manager = assemble(planned, config)
     assert len(delegates) == 2
     assert [bytes(blob) for blob in manager.executorch_program.delegate_data] == [b"negate", b"negate"]
-    assert [info.delegate_map for info in manager.delegate_map["forward"].values()] == [{0: [1]}, {0: [1]}]
+    assert [info["delegate_map"] for info in manager.delegate_map["forward"].values()] == [{0: [1]}, {0: [1]}]
     assert manager.buffer == lowered.to_executorch(config).buffer
 
 

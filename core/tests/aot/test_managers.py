@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from copy import deepcopy
 
+import pytest
 import torch
 from torch import nn
 from torch.export import ExportedProgram
@@ -21,6 +22,7 @@ from delegraph.aot import (
     to_edge_transform_and_lower,
 )
 from delegraph.aot.emission.planners import greedy
+from delegraph.errors import ETRecordError
 from delegraph.plugins.registry import PluginRegistry
 from delegraph_partitioners import OperatorsPartitioner
 
@@ -113,23 +115,32 @@ def test_how_many_results_an_instruction_has() -> None:
 
     manager = to_edge(torch.export.export(Split(), (torch.randn(4),)))
     program = manager.to_executorch(CONFIG)
-    counts = program.instruction_id_to_num_outs_map["forward"]
-    assert counts.keys() == program.debug_handle_map["forward"].keys()
-    assert sorted(counts.values(), reverse=True)[0] == 2
+    assert program.instruction_id_to_num_outs_map["forward"] == {}, "only what delegates give is counted"
 
 
 def test_earlier_stages_are_kept_on_demand() -> None:
     manager = lowered()
-    recorded = manager.to_executorch(CONFIG).recorded
-    assert recorded is not None and recorded is manager.recorded
-    assert [node.target for node in recorded.exported["forward"].graph.nodes if node.op == "call_function"] == [
+    program = manager.to_executorch(CONFIG)
+    recorded = program.get_etrecord()
+    assert recorded.exported_program is not None
+    assert [node.target for node in recorded.exported_program.graph.nodes if node.op == "call_function"] == [
         torch.ops.aten.linear.default,
         torch.ops.aten.relu.default,
         torch.ops.aten.sin.default,
     ]
-    assert not any(is_delegate_call(node) for node in recorded.edge["forward"].graph.nodes)
+    assert isinstance(recorded.edge_dialect_program, ExportedProgram)
+    assert not any(is_delegate_call(node) for node in recorded.edge_dialect_program.graph.nodes)
     assert any(is_delegate_call(node) for node in manager.exported_program().graph.nodes)
     for node in manager.exported_program().graph.nodes:
         node.meta["edited"] = True
-    assert not any("edited" in node.meta for node in recorded.edge["forward"].graph.nodes)
-    assert to_edge(exported()).recorded is None
+    assert not any("edited" in node.meta for node in recorded.edge_dialect_program.graph.nodes)
+    handles = [
+        node.meta["debug_handle"] for node in recorded.edge_dialect_program.graph.nodes if node.op == "call_function"
+    ]
+    (delegate,) = program.delegate_map["forward"]
+    in_delegate = program.debug_handle_map["forward"][delegate]
+    assert in_delegate
+    assert set(in_delegate) <= set(handles)
+    assert program.instruction_id_to_num_outs_map["forward"] == {delegate: 1}
+    with pytest.raises(ETRecordError, match="ETRecord was not generated; lower with generate_etrecord=True"):
+        to_edge(exported()).to_executorch(CONFIG).get_etrecord()

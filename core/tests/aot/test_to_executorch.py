@@ -339,5 +339,4 @@ def test_a_delegate_call_has_its_blob_specs_data_and_maps() -> None:
     (step,) = [i for i, call in enumerate(plan.chains[0].instructions) if isinstance(call, DelegateCall)]
     first, last = plan.chains[0].instructions[step - 1], plan.chains[0].instructions[step + 1]
     assert plan.chains[0].instructions[step].args == (first.args[-1], last.args[0])
-    assert manager.delegate_map["forward"][step].name == "Doubler"
-    assert manager.delegate_map["forward"][step].delegate_map == {7: [1, 2]}
+    assert manager.delegate_map["forward"][step] == {"name": "Doubler", "delegate_map": {7: [1, 2]}}

@@ -87,10 +87,14 @@ def _delegates(method: EmittedMethod, blobs: Iterator[int]) -> Iterator[BackendD
 
 
 def _delegate_infos(method: EmittedMethod) -> dict[int, DelegateInfo]:
-    return {
-        step: DelegateInfo(lowered.backend_id, dict(lowered.debug_handle_map), lowered.meta.get("_delegate_info_meta"))
-        for step, lowered in method.builder.delegate_calls.items()
-    }
+    return {step: _delegate_info(lowered) for step, lowered in method.builder.delegate_calls.items()}
+
+
+def _delegate_info(lowered: LoweredBackendModule) -> DelegateInfo:
+    info = DelegateInfo(name=lowered.backend_id, delegate_map=dict(lowered.debug_handle_map))
+    if "_delegate_info_meta" in lowered.meta:
+        info["delegate_info_meta"] = lowered.meta["_delegate_info_meta"]
+    return info
 
 
 def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 import torch
 from torch.fx import Node
@@ -12,6 +12,7 @@ from torch.fx import Node
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
 from delegraph.aot.emission.constant_pool import ConstantPool
 from delegraph.aot.emission.values import MethodValues
+from delegraph.aot.graph.bodies import output_values
 from delegraph.aot.graph.source_location import user_frames
 from delegraph.program.schema import (
     DelegateCall,
@@ -39,14 +40,13 @@ class ProgramData:
     """Weights that go to a `.ptd`: tag -> fully qualified name -> tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class DelegateInfo:
+class DelegateInfo(TypedDict):
     """Which delegate an instruction calls, how its backend's ids map to debug handles, and what else the backend said
-    of it (`PreprocessResult._delegate_info_meta`)."""
+    of it (`PreprocessResult._delegate_info_meta`), if anything. An ETRecord has the first two."""
 
     name: str
     delegate_map: dict[Any, Sequence[int]]
-    delegate_info_meta: Any = None
+    delegate_info_meta: NotRequired[Any]
 
 
 class MethodBuilder:
@@ -136,22 +136,18 @@ class MethodBuilder:
     # ---- what is known about instructions --------------------------------------------------------------
 
     def debug_handles(self) -> dict[int, Any]:
-        """Instruction -> the debug handle (or handles) of its node."""
+        """Instruction -> the debug handle of its node; of a call of a delegate, those of the nodes in it."""
         handles = {
             index: node.meta["debug_handle"]
             for index, node in enumerate(self.nodes)
             if node is not None and node.meta.get("debug_handle") is not None
         }
-        return handles
+        return handles | {index: list(lowered.debug_handles) for index, lowered in self.delegate_calls.items()}
 
     def output_counts(self) -> dict[int, int]:
-        """Instruction -> how many results its node has, for those with a debug handle."""
-        counts: dict[int, int] = {}
-        for index in self.debug_handles():
-            node = self.nodes[index]
-            value = None if node is None else node.meta.get("val")
-            counts[index] = len(value) if isinstance(value, (tuple, list)) else 1
-        return counts
+        """Instruction -> how many results the delegate that it calls gives."""
+        graphs = {index: lowered.original_module.graph for index, lowered in self.delegate_calls.items()}
+        return {index: len(output_values(graph)) for index, graph in graphs.items()}
 
     def stacktrace(self) -> tuple[tuple[Frame, ...], ...]:
         """The frames of user code behind each instruction, outermost first."""

@@ -16,25 +16,15 @@ from torch.export import ExportedProgram
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.memory import MemoryReport
-from delegraph.errors import LoweringError
+from delegraph.aot.etrecord.record import ETRecord
+from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program.flat_tensor import FlatTensor, write_flat_tensor
 from delegraph.program.raw_tables import read_tables
 from delegraph.program.schema import Program
 from delegraph.program.serialize import serialize_program, write_program
 from delegraph.program.text import to_text
 
-__all__ = ["ExecutorchProgramManager", "RecordedPrograms"]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedPrograms:
-    """The programs as they were before: what was exported, and that in the edge dialect before anything was delegated.
-
-    `generate_etrecord=True` keeps them, for `delegraph.devtools`.
-    """
-
-    exported: Mapping[str, ExportedProgram]
-    edge: Mapping[str, ExportedProgram]
+__all__ = ["ExecutorchProgramManager"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,7 @@ class ExecutorchProgramManager:
     instruction_id_to_num_outs_map: Mapping[str, Mapping[int, int]]
     memory: Mapping[str, MemoryReport]
     tensor_data: Mapping[str, FlatTensor]
-    recorded: RecordedPrograms | None = None
+    _etrecord: ETRecord | None = None
 
     def __repr__(self) -> str:
         files = "".join(f", {name}.ptd: {data}" for name, data in self.tensor_data.items())
@@ -80,6 +70,21 @@ class ExecutorchProgramManager:
         if method_name not in self.exported_programs:
             raise LoweringError(f"no edge program {method_name!r}; there are {', '.join(self.exported_programs)}")
         return self.exported_programs[method_name]
+
+    def get_etrecord(self) -> ETRecord:
+        """What an Inspector needs to know of the lowering. Raises `ETRecordError` unless `generate_etrecord` asked for
+        it."""
+        if self._etrecord is None:
+            raise ETRecordError("ETRecord was not generated; lower with generate_etrecord=True")
+        return self._etrecord
+
+    def with_etrecord(self, edge: ETRecord | None) -> ExecutorchProgramManager:
+        """The same program with the ETRecord of what it was made of, and of itself."""
+        if edge is None:
+            return self
+        record = edge.copy()
+        record.add_executorch_program(self)
+        return replace(self, _etrecord=record)
 
     @cached_property
     def buffer(self) -> bytes:

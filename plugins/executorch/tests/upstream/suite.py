@@ -5,7 +5,8 @@
 Nothing of ExecuTorch's is kept in this repository: its tests are read from the wheel in `.venv-executorch`, rewritten
 as `python -m delegraph_executorch.port` rewrites a user's files, and run by a Python without ExecuTorch.
 What tests share (`exir/tests/models.py`, `exir/backend/test/demo_backend.py` …) lies beside them and is ported too; it
-is found under `delegraph_executorch` since the ported folders are appended to its packages' paths.
+is found under `delegraph_executorch` since the ported folders are appended to its packages' paths. Its backends' paths are
+not here: a test file may import them, and a test that uses one fails.
 """
 
 from __future__ import annotations
@@ -42,10 +43,39 @@ FOLDERS = (
     "devtools/bundled_program/test",
     "devtools/bundled_program/util",
     "devtools/backend_debug/tests",
+    "devtools/etdump/tests",
+    "devtools/etrecord/tests",
+    "devtools/inspector/tests",
+    "devtools/intermediate_output_tap/tests",
+    "export/tests",
 )
 
 CONFTEST = """
-import importlib, pathlib
+import importlib, importlib.abc, importlib.machinery, pathlib, sys, types
+
+
+class Backends(importlib.abc.MetaPathFinder, importlib.abc.Loader):  # whose paths are not here: what uses one fails
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[:2] == ["delegraph_executorch", "backends"]:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return Absent(spec.name)
+
+    def exec_module(self, module):
+        module.__path__ = []
+
+
+class Absent(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        def refuse(*args, **kwargs):
+            raise NotImplementedError(f"{self.__name__}.{name} is a backend of ExecuTorch's own")
+        return refuse
+
+
+sys.meta_path.append(Backends())
 root = pathlib.Path(__file__).parent
 for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.is_dir() and p.name != "__pycache__"):
     package = importlib.import_module(".".join(folder.relative_to(root).parts[:-1]))

@@ -1,0 +1,230 @@
+"""ExportedProgram <-> JSON as ExecuTorch writes it, and torch files of its tensors and example inputs.
+
+torch writes and reads the JSON; this is what changes between torch's schema of it (`torch/_export/serde/schema.py`,
+version 8) and the older one that ExecuTorch kept (`exir/serde/schema.py`, version 5.4):
+
+    torch                                       ExecuTorch
+    fields that came later                      not there: it refuses a field that it does not know
+    dtype 28 (uint16)                           dtype 14
+    a range without an end: null                Infinity
+    Symbol('s77', positive=True, integer=True)  s77
+    one result of a tuple of one: as_tensor     as_tensors
+    edge operators by where their class is      executorch.exir.dialects.edge.ops.aten.add.Tensor
+    metadata of a node                          the debug handle too
+
+Its reader knows nothing of a graph's `getitem` calls; they get the metadata of what they take an item of.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch._export.serde import schema as torch_schema
+from torch._export.serde.serialize import SerializedArtifact, deserialize, serialize
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from delegraph.aot.edge.edge_ops import use_edge_operators
+from delegraph.aot.graph.bodies import all_nodes, attributes
+from delegraph.aot.graph.edit import copy_program, rebuild
+from delegraph.errors import ETRecordError
+
+__all__ = ["SerializedProgram", "deserialize_program", "serialize_program"]
+
+
+class SerializedProgram(NamedTuple):
+    """The files of one program in an ETRecord."""
+
+    exported_program: bytes
+    state_dict: bytes
+    constants: bytes
+    example_inputs: bytes
+
+
+VERSION: Final = {"major": 5, "minor": 4}
+TORCH_OPERATORS: Final = "torch.ops."
+HIGHER_ORDER: Final = "torch.ops.higher_order."
+EDGE_OPERATORS: Final = "executorch.exir.dialects.edge.ops."
+EDGE_MODULE: Final = "executorch.exir.dialects.edge._ops."
+"""Where the class of edge operators is, which torch writes; ExecuTorch's reader wants the other."""
+EDGE: Final = "EDGE"
+OUR_DIALECT: Final = "DELEGRAPH"
+LATER_FIELDS: Final = frozenset(
+    {
+        "is_hop_single_tensor_return",
+        "sym_float_values",
+        "forward_arg_names",
+        "treespec_namedtuple_fields",
+        "torch_version",
+        "guards_code",
+    }
+)
+DTYPE_CODES: Final = {
+    torch_schema.ScalarType.UINT16.value: 14,
+    torch_schema.ScalarType.FLOAT8E5M2.value: 15,
+    torch_schema.ScalarType.FLOAT8E4M3FN.value: 16,
+}
+"""torch's code of a dtype -> ExecuTorch's, where they differ."""
+
+Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def serialize_program(program: ExportedProgram) -> SerializedProgram:
+    """The files of `program`; nodes keep their debug handles.
+
+    Raises `ETRecordError` for a program that calls delegates: what an ETRecord has is the program before.
+    """
+    if any(getattr(node.target, "__name__", "").endswith("call_delegate") for node in all_nodes(program.graph_module)):
+        raise ETRecordError(
+            "an ETRecord holds programs as they were before delegation, this one calls delegates; lower with"
+            " generate_etrecord=True, or hand in a deepcopy of the manager that to_edge gave"
+        )
+    program = _lifted(program)
+    written = serialize(program)
+    document = _rewritten(json.loads(written.exported_program), _as_executorch_has_it)
+    document["graph_module"].pop("metadata", None)
+    for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
+        _add_handles(graph, module)
+    _rename_targets(document, EDGE_MODULE, EDGE_OPERATORS)
+    document["verifiers"] = [EDGE if name == OUR_DIALECT else name for name in document["verifiers"]]
+    document["schema_version"] = VERSION
+    return SerializedProgram(
+        json.dumps(document).encode(), written.state_dict, written.constants, written.example_inputs or b""
+    )
+
+
+def deserialize_program(files: SerializedProgram) -> ExportedProgram:
+    """The program in `files`, written here or by ExecuTorch. Raises `ETRecordError` if they hold none."""
+    try:
+        document = _rewritten(json.loads(files.exported_program), _as_torch_has_it)
+        handles = {id(graph): _take_handles(graph) for graph in _all_graphs(document["graph_module"]["graph"])}
+        document["verifiers"] = [OUR_DIALECT if name == EDGE else name for name in document["verifiers"]]
+        document["schema_version"] = dict(zip(("major", "minor"), torch_schema.SCHEMA_VERSION, strict=True))
+        _rename_targets(document, EDGE_OPERATORS, TORCH_OPERATORS)
+        artifact = SerializedArtifact(json.dumps(document).encode(), *files[1:])
+        program = deserialize(artifact)
+    except Exception as error:  # whatever torch says of a file that it cannot read
+        raise ETRecordError(f"a program in the ETRecord cannot be read: {type(error).__name__}: {error}") from error
+    if OUR_DIALECT in document["verifiers"]:
+        use_edge_operators(program.graph_module)
+    for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
+        for node in module.graph.nodes:
+            name = node.args[0].name if node.target is operator.getitem else node.name
+            if (handle := handles[id(graph)].get(name)) is not None:
+                node.meta["debug_handle"] = handle
+    return program
+
+
+def _lifted(program: ExportedProgram) -> ExportedProgram:
+    """`program`, with inputs for the constants that folding put into its graph: torch's JSON has no place for those."""
+    held = attributes(program.graph_module)
+    folded = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
+    if not folded:
+        return program
+    program = copy_program(program)
+    graph = program.graph
+    for node in graph.find_nodes(op="get_attr"):
+        if node.target in folded:
+            with graph.inserting_before(next(iter(graph.nodes))):
+                placeholder = graph.placeholder(node.name)
+            placeholder.meta = {"val": node.meta["val"], "constant_name": node.target}
+            node.replace_all_uses_with(placeholder)
+            graph.erase_node(node)
+            placeholder.name = str(node.target)
+    return rebuild(program, attributes(program.graph_module), graph, program.graph_signature.output_specs, folded)
+
+
+# ---- the JSON --------------------------------------------------------------------------------------
+
+
+def _rewritten(value: Any, rewrite: Rewrite) -> Any:
+    """`value` with every object in it, from the inside out, as `rewrite` gives it."""
+    if isinstance(value, dict):
+        return rewrite({key: _rewritten(held, rewrite) for key, held in value.items()})
+    return [_rewritten(held, rewrite) for held in value] if isinstance(value, list) else value
+
+
+def _as_executorch_has_it(value: dict[str, Any]) -> dict[str, Any]:
+    match value:
+        case {"is_hop_single_tensor_return": False, "outputs": [{"as_tensor": tensor}]}:
+            value["outputs"] = [{"as_tensors": [tensor]}]
+    if "expr_str" in value:
+        value["expr_str"] = _SYMBOL.sub(r"\1", value["expr_str"])
+    value = {key: held for key, held in value.items() if key not in LATER_FIELDS}
+    if "arg" in value:
+        value.pop("kind", None)
+    for key in ("dtype", "as_scalar_type"):
+        if key in value:
+            value[key] = DTYPE_CODES.get(value[key], value[key])
+    if value.keys() == {"min_val", "max_val"}:
+        low, high = value["min_val"], value["max_val"]
+        return {"min_val": -math.inf if low is None else low, "max_val": math.inf if high is None else high}
+    return value
+
+
+def _as_torch_has_it(value: dict[str, Any]) -> dict[str, Any]:
+    if str(value.get("target", "")).startswith(HIGHER_ORDER):
+        match value["outputs"]:
+            case [{"as_tensors": [tensor]}]:
+                value |= {"outputs": [{"as_tensor": tensor}], "is_hop_single_tensor_return": False}
+    for key in ("dtype", "as_scalar_type"):
+        if key in value:
+            value[key] = _CODES_HERE.get(value[key], value[key])
+    if "as_none" in value:
+        value["as_none"] = True
+    if value.keys() == {"min_val", "max_val"}:
+        return {key: None if isinstance(held, float) and math.isinf(held) else held for key, held in value.items()}
+    return value
+
+
+_SYMBOL: Final = re.compile(r"Symbol\('(\w+)'[^)]*\)")
+_CODES_HERE: Final = {there: here for here, there in DTYPE_CODES.items()}
+
+
+def _rename_targets(document: dict[str, Any], old: str, new: str) -> None:
+    """Operators whose names begin with `old`, beginning with `new`."""
+    for graph in _all_graphs(document["graph_module"]["graph"]):
+        for node in graph["nodes"]:
+            target = node["target"]
+            if target.startswith(old):
+                node["target"] = new + target.removeprefix(old)
+
+
+def _all_graphs(graph: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """`graph` and the control-flow bodies in it."""
+    yield graph
+    for _, body in _bodies(graph):
+        yield from _all_graphs(body)
+
+
+def _bodies(graph: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for node in graph["nodes"]:
+        for held in node["inputs"]:
+            if "as_graph" in held["arg"]:
+                yield held["arg"]["as_graph"]["name"], held["arg"]["as_graph"]["graph"]
+
+
+def _graphs(graph: dict[str, Any], module: GraphModule) -> Iterator[tuple[dict[str, Any], GraphModule]]:
+    """`graph` and the control-flow bodies in it, each with its module."""
+    yield graph, module
+    for name, body in _bodies(graph):
+        yield from _graphs(body, module.get_submodule(name))  # type: ignore[arg-type]
+
+
+def _add_handles(graph: dict[str, Any], module: GraphModule) -> None:
+    handles = {node.name: node.meta["debug_handle"] for node in module.graph.nodes if "debug_handle" in node.meta}
+    for node in graph["nodes"]:
+        if node["name"] in handles:
+            node["metadata"]["debug_handle"] = str(handles[node["name"]])
+
+
+def _take_handles(graph: dict[str, Any]) -> dict[str, int]:
+    """The debug handles of the nodes of `graph`, whose metadata torch is not to see."""
+    found = {node["name"]: node["metadata"].pop("debug_handle", None) for node in graph["nodes"]}
+    return {name: int(handle) for name, handle in found.items() if handle is not None}

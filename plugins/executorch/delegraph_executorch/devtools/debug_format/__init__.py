@@ -1,0 +1,1 @@
+"""ExecuTorch's `executorch.devtools.debug_format`."""

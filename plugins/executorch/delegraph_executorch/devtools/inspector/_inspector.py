@@ -1,0 +1,377 @@
+"""An ETDump, and an ETRecord if there is one -> times, values and modules of each event; and the gap to the graph."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph
+from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
+from delegraph_executorch.devtools.etrecord import ETRecord, parse_etrecord
+from delegraph_executorch.devtools.inspector._debug_handles import as_key, is_captured
+from delegraph_executorch.devtools.inspector._events import (
+    DebugEventSignature,
+    DelegateMetadata,
+    Event,
+    EventBlock,
+    EventSignature,
+    InstructionEvent,
+    InstructionEventSignature,
+    MetadataParser,
+    PerfData,
+    ProfileEventSignature,
+    RunSignature,
+    TimeScaleConverter,
+)
+from delegraph_executorch.devtools.inspector._inspector_utils import (
+    EDGE_DIALECT_GRAPH_KEY,
+    EXCLUDED_COLUMNS_WHEN_PRINTING,
+    EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT,
+    EXCLUDED_EVENTS_WHEN_PRINTING,
+    FORWARD,
+    DebugHandle,
+    ProgramOutput,
+    TimeScale,
+    calculate_time_scale_factor,
+    create_debug_handle_to_op_node_mapping,
+    display_or_print_df,
+    gen_etdump_object,
+    gen_graphs_from_etrecord,
+    get_aot_debug_handle_to_op_name_mapping,
+    is_inference_output_equal,
+    map_runtime_aot_intermediate_outputs,
+    merge_runtime_overlapping_debug_handles,
+    propagate_back_debug_handle,
+)
+from delegraph_executorch.devtools.inspector._intermediate_output_capturer import IntermediateOutputCapturer
+from delegraph_executorch.devtools.inspector._tables import pandas
+from delegraph_executorch.devtools.inspector.numerical_comparator import (
+    L1Comparator,
+    MSEComparator,
+    NumericalComparatorBase,
+    SNRComparator,
+)
+
+__all__ = [
+    "DebugEventSignature",
+    "DelegateMetadata",
+    "Event",
+    "EventBlock",
+    "EventSignature",
+    "Inspector",
+    "InstructionEvent",
+    "InstructionEventSignature",
+    "PerfData",
+    "ProfileEventSignature",
+    "RunSignature",
+    "TimeScale",
+    "flatcc",
+    "is_inference_output_equal",
+]
+
+log = logging.getLogger(__name__)
+
+EXPORTED, EDGE = "exported_program", "edge_dialect_exported_program"
+COMPARATORS: Mapping[str, type[NumericalComparatorBase]] = {
+    "MSE": MSEComparator,
+    "L1": L1Comparator,
+    "SNR": SNRComparator,
+}
+
+
+class Inspector:
+    """What runs of a program did, of an ETDump; and with an ETRecord, which nodes and modules of the model did it.
+
+    Give `etdump_path` or `etdump_data`; `etrecord` is a path or an `ETRecord`. Times are read in `source_time_scale`
+    and shown in `target_time_scale`; those that backends report are converted by
+    `delegate_time_scale_converter(name, time)` instead, if it is given. `delegate_metadata_parser` makes columns of
+    what backends say of a run. Values are read from `debug_buffer_path`. `reference_graph_name` is the graph in the
+    ETRecord whose nodes events are told by.
+
+    `event_blocks` has the result. Raises `ValueError`, `TypeError`, `ETRecordError`, and `RuntimeError` where only one
+    of the scales is cycles.
+    """
+
+    def __init__(
+        self,
+        etdump_path: str | None = None,
+        etdump_data: bytes | None = None,
+        etrecord: ETRecord | str | None = None,
+        source_time_scale: TimeScale = TimeScale.NS,
+        target_time_scale: TimeScale = TimeScale.MS,
+        debug_buffer_path: str | None = None,
+        delegate_metadata_parser: MetadataParser | None = None,
+        delegate_time_scale_converter: TimeScaleConverter | None = None,
+        enable_module_hierarchy: bool = False,
+        reference_graph_name: str = EDGE_DIALECT_GRAPH_KEY,
+    ) -> None:
+        if (source_time_scale is TimeScale.CYCLES) is not (target_time_scale is TimeScale.CYCLES):
+            raise RuntimeError("For TimeScale in cycles both the source and target time scale have to be in cycles.")
+        if (etdump_path is None) is (etdump_data is None):
+            raise ValueError("Expecting exactly one of etdump_path or etdump_data to be specified.")
+        if etrecord is not None and not isinstance(etrecord, (ETRecord, str)):
+            raise TypeError(f"Unsupported ETRecord type {type(etrecord).__name__}; give an ETRecord or its path")
+        factor = calculate_time_scale_factor(source_time_scale, target_time_scale)
+        self._source_time_scale = source_time_scale
+        self._target_time_scale = target_time_scale
+        self._etrecord = parse_etrecord(etrecord_path=etrecord) if isinstance(etrecord, str) else etrecord
+        self._enable_module_hierarchy = enable_module_hierarchy
+        self.op_graph_dict: Mapping[str, OperatorGraph] | None = None
+        self._reference_outputs: dict[str, list[ProgramOutput]] = {}
+        self.event_blocks = EventBlock._gen_from_etdump(
+            etdump=gen_etdump_object(etdump_path=etdump_path, etdump_data=etdump_data),
+            source_time_scale=source_time_scale,
+            target_time_scale=target_time_scale,
+            output_buffer=_debug_buffer(debug_buffer_path),
+            delegate_metadata_parser=delegate_metadata_parser,
+            delegate_time_scale_converter=delegate_time_scale_converter or (lambda name, time: time / factor),
+        )
+        self._consume_etrecord(reference_graph_name)
+
+    def _consume_etrecord(self, reference_graph_name: str) -> None:
+        """Give events their debug handles and nodes, and blocks of bundled inputs the outputs that are right."""
+        record = self._etrecord
+        if record is None:
+            return
+        for block in self.event_blocks:
+            block._gen_resolve_debug_handles(
+                _of_forward(record._debug_handle_map),
+                _of_forward(record._delegate_map),
+                _of_forward(record._instruction_id_to_num_outs_map),
+            )
+        self.op_graph_dict = gen_graphs_from_etrecord(
+            etrecord=record, enable_module_hierarchy=self._enable_module_hierarchy
+        )
+        nodes = create_debug_handle_to_op_node_mapping(self.op_graph_dict[reference_graph_name])
+        for event in (event for block in self.event_blocks for event in block.events):
+            event._associate_with_op_graph_nodes(debug_handle_to_op_node_map=nodes)
+        if record._reference_outputs is not None:
+            self._reference_outputs = record._reference_outputs
+            for block in self.event_blocks:
+                if block.bundled_input_index not in (None, -1):
+                    block.reference_output = self._reference_outputs[FORWARD][block.bundled_input_index]
+
+    # ---- tables ----
+
+    def to_dataframe(self, include_units: bool = True, include_delegate_debug_data: bool = False) -> Any:
+        """A pandas DataFrame with a row for each event of each block; pandas is in the extra `devtools`."""
+        tables = [block.to_dataframe(include_units, include_delegate_debug_data) for block in self.event_blocks]
+        return pandas().concat(tables, ignore_index=True)
+
+    def print_data_tabular(
+        self, file: IO[str] | None = None, include_units: bool = True, include_delegate_debug_data: bool = False
+    ) -> None:
+        """Print the table without its long columns to `file` (None: standard output, or the notebook's)."""
+        table = self._prepare_dataframe(include_units, include_delegate_debug_data)
+        display_or_print_df(table, None if file is sys.stdout else file)
+
+    def save_data_to_tsv(
+        self, file: IO[str], include_units: bool = True, include_delegate_debug_data: bool = False
+    ) -> None:
+        """Write the table without its long columns, with tabs between cells, for spreadsheets."""
+        self._prepare_dataframe(include_units, include_delegate_debug_data).to_csv(file, sep="\t")
+
+    def _prepare_dataframe(self, include_units: bool = True, include_delegate_debug_data: bool = False) -> Any:
+        table = self.to_dataframe(include_units, include_delegate_debug_data)
+        shown = ~table["event_name"].isin(EXCLUDED_EVENTS_WHEN_PRINTING)
+        return table.drop(columns=EXCLUDED_COLUMNS_WHEN_PRINTING)[shown].reset_index(drop=True)
+
+    # ---- by module, by operator ----
+
+    def find_total_for_module(self, module_name: str) -> float:
+        """The mean times of all events in modules whose path contains `module_name`, together, in the target scale."""
+        return sum(
+            event.perf_data.avg
+            for block in self.event_blocks
+            for event in block.events
+            if event.name != "OPERATOR_CALL" and event.perf_data is not None and _is_in_module(event, module_name)
+        )
+
+    def get_op_list(self, event_block: str, show_delegated_ops: bool | None = True) -> dict[str, list[Event]]:
+        """The events of the blocks of that name by operator; those inside of delegates only if asked for."""
+        found: dict[str, list[Event]] = {}
+        for block in self.event_blocks:
+            for event in block.events:
+                if block.name == event_block and (show_delegated_ops or not event.is_delegated_op):
+                    for op in dict.fromkeys(event.op_types):
+                        found.setdefault(op, []).append(event)
+        return found
+
+    def get_exported_program(self, graph: str | None = None) -> Any:
+        """The ETRecord's edge program, or the further one that is named; None without an ETRecord, with a warning."""
+        if self._etrecord is None:
+            log.warning("Exported program is only available with an ETRecord: Inspector(…, etrecord=path)")
+            return None
+        return self._etrecord.edge_dialect_program if graph is None else (self._etrecord.graph_map or {}).get(graph)
+
+    def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
+        """The statistics that Arm's VGF backend reported."""
+        from delegraph_executorch.devtools.inspector.vgf_neural_statistics import (
+            parse_vgf_neural_statistics_delegate_metadata,
+        )
+
+        events = (event for block in self.event_blocks for event in block.events)
+        said = [metadata for event in events for metadata in event.raw_delegate_debug_metadatas]
+        return parse_vgf_neural_statistics_delegate_metadata(said)
+
+    # ---- the gap between graph and runtime ----
+
+    def calculate_numeric_gap(
+        self,
+        distance: str | NumericalComparatorBase,
+        disable_debug_handle_valdiation: bool = False,
+        reference_graph: str | None = None,
+    ) -> Any:
+        """A pandas DataFrame: each value that the graph and the runtime both have, and how far apart they are.
+
+        `distance` is "MSE", "L1", "SNR" or a comparator. The graph is run on the ETRecord's representative inputs;
+        `reference_graph` says which: "exported_program", "edge_dialect_exported_program" or a further program of the
+        ETRecord; None takes the first if its nodes can be told by debug handles (all have to be, unless
+        `disable_debug_handle_valdiation`), else the second. Raises `ValueError`.
+        """
+        module, name = self._resolve_reference_graph(reference_graph, disable_debug_handle_valdiation)
+        outputs, names = self._get_aot_intermediate_outputs_and_op_names(module)
+        if not outputs or not names:
+            raise ValueError(
+                "Missing etrecord or missing representative inputs within etrecord, both of which are required for"
+                " calculating numerical gap: etrecord.update_representative_inputs(inputs)"
+            )
+        traces = self._get_aot_debug_handle_to_stack_traces(module, name)
+        runtime_outputs, runtime_names = self._get_runtime_intermediate_outputs_and_op_names()
+        mapping = map_runtime_aot_intermediate_outputs(outputs, runtime_outputs)
+        table = self._comparator(distance).compare(mapping, names, runtime_names)
+        if len(table):
+            by_name = {op: trace for own in traces.values() for op, trace in own.items()}
+            table["stacktraces"] = [{op: by_name.get(op) for op in ops} for ops in table["aot_ops"]]
+        return table
+
+    def _comparator(self, distance: str | NumericalComparatorBase) -> NumericalComparatorBase:
+        if isinstance(distance, NumericalComparatorBase):
+            if distance.inspector is None:
+                distance.inspector = self
+            return distance
+        comparator = COMPARATORS.get(distance.strip().upper())
+        if comparator is None:
+            raise ValueError(f"Unsupported distance metric {distance!r}; there are {', '.join(COMPARATORS)}")
+        return comparator(self)
+
+    def _resolve_reference_graph(
+        self, reference_graph: str | None = None, disable_debug_handle_validation: bool = False
+    ) -> tuple[GraphModule, str]:
+        """The graph to compare with, and its name. Raises `ValueError`."""
+        record = self._etrecord
+        if record is None:
+            raise ValueError("Missing etrecord: the graph to compare with is in it; Inspector(…, etrecord=path)")
+        edge = record.edge_dialect_program
+        if isinstance(edge, dict):
+            edge = edge[FORWARD]
+        name = reference_graph or EXPORTED
+        if name == EXPORTED:
+            told = bool(record.exported_program) and propagate_back_debug_handle(
+                record.exported_program,  # type: ignore[arg-type]
+                record.export_graph_id or 0,
+                edge,  # type: ignore[arg-type]
+                disable_debug_handle_validation,
+            )
+            if told:
+                return record.exported_program.module(), EXPORTED  # type: ignore[union-attr]
+            if reference_graph is not None:
+                raise ValueError(
+                    "Cannot use 'exported_program': Debug handle backpropagation failed or exported program is"
+                    " unavailable. Record it (generate_etrecord=True), or disable the validation of debug handles."
+                )
+            log.warning(
+                "The ETRecord's exported program cannot be told by debug handles; comparing with the edge program"
+            )
+            name = EDGE
+        if name == EDGE:
+            return edge.module(), EDGE  # type: ignore[union-attr]
+        return _further(record, name).module(), name
+
+    def _get_aot_intermediate_outputs_and_op_names(
+        self, reference_graph_module: GraphModule
+    ) -> tuple[dict[DebugHandle, Any], dict[DebugHandle, list[str]]]:
+        inputs = None if self._etrecord is None else self._etrecord._representative_inputs
+        names = get_aot_debug_handle_to_op_name_mapping(reference_graph_module)
+        if inputs is None:
+            return {}, names
+        return IntermediateOutputCapturer(reference_graph_module).run_and_capture(*_arguments(inputs)), names
+
+    def _get_aot_debug_handle_to_stack_traces(
+        self, reference_graph_module: GraphModule, resolved_graph_name: str
+    ) -> dict[DebugHandle, dict[str, str | None]]:
+        traces: dict[DebugHandle, dict[str, str | None]] = {}
+        for node in filter(is_captured, reference_graph_module.graph.nodes):
+            traces.setdefault(as_key(node.meta["debug_handle"]), {})[node.name] = node.meta.get("stack_trace")
+        if traces and not any(trace for own in traces.values() for trace in own.values()):
+            log.warning(
+                "No stack traces found in reference_graph %r: the column 'stacktraces' is empty", resolved_graph_name
+            )
+        return traces
+
+    def _get_runtime_intermediate_outputs_and_op_names(
+        self,
+    ) -> tuple[dict[DebugHandle, tuple[Any, int]], dict[DebugHandle, list[str]]]:
+        """By handles what the last instruction with these wrote, and its name.
+
+        The call of a delegate is left out where the backend itself told of what is in it.
+        """
+        events = [event for block in self.event_blocks for event in block.events if event.op_types]
+        told: dict[str | None, set[int]] = {}
+        for event in events:
+            if event.is_delegated_op and event.debug_data and event.debug_handles is not None:
+                told.setdefault(event.delegate_backend_name, set()).update(as_key(event.debug_handles))
+        outputs: dict[DebugHandle, tuple[int, Any, int]] = {}
+        names: dict[DebugHandle, list[str]] = {}
+        for event in events:
+            if event.name in EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT or event.debug_handles is None:
+                continue
+            handles, instruction = as_key(event.debug_handles), event._instruction_id or 0
+            if event.name == "DELEGATE_CALL" and told.get(event.delegate_backend_name, set()) & set(handles):
+                continue
+            if handles not in outputs or instruction > outputs[handles][0]:
+                outputs[handles] = instruction, event.debug_data, event.num_outputs
+                names[handles] = [event.name]
+        merged = merge_runtime_overlapping_debug_handles(outputs)
+        return {handles: (data, count) for handles, (_, data, count) in merged.items()}, names
+
+
+def _debug_buffer(path: str | None) -> bytes | None:
+    if path is None:
+        warnings.warn("Output Buffer not found. Tensor Debug Data will not be available.", stacklevel=3)
+        return None
+    return Path(path).read_bytes()
+
+
+def _of_forward(by_method: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The map of the method `forward`; its keys as text, as they are once the ETRecord was saved."""
+    return {str(instruction): held for instruction, held in (by_method or {}).get(FORWARD, {}).items()}
+
+
+def _further(record: ETRecord, name: str) -> ExportedProgram:
+    graphs = record.graph_map or {}
+    lookup = name if "/" in name else f"{name}/{FORWARD}"
+    if lookup not in graphs:
+        raise ValueError(
+            f"Reference graph '{lookup}' not found. Available options: '{EXPORTED}', '{EDGE}', or one of the graphs in"
+            f" graph_map: {[*graphs]}"
+        )
+    return graphs[lookup]
+
+
+def _arguments(inputs: Any) -> Any:
+    """The representative inputs as the graph takes them: flat."""
+    from torch.utils._pytree import tree_leaves
+
+    return tree_leaves(inputs)
+
+
+def _is_in_module(event: Event, name: str) -> bool:
+    return any(name in key for hierarchy in event.module_hierarchy.values() for key in hierarchy or ())
