@@ -48,7 +48,7 @@ def _compile(
         method: [[theirs(spec.key, bytes(spec.value)) for spec in own] for own in group]
         for method, group in specs.items()
     }
-    with quick_retracing():
+    with quick_retracing(copy for group in copies.values() for copy in group):
         results = backend.preprocess_multimethod(copies, their_specs)
     return {method: [_result(result) for result in results[method]] for method in programs}
 
