@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -36,6 +36,7 @@ class GraphBuilder:
         self.values: dict[Node, Converted] = {}
         self.nodes: list[ir.Node] = []
         self.initializers: dict[str, ir.Value] = {}
+        self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self._parameters: dict[Node, NDArray[Any]] = {}
         self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
@@ -126,9 +127,33 @@ class GraphBuilder:
         """Add an operator with several results."""
         node = ir.Node(domain, op_type, _without_trailing_none(inputs), _attributes(attributes), num_outputs=results)
         for index, output in enumerate(node.outputs):
-            output.name = f"{op_type}_{len(self.nodes)}_{index}"
+            output.name = f"{op_type}_{self._count}_{index}"
+        self._count += 1
         self.nodes.append(node)
         return node.outputs
+
+    def choose(
+        self, condition: ir.Value, then: Callable[[], Sequence[ir.Value]], otherwise: Callable[[], Sequence[ir.Value]]
+    ) -> Sequence[ir.Value]:
+        """The values that `then` makes where the bool scalar `condition` is true at run time, else `otherwise`'s.
+
+        Only the operators of the branch that is chosen run.
+        """
+        chosen, other = self._branch(then), self._branch(otherwise)
+        return self.ops("If", len(chosen.outputs), condition, then_branch=chosen, else_branch=other)
+
+    def _branch(self, make: Callable[[], Sequence[ir.Value]]) -> ir.Graph:
+        outside, self.nodes = self.nodes, []
+        results = [self.op("Identity", value) for value in make()]  # a branch returns nothing from outside it
+        inside, self.nodes = self.nodes, outside
+        return ir.Graph([], results, nodes=inside, name=f"branch_{self._count}")
+
+    def total(self, values: Sequence[ir.Value]) -> ir.Value:
+        """The sum of one value and more."""
+        total = values[0]
+        for value in values[1:]:
+            total = self.op("Add", total, value)
+        return total
 
     def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
         """`value` as `dtype`."""
@@ -179,7 +204,7 @@ class GraphBuilder:
     def model(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
         """The finished model, with what its outputs do not need left out."""
         nodes = _needed(self.nodes, outputs)
-        used = {id(value) for node in nodes for value in node.inputs} | {id(value) for value in outputs}
+        used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
         graph = ir.Graph(
             inputs,
@@ -257,5 +282,14 @@ def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.No
     for node in reversed(nodes):
         if any(id(output) in wanted for output in node.outputs):
             kept.append(node)
-            wanted.update(id(value) for value in node.inputs)
+            wanted.update(id(value) for value in _read(node))
     return kept[::-1]
+
+
+def _read(node: ir.Node) -> Iterator[ir.Value | None]:
+    """What `node` reads, the nodes of its branches included."""
+    yield from node.inputs
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            for inner in attribute.as_graph():
+                yield from _read(inner)

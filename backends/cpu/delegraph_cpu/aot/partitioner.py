@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import torch
+from torch.fx import Node
 
 from delegraph.interfaces import Partitioner
 from delegraph_cpu.aot.convert import support
-from delegraph_cpu.aot.converters import CONVERTERS
+from delegraph_cpu.aot.converters import CONVERTERS, MAX_POOLS
 from delegraph_cpu.blob import BACKEND_ID
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
@@ -22,11 +23,22 @@ KEPT_WHOLE: Final = [
 """Operators that edge lowering is asked not to decompose, because onnxruntime runs them faster whole."""
 
 
-def cpu_partitioner(*, minimum_nodes: int = 1, allow_trivial: bool = False) -> Partitioner:
+def cpu_partitioner(
+    *, minimum_nodes: int = 1, allow_trivial: bool = False, exact_max_pool: bool = False
+) -> Partitioner:
     """A partitioner for `CpuBackend`.
 
-    A delegate is made of `minimum_nodes` and more; with `allow_trivial`, also of views alone.
+    A delegate is made of `minimum_nodes` and more; with `allow_trivial`, also of views alone. With `exact_max_pool`,
+    max pooling is left to kernels, whose maxima of NaN and of nothing but -inf are torch's.
     """
     return CapabilityBasedPartitioner(
-        BACKEND_ID, support, keep_whole=KEPT_WHOLE, minimum_nodes=minimum_nodes, allow_trivial=allow_trivial
+        BACKEND_ID,
+        _without_max_pools if exact_max_pool else support,
+        keep_whole=KEPT_WHOLE,
+        minimum_nodes=minimum_nodes,
+        allow_trivial=allow_trivial,
     )
+
+
+def _without_max_pools(node: Node) -> str | None:
+    return "onnxruntime's max pooling ignores NaN (exact_max_pool)" if node.target in MAX_POOLS else support(node)

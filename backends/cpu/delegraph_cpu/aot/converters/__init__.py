@@ -13,6 +13,7 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     reductions,
     shapes,
 )
+from delegraph_cpu.aot.converters.pooling import MAX_POOLS
 from delegraph_cpu.aot.converters.table import CONVERTERS, Converter
 
-__all__ = ["CONVERTERS", "Converter"]
+__all__ = ["CONVERTERS", "MAX_POOLS", "Converter"]

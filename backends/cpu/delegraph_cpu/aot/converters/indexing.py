@@ -115,17 +115,10 @@ def _stacked(g: GraphBuilder, indices: Sequence[Node]) -> ir.Value:
     if len({tuple(map(str, shape_of(i))) for i in indices}) > 1:
         nought = g.tensor(0, torch.int64)
         zeros = [g.op("Mul", value, nought) for value in values]
-        values = [_sum(g, [value, *(z for z in zeros if z.producer().inputs[0] is not value)]) for value in values]  # type: ignore[union-attr]
+        values = [g.total([value, *(z for z in zeros if z.producer().inputs[0] is not value)]) for value in values]  # type: ignore[union-attr]
     last = max(rank_of(i) for i in indices)
     raised = [g.op("Unsqueeze", value, g.ints([last])) for value in values]
     return raised[0] if len(raised) == 1 else g.op("Concat", *raised, axis=-1)
-
-
-def _sum(g: GraphBuilder, values: Sequence[ir.Value]) -> ir.Value:
-    total = values[0]
-    for value in values[1:]:
-        total = g.op("Add", total, value)
-    return total
 
 
 # ---- scatter ------------------------------------------------------------------------------------------------------

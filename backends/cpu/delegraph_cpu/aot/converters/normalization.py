@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.not_a_number import extreme
 from delegraph_cpu.aot.converters.table import aten, convert_with, only_first_result_used
 from delegraph_cpu.aot.dtypes import REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
@@ -229,11 +231,14 @@ def _has_dims(node: Node, *_: object) -> str | None:
 
 @convert_with("_softmax softmax.int _safe_softmax", dtypes=REALS, check=_has_dims)
 def softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
-    result = g.op("Softmax", g.tensor(self, dtype_of(node)), axis=dim)
+    dtype = dtype_of(node)
+    value = g.tensor(self, dtype)
+    result = g.op("Softmax", value, axis=dim)
     if node.target != aten("_safe_softmax"):
         return result
     # rows of nothing but -inf are zero, not NaN
-    return g.op("Where", g.op("IsNaN", result), g.tensor(0.0, dtype_of(node)), result)
+    masked = g.op("Equal", extreme(g, "Max", value, dtype, [dim], keepdim=True), g.tensor(-math.inf, dtype))
+    return g.op("Where", masked, g.tensor(0.0, dtype), result)
 
 
 @convert_with("_log_softmax log_softmax.int", dtypes=REALS, check=_has_dims)

@@ -40,7 +40,6 @@ for _names, _op_type, _dtypes in (
     ("relu", "Relu", REALS | {torch.int32}),
     ("round", "Round", REALS),
     ("sigmoid", "Sigmoid", REALS),
-    ("sign sgn", "Sign", NUMBERS),
     ("sin", "Sin", REALS),
     ("sinh", "Sinh", FLOATS),
     ("sqrt", "Sqrt", REALS),
@@ -105,11 +104,19 @@ def expm1(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 @convert_with("trunc", dtypes=REALS)
 def trunc(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return _trunc(g, g.value(self))
+    return _trunc(g, g.value(self), dtype_of(node))
 
 
-def _trunc(g: GraphBuilder, value: ir.Value) -> ir.Value:
-    return g.op("Mul", g.op("Sign", value), g.op("Floor", g.op("Abs", value)))
+def _trunc(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
+    return g.op("Where", g.op("Less", value, g.tensor(0.0, dtype)), g.op("Ceil", value), g.op("Floor", value))
+
+
+@convert_with("sign sgn", dtypes=NUMBERS)
+def sign(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    """The sign of NaN is 0 in torch and NaN in ONNX."""
+    value, dtype = g.value(self), dtype_of(node)
+    result = g.op("Sign", value)
+    return result if dtype in INDICES else g.op("Where", g.op("IsNaN", value), g.tensor(0.0, dtype), result)
 
 
 def _float_operand(node: Node, self: Node) -> str | None:
@@ -190,6 +197,8 @@ def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) ->
         return base if known == 1 else g.op("Mul", base, base)
     if known == 0.5:
         return g.op("Sqrt", base)
+    if known == -0.5 and dtype != torch.float16:  # torch: the reciprocal root, but for float16
+        return g.op("Reciprocal", g.op("Sqrt", base))
     return g.op("Pow", base, g.tensor(exponent, dtype))
 
 
@@ -200,7 +209,7 @@ def div_mode(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, r
     if rounding_mode == "floor":
         return _floor_divide(g, a, b, dtype)
     quotient = g.op("Div", a, b)  # ONNX: integers are divided towards zero
-    return quotient if rounding_mode is None or dtype in INDICES else _trunc(g, quotient)
+    return quotient if rounding_mode is None or dtype in INDICES else _trunc(g, quotient, dtype)
 
 
 @convert_with("floor_divide", dtypes=NUMBERS)
@@ -210,10 +219,21 @@ def floor_divide(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLik
 
 
 def _floor_divide(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
-    if dtype not in INDICES:
-        return g.op("Floor", g.op("Div", a, b))
-    # Mod has the sign of the divisor, so that a - mod(a, b) is a multiple of b and the division is exact.
-    return g.op("Div", g.op("Sub", a, g.op("Mod", a, b)), b)
+    if dtype in INDICES:
+        # Mod has the sign of the divisor, so that a - mod(a, b) is a multiple of b and the division is exact.
+        return g.op("Div", g.op("Sub", a, g.op("Mod", a, b)), b)
+    # As Python and torch: a - fmod(a, b) is a multiple of b too, so that rounding its quotient corrects the last bit
+    # only; where fmod's sign is not the divisor's, the floor is one below. (floor(1 / 0.1) is 10, but 1 // 0.1 is 9.)
+    zero = g.tensor(0.0, dtype)
+    rest = g.op("Mod", a, b, fmod=1)
+    exact = g.op("Round", g.op("Div", g.op("Sub", a, rest), b))
+    floor = g.op("Where", _other_sign(g, rest, b, zero), g.op("Sub", exact, g.tensor(1.0, dtype)), exact)
+    return g.op("Where", g.op("Equal", b, zero), g.op("Div", a, b), floor)
+
+
+def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, zero: ir.Value) -> ir.Value:
+    """Where one of them is positive and the other one negative."""
+    return g.op("Less", g.op("Mul", g.op("Sign", a), g.op("Sign", b)), zero)
 
 
 @convert_with("remainder.Tensor remainder.Scalar", dtypes=NUMBERS)
@@ -223,8 +243,7 @@ def remainder(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) 
     if dtype in INDICES:
         return g.op("Mod", a, b)
     rest, zero = g.op("Mod", a, b, fmod=1), g.tensor(0.0, dtype)
-    other_sign = g.op("Less", g.op("Mul", g.op("Sign", rest), g.op("Sign", b)), zero)
-    return g.op("Where", other_sign, g.op("Add", rest, b), rest)
+    return g.op("Where", _other_sign(g, rest, b, zero), g.op("Add", rest, b), rest)
 
 
 @convert_with("fmod.Tensor fmod.Scalar", dtypes=NUMBERS)
@@ -324,6 +343,8 @@ def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = 
     if node.target == torch.ops.aten.relu6.default:
         low, high = 0, 6
     dtype = dtype_of(node)
+    if dtype not in INDICES:  # a bound that is missing is the largest finite number to onnxruntime
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
     bounds = (None if bound is None else g.tensor(bound, dtype) for bound in (low, high))
     return g.op("Clip", g.tensor(self, dtype), *bounds)
 
@@ -374,7 +395,7 @@ def selu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("Selu", g.value(self))
 
 
-@convert_with("celu", keep=True)
+@convert_with("celu", dtypes=frozenset({torch.float32}), keep=True)
 def celu(g: GraphBuilder, node: Node, self: Node, alpha: float) -> ir.Value:
     return g.op("Celu", g.value(self), alpha=float(alpha))
 

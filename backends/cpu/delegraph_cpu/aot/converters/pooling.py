@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import convert_with, only_first_result_used
+from delegraph_cpu.aot.converters.not_a_number import extreme
+from delegraph_cpu.aot.converters.table import aten, convert_with, only_first_result_used
 from delegraph_cpu.aot.dtypes import REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
+
+MAX_POOLS: Final = frozenset(
+    {
+        *(aten(f"max_pool{n}d") for n in (1, 2, 3)),
+        *(aten(f"max_pool{n}d_with_indices") for n in (2, 3)),
+        *(aten(f"adaptive_max_pool{n}d") for n in (1, 2, 3)),
+    }
+)
+"""Of these onnxruntime's differ from torch's: a NaN may be ignored, and the maximum of nothing but -inf is the lowest
+number. To find a NaN in a window takes as long as to pool it."""
 
 # ---- windows ------------------------------------------------------------------------------------------------------
 
@@ -187,6 +198,9 @@ def _even_windows(node: Node, self: Node, output_size: Sequence[Size]) -> str | 
 def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str) -> ir.Value:
     dims = len(output_size)
     if all(size == 1 for size in output_size):
+        if kind == "Max":
+            axes = range(rank_of(self) - dims, rank_of(self))
+            return extreme(g, kind, g.value(self), dtype_of(self), axes, keepdim=True)
         return _batched(g, self, dims, f"Global{kind}Pool")
     window = [int(b) // a for b, a in zip(_spatial(self, dims), output_size, strict=True)]  # type: ignore[call-overload]
     return _batched(g, self, dims, f"{kind}Pool", kernel_shape=window, strides=window)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.converters.not_a_number import has_nan
+from delegraph_cpu.aot.converters.table import aten, convert_with, used_results
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
 
 # ONNX's order of the gates, as indices into torch's: LSTM i o f c from i f g o; GRU z r h from r z n.
 LSTM_GATES = (0, 3, 1, 2)
 GRU_GATES = (1, 0, 2)
+
+ZEROS: Final = frozenset({aten("full"), aten("zeros")})
+"""What torch puts in as the state where none is given."""
 
 
 def _constant_weights(
@@ -54,9 +60,10 @@ def lstm(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> Sequence[ir.Value]:
+) -> Sequence[ir.Value | None]:
     layers = _Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
-    return layers.run("LSTM", g.value(input), [g.value(state) for state in hx], batch_first)
+    results = layers.run("LSTM", g.value(input), [g.value(state) for state in hx], batch_first)
+    return layers.with_nan(results, input, hx, batch_first, used_results(node))
 
 
 @convert_with("gru.input", check=_constant_weights, keep=True)
@@ -72,9 +79,10 @@ def gru(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> Sequence[ir.Value]:
+) -> Sequence[ir.Value | None]:
     layers = _Layers(g, params, has_biases, num_layers, bidirectional, GRU_GATES)
-    return layers.run("GRU", g.value(input), [g.value(hx)], batch_first, linear_before_reset=1)
+    results = layers.run("GRU", g.value(input), [g.value(hx)], batch_first, linear_before_reset=1)
+    return layers.with_nan(results, input, [hx], batch_first, used_results(node))
 
 
 class _Layers:
@@ -110,6 +118,62 @@ class _Layers:
                 final.append(end)
         joined = [ends[0] if len(ends) == 1 else g.op("Concat", *ends, axis=0) for ends in finals]
         return [g.transpose(value, [1, 0, 2]) if batch_first else value, *joined]
+
+    def with_nan(
+        self, results: Sequence[ir.Value], input: Node, hx: Sequence[Node], batch_first: bool, used: Sequence[int]
+    ) -> list[ir.Value | None]:
+        """The `used` ones of the `results` of `run`, NaN wherever a NaN of the input or of a state reaches.
+
+        onnxruntime's gates clamp their arguments, which makes numbers of NaN.
+        """
+        g = self.g
+        suspects = [g.value(node) for node in (input, *hx) if node.target not in ZEROS]
+
+        def careful() -> list[ir.Value]:
+            value = g.transpose(g.value(input), [1, 0, 2]) if batch_first else g.value(input)
+            output, final = self._reached(value, [g.value(state) for state in hx])
+            if batch_first:
+                output = g.transpose(output, [1, 0, 2])
+            masks = [self._over_units(output, results[0]), *(g.op("Unsqueeze", final, g.ints([-1])) for _ in hx)]
+            return [g.op("Where", masks[i], g.tensor(math.nan, torch.float32), results[i]) for i in used]
+
+        chosen = iter(g.choose(has_nan(g, *suspects), careful, lambda: [results[i] for i in used]))
+        return [next(chosen) if i in used else None for i in range(len(results))]
+
+    def _reached(self, value: ir.Value, states: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:
+        """Where NaN is in the output, as [sequence, batch, direction], and in the final states, as [layers, batch].
+
+        A NaN stays in its row of the batch: from its step on in one direction, everywhere in the layers above where
+        there are two.
+        """
+        g, directions = self.g, self.directions
+        now = self._bad_rows(value)  # [sequence, batch]
+        start = [self._bad_rows(state) for state in states]  # each [layers * directions, batch]
+        own = g.op("Reshape", g.total(start), g.ints([self.num_layers, directions, -1]))
+        each_layer = g.op("ReduceSum", own, g.ints([1]), keepdims=1)
+        below = g.op("CumSum", each_layer, g.constant(np.array(0)), exclusive=1)
+        throughout = g.op("ReduceSum", now, g.ints([0]), keepdims=1)
+        own = g.op("Add", own, below)  # [layers, directions, batch]
+        final = g.op("Reshape", g.op("Add", own, throughout), g.ints([self.num_layers * directions, -1]))
+        last = g.transpose(g.op("Gather", own, g.constant(np.array(self.num_layers - 1)), axis=0), [1, 0])
+        if directions == 2 and self.num_layers > 1:
+            seen = [g.op("Add", g.op("Mul", now, g.tensor(0, torch.int32)), throughout)] * 2
+        else:
+            seen = [g.op("CumSum", now, g.constant(np.array(0)), reverse=reverse) for reverse in range(directions)]
+        steps = g.op("Concat", *(g.op("Unsqueeze", counts, g.ints([-1])) for counts in seen), axis=-1)
+        return g.cast(g.op("Add", steps, last), torch.bool), g.cast(final, torch.bool)
+
+    def _bad_rows(self, value: ir.Value) -> ir.Value:
+        """1 for each row along the last dim that has a NaN, else 0."""
+        squares = self.g.op("ReduceSumSquare", value, self.g.ints([-1]), keepdims=0)
+        return self.g.cast(self.g.op("IsNaN", squares), torch.int32)
+
+    def _over_units(self, mask: ir.Value, output: ir.Value) -> ir.Value:
+        """[sequence, batch, direction] -> [sequence, batch, direction * hidden], as `output` is."""
+        g = self.g
+        hidden = self.params[1].meta["val"].shape[-1]
+        wide = g.op("Expand", g.op("Unsqueeze", mask, g.ints([-1])), g.ints([1, 1, 1, int(hidden)]))
+        return g.op("Reshape", wide, g.op("Shape", output))
 
     def _layer(
         self, op_type: str, layer: int, value: ir.Value, states: Sequence[ir.Value], attributes: dict[str, Any]

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.not_a_number import extreme, first_in_order, position
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import NUMBERS, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, dtype_of, rank_of, shape_of
@@ -31,8 +32,6 @@ def _reduce(g: GraphBuilder, op_type: str, value: ir.Value, axes: Sequence[int],
 for _names, _op_type, _dtypes in (
     ("sum.dim_IntList", "ReduceSum", NUMBERS_OR_BOOL),
     ("prod.dim_int", "ReduceProd", NUMBERS_OR_BOOL),
-    ("amax", "ReduceMax", NUMBERS),
-    ("amin", "ReduceMin", NUMBERS),
 ):
 
     def _reduction(
@@ -46,14 +45,22 @@ for _names, _op_type, _dtypes in (
     ("sum", "ReduceSum", NUMBERS_OR_BOOL),
     ("prod", "ReduceProd", NUMBERS_OR_BOOL),
     ("mean", "ReduceMean", REALS),
-    ("max", "ReduceMax", NUMBERS),
-    ("min", "ReduceMin", NUMBERS),
 ):
 
     def _full_reduction(g: GraphBuilder, node: Node, self: Node, *_: object, op_type: str = _op_type) -> ir.Value:
         return _reduce(g, op_type, g.tensor(self, dtype_of(node)), _axes(self, None), False)
 
     convert_with(_names, dtypes=_dtypes)(_full_reduction)
+
+
+for _kind in ("Max", "Min"):
+
+    def _extreme(
+        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, *, kind: str = _kind
+    ) -> ir.Value:
+        return extreme(g, kind, g.value(self), dtype_of(node), _axes(self, dim), keepdim)
+
+    convert_with(f"{_kind.lower()} a{_kind.lower()}", dtypes=NUMBERS)(_extreme)
 
 
 @convert_with("mean.dim", dtypes=REALS)
@@ -132,20 +139,20 @@ def var_mean(
 
 for _kind in ("Max", "Min"):
 
-    def _arg(
-        g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool, op_type: str = f"Arg{_kind}"
-    ) -> ir.Value:
+    def _arg(g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool, kind: str = _kind) -> ir.Value:
         if dim is not None:
-            return g.op(op_type, g.value(self), axis=dim, keepdims=int(keepdim))
-        found = g.op(op_type, g.op("Reshape", g.value(self), g.ints([-1])), axis=0, keepdims=0)
+            return position(g, kind, g.value(self), dtype_of(self), dim, keepdim)
+        found = position(g, kind, g.op("Reshape", g.value(self), g.ints([-1])), dtype_of(self), 0, keepdim=False)
         return g.reshape(found, [1] * rank_of(self)) if keepdim else found
 
     def _extremum(
         g: GraphBuilder, node: Node, self: Node, dim: int, keepdim: bool, kind: str = _kind
     ) -> Sequence[ir.Value]:
-        value = g.value(self)
-        index = g.op(f"Arg{kind}", value, axis=dim, keepdims=int(keepdim))
-        return [_reduce(g, f"Reduce{kind}", value, _axes(self, dim), keepdim), index]
+        value, dtype = g.value(self), dtype_of(self)
+        return [
+            extreme(g, kind, value, dtype, _axes(self, dim), keepdim),
+            position(g, kind, value, dtype, dim, keepdim),
+        ]
 
     _has_dims = lambda node, self, *_: None if rank_of(self) else "a tensor without dims"  # noqa: E731
     convert_with(f"arg{_kind.lower()}", dtypes=NUMBERS, check=_has_dims)(_arg)
@@ -155,7 +162,7 @@ for _kind in ("Max", "Min"):
 @convert_with("topk", dtypes=NUMBERS, check=_has_dims)
 def topk(g: GraphBuilder, node: Node, self: Node, k: Size, dim: int, largest: bool, sorted: bool) -> Sequence[ir.Value]:
     count = g.sizes([k if isinstance(k, int) else g.value(k)])
-    return g.ops("TopK", 2, g.value(self), count, axis=dim, largest=int(largest), sorted=int(sorted))
+    return first_in_order(g, g.value(self), dtype_of(self), count, dim % rank_of(self), largest, sorted)
 
 
 @convert_with("sort", dtypes=NUMBERS, check=_has_dims)
@@ -163,7 +170,7 @@ def sort(g: GraphBuilder, node: Node, self: Node, dim: int, descending: bool) ->
     value = g.value(self)
     axis = dim % rank_of(self)
     count = g.op("Shape", value, start=axis, end=axis + 1)
-    return g.ops("TopK", 2, value, count, axis=axis, largest=int(descending), sorted=1)
+    return first_in_order(g, value, dtype_of(self), count, axis, descending, True)
 
 
 @convert_with("cumsum", dtypes=NUMBERS_OR_BOOL, check=_has_dims)

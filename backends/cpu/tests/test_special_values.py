@@ -1,0 +1,220 @@
+"""NaN, infinities, signed zeros and denormals through every converter: who takes a node does not decide the answer.
+
+Every case of `test_converters.CASES` is a property: one element of each float operand in turn becomes a special value,
+at the begin, in the middle (where vector instructions work) and at the end (where they do not), or all of them do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from backends.cpu.tests.harness import Function, Lowered, edge, run
+from backends.cpu.tests.test_converters import CASES, x
+from numpy.typing import NDArray
+from torch import nn
+
+SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "-0": -0.0, "denormal": 1e-40}
+
+# What backends/cpu/README.md says: case -> the special values for which it differs, and why.
+ATTENTION = "torch's kernel for CPUs makes 0 of NaN"
+POOL = "onnxruntime's max pooling ignores NaN, and has a lowest number where torch has -inf"
+RESIZE = "a neighbour whose weight is 0 counts"
+GATES = "gates saturate where torch subtracts infinities"
+DIFFERENT: dict[str, tuple[frozenset[str], str]] = {
+    **{name: (frozenset({"nan", "inf", "-inf"}), ATTENTION) for name in CASES if name.startswith("attention")},
+    **{name: (frozenset({"nan", "-inf"}), POOL) for name in CASES if name.startswith("max_pool")},
+    "adaptive_max_pool2d": (frozenset({"nan", "-inf"}), POOL),
+    **{name: (frozenset({"nan", "inf", "-inf"}), RESIZE) for name in CASES if name.startswith("upsample_")},
+    **{name: (frozenset({"inf", "-inf"}), GATES) for name in CASES if name.startswith(("lstm", "gru"))},
+    **{
+        name: (frozenset({"inf", "-inf"}), "torch through oneDNN has NaN, on CPUs where that has a gelu")
+        for name in ("gelu", "gelu_tanh")
+    },
+    "var_mean": (frozenset({"inf", "-inf"}), "torch's running mean of infinities is NaN"),
+    "remainder": (frozenset({"denormal"}), "torch's vector instructions have NaN where the quotient overflows"),
+    "remainder_by_negative": (frozenset({"denormal"}), "the same"),
+    "fmod": (frozenset({"denormal"}), "the same"),
+}
+
+
+def specials(args: tuple[torch.Tensor, ...], value: float) -> Iterator[list[torch.Tensor]]:
+    """`args` with `value` in one place of one float operand, or in all of its places."""
+    for index, argument in enumerate(args):
+        if not argument.is_floating_point():
+            continue
+        last = argument.numel() - 1
+        for place in (0, last // 2, last, slice(None)):
+            changed = [a.clone(memory_format=torch.contiguous_format) for a in args]
+            changed[index].view(-1)[place] = value
+            yield changed
+
+
+def same(results: list[NDArray[Any]], expected: Any, half: bool) -> None:
+    """Equal up to rounding, NaN where NaN is; zeros have no sign here."""
+    tolerance = 1e-2 if half else 1e-4
+    for result, reference in zip(results, torch.utils._pytree.tree_leaves(expected), strict=True):
+        np.testing.assert_allclose(result, reference.detach().numpy(), rtol=tolerance, atol=tolerance / 10)
+
+
+def ties(name: str) -> bool:
+    """Whether the result says where an element stood: of equal ones torch may take any."""
+    return name.startswith(("topk", "sort", "arg", "max_dim", "min_dim"))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch's remark on its own copy
+@pytest.mark.parametrize("name", [n for n, (_, args) in CASES.items() if any(a.is_floating_point() for a in args)])
+def test_special_values_are_torchs(name: str) -> None:
+    function, args = CASES[name]
+    lowered = Lowered(edge(Function(function), args))
+    half = any(a.dtype == torch.float16 for a in args)
+    stated, _ = DIFFERENT.get(name, (frozenset(), ""))
+    for kind in SPECIAL.keys() - stated:
+        for changed in specials(args, SPECIAL[kind]):
+            if not (ties(name) and all(a.isnan().all() or len(a.unique()) == 1 for a in changed)):
+                same(lowered(*changed), function(*changed), half)
+
+
+# ---- every pair of values, for operators of two operands; long enough for vector instructions -----------------------
+
+VALUES = torch.tensor(
+    [math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, -2.0, -0.5, 0.5, 2.5, 1.0, -1.0, 1e30, -1e30, 3.0]
+)
+PAIRS = torch.tensor(list(itertools.product(VALUES.tolist(), repeat=2)))
+
+NAMES = "add sub mul div maximum minimum pow remainder fmod floor_divide eq ne lt le gt ge"
+OF_TWO: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    **{name: getattr(torch, name) for name in NAMES.split(" ")},
+    "div_floor": partial(torch.div, rounding_mode="floor"),
+    "div_trunc": partial(torch.div, rounding_mode="trunc"),
+    "clamp": lambda a, b: a.clamp(b, b + 1),
+    "clamp_min": lambda a, b: a.clamp(min=0.5) + b,
+    "clamp_max": lambda a, b: a.clamp(max=-0.5) + b,
+    "sign": lambda a, b: a.sign() + b.sgn(),
+    "pow_minus_half": lambda a, b: a**-0.5 + b**0.5,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", OF_TWO)
+def test_pairs_of_special_values_are_torchs(name: str, dtype: torch.dtype) -> None:
+    a, b = (column.contiguous() for column in PAIRS.to(dtype).unbind(1))
+    same(run(OF_TWO[name], a, b), OF_TWO[name](a, b), half=False)
+
+
+def test_floor_division_does_not_round_up_first() -> None:
+    """1.0 / 0.1 is 10 in floating point, but 0.1 fits 9 times only."""
+    a, b = torch.tensor([1.0, -1.0, 6.0, 0.3], dtype=torch.float64), torch.tensor([0.1, 0.1, 0.1, 0.1]).double()
+    same(run(torch.floor_divide, a, b), torch.floor_divide(a, b), half=False)
+    x32 = torch.arange(1.0, 200.0)
+    same(run(lambda t: t // 0.1, x32), x32 // 0.1, half=False)
+
+
+# ---- positions and orders ------------------------------------------------------------------------------------------
+
+INF, NAN = math.inf, math.nan
+ROWS = torch.tensor([[1.0, NAN, 2.0, NAN, INF], [INF, 1.0, 4.0, NAN, -INF], [5.0, 3.0, -INF, 4.0, INF]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize("rows", [ROWS, ROWS[2:]], ids=["with NaN", "without NaN"])
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_an_extreme_and_its_position(kind: str, rows: torch.Tensor, dtype: torch.dtype) -> None:
+    def extremes(t: torch.Tensor) -> Any:
+        arg = getattr(t, f"arg{kind}")
+        values, positions = getattr(t, kind)(1)
+        return values, positions, getattr(t, kind)(), getattr(t, f"a{kind}")(1), arg(1, keepdim=True), arg()
+
+    same(run(extremes, rows.to(dtype)), extremes(rows.to(dtype)), half=False)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_nan_is_beyond_infinity_in_an_order(descending: bool) -> None:
+    def ordered(t: torch.Tensor) -> Any:
+        return t.sort(1, descending=descending)[0], t.topk(3, 1, largest=descending), t.T.topk(2, 0, descending)[0]
+
+    rows = ROWS.clone()
+    rows[0, 3] = 7.0  # one NaN in a row: of two, torch may name either
+    same(run(ordered, rows), ordered(rows), half=False)
+
+
+# ---- where no case of the converters has it -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hidden", "number", "both"), [(5, 1, True), (16, 2, False), (4, 2, True)])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_nan_stays_in_a_recurrent_state(
+    kind: type[nn.LSTM] | type[nn.GRU], hidden: int, number: int, both: bool
+) -> None:
+    torch.manual_seed(0)
+    layers = kind(4, hidden, number, bidirectional=both).eval()
+    sequence, state = x(6, 3, 4), x(number * (1 + both), 3, hidden)
+
+    def step(t: torch.Tensor, h: torch.Tensor, *c: torch.Tensor) -> Any:
+        return layers(t, (h, *c) if c else h)
+
+    arguments = (sequence, state, state * 2) if kind is nn.LSTM else (sequence, state)
+    lowered = Lowered(edge(Function(step), arguments))
+    same(lowered(*arguments), step(*arguments), half=False)
+    for index in (0, 1):
+        changed = [a.clone() for a in arguments]
+        changed[index][2 - index, 1, 3] = NAN
+        expected = step(*changed)
+        assert expected[0].isnan().any() and not expected[0].isnan().all()
+        same(lowered(*changed), expected, half=False)
+
+
+def test_safe_softmax_hides_no_nan() -> None:
+    """Rows of nothing but -inf are zero; a row with a NaN is NaN."""
+    rows = torch.tensor([[-INF, -INF, -INF], [NAN, -INF, -INF], [-INF, NAN, 1.0], [1.0, -INF, 2.0], [INF, 1.0, 2.0]])
+
+    def safe_softmax(t: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._safe_softmax(t, 1)
+
+    same(run(safe_softmax, rows), safe_softmax(rows), half=False)
+
+
+@pytest.mark.parametrize("activation", [F.relu, F.relu6, F.hardswish, F.silu, lambda t: t.clamp(min=0)])
+@pytest.mark.parametrize("channels", [5, 16])
+def test_a_fused_activation_keeps_nan_and_infinity(channels: int, activation: Callable[..., torch.Tensor]) -> None:
+    """Convolutions of 16 channels run in a layout of their own, with kernels of their own."""
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(channels, 32, 3, padding=1).eval()
+    lowered = Lowered(edge(Function(lambda t: activation(convolution(t))), (x(1, channels, 9, 9),)))
+    for value in (NAN, INF, -INF):
+        image = x(1, channels, 9, 9)
+        image[0, 3, 4, 5] = value
+        same(lowered(image), activation(convolution(image)), half=False)
+
+
+def test_max_pooling_can_be_left_to_kernels() -> None:
+    import delegraph
+
+    image = x(1, 2, 6, 6)
+    image[0, 0, 2, 3], image[0, 1] = NAN, -INF
+    model = Function(lambda t: F.max_pool2d(t * 2, 2))
+    exact = delegraph.lower(model, (image,), backends=["cpu{exact_max_pool=true}"])
+    assert "ignores NaN (exact_max_pool)" in str(exact.report)
+    same([delegraph.load(bytes(exact))(image.numpy())], model(image), half=False)
+
+
+def test_pooling_to_one_element_is_exact() -> None:
+    image = x(2, 3, 5, 5)
+    image[0, 0, 2, 3], image[1, 1] = NAN, -INF
+
+    def pooled(t: torch.Tensor) -> torch.Tensor:
+        return F.adaptive_max_pool2d(t, 1)
+
+    same(run(pooled, image), pooled(image), half=False)
+
+
+def test_celu_in_half_precision() -> None:
+    """onnxruntime has Celu for float32 alone."""
+    same(run(F.celu, x(3, 4).half()), F.celu(x(3, 4).half()), half=True)

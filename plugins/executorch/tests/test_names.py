@@ -1,0 +1,45 @@
+"""The names that users of ExecuTorch import are under `delegraph_executorch`: 97 in 100 of all uses."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from plugins.executorch.tests.upstream.names import Name, defined_names, read_names
+from plugins.executorch.tests.upstream.results import read_reasons
+
+LISTED = Path(__file__).parent / "upstream" / "cannot_pass" / "names.toml"
+
+
+def is_there(name: Name) -> bool:
+    """Whether `from delegraph_executorch.… import name` works: an attribute, or a module."""
+    module = name[0].replace("executorch", "delegraph_executorch", 1)
+    try:
+        if hasattr(importlib.import_module(module), name[1]):
+            return True
+        importlib.import_module(f"{module}.{name[1]}")
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def missing() -> dict[str, int]:
+    """Names that are not there, as "module:name", and how many files use each."""
+    return {":".join(name): files for name, files in read_names().items() if not is_there(name)}
+
+
+def test_ninety_seven_of_a_hundred_uses_find_their_name(missing: dict[str, int]) -> None:
+    uses = sum(read_names().values())
+    table = "\n".join(f"{files:4d}  {name}" for name, files in sorted(missing.items(), key=lambda row: -row[1]))
+    assert sum(missing.values()) <= 0.03 * uses, f"{sum(missing.values())} of {uses} uses find nothing\n{table}"
+
+
+def test_what_is_missing_is_listed_with_its_reason(missing: dict[str, int]) -> None:
+    assert set(read_reasons([LISTED])) == set(missing)
+
+
+@pytest.mark.executorch
+def test_the_table_is_executorchs(executorch_package: Path) -> None:
+    assert defined_names(executorch_package) == read_names()

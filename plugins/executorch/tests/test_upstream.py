@@ -1,0 +1,55 @@
+"""ExecuTorch's own tests, imports changed, pass here: all but those that cannot_pass/ lists with a reason each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from plugins.executorch.tests.upstream.results import INTERNAL, Reason, read_outcomes, read_reasons, reason_for, stale
+from plugins.executorch.tests.upstream.suite import port_suite, run_suite
+
+pytestmark = pytest.mark.executorch
+
+LISTS = Path(__file__).parent / "upstream" / "cannot_pass"
+NOT_TESTS = frozenset({"names.toml", "documentation.toml"})
+"""Lists beside the tests': public names, and pieces of documentation."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(executorch_package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    scratch = tmp_path_factory.mktemp("upstream")
+    ported = port_suite(scratch)
+    run_suite(scratch, "-n", "2", "--tb=no", f"--junitxml={scratch / 'report.xml'}")
+    return read_outcomes(scratch / "report.xml", ported)
+
+
+@pytest.fixture(scope="module")
+def reasons() -> dict[str, Reason]:
+    return read_reasons(path for path in sorted(LISTS.glob("*.toml")) if path.name not in NOT_TESTS)
+
+
+def test_what_is_not_listed_passes(outcomes: dict[str, str], reasons: dict[str, Reason]) -> None:
+    failing = [
+        f"{outcome}: {test}"
+        for test, outcome in outcomes.items()
+        if outcome not in ("passed", "skipped") and reason_for(test, reasons) is None
+    ]
+    assert not failing, "\n".join(failing)
+
+
+def test_what_is_listed_does_not_pass(outcomes: dict[str, str], reasons: dict[str, Reason]) -> None:
+    assert stale(outcomes, reasons) == []
+
+
+def test_nine_in_ten_pass_of_those_that_test_no_internals(
+    outcomes: dict[str, str], reasons: dict[str, Reason], capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts: Counter[str] = Counter()
+    for test, outcome in outcomes.items():
+        reason = reason_for(test, reasons)
+        counts[reason.kind if reason is not None and outcome != "skipped" else outcome] += 1
+    with capsys.disabled():
+        print("\nExecuTorch's own tests:", ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    base = counts.total() - counts["skipped"] - counts[INTERNAL]
+    assert counts["passed"] >= 0.9 * base

@@ -1,0 +1,7 @@
+"""What the page speaks of: a program that was exported."""
+
+import torch
+from delegraph_executorch.devtools.visualization import visualize_with_clusters  # noqa: F401
+from torch.export import export
+
+exported_program = export(torch.nn.Linear(3, 4), (torch.ones(2, 3),))
