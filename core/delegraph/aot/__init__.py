@@ -19,7 +19,8 @@ A backend's AOT half
     edge_program: what a partitioner is shown of an exported program
     validation_disabled: a partitioner may change the graph
 A pass
-    ExportPass, PassResult
+    ExportPass, PassBase, PassResult: of a graph; NodeMetadata, ProxyValue: what an ExportPass works with
+    ExportedProgramPassBase, ExportedProgramPassResult: of a program
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     graph_modules: a graph and the bodies of its control flow
@@ -68,6 +69,15 @@ if TYPE_CHECKING:
     from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
     from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
     from delegraph.aot.passes import ExportPass, PassResult
+    from delegraph.aot.passes import (
+        ExportedProgramPassBase,
+        ExportedProgramPassResult,
+        ExportPass,
+        NodeMetadata,
+        PassBase,
+        PassResult,
+        ProxyValue,
+    )
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
         BackendDetails,
@@ -95,6 +105,8 @@ __all__ = [
     "ExecutorchBackendConfig",
     "ExecutorchProgramManager",
     "ExportPass",
+    "ExportedProgramPassBase",
+    "ExportedProgramPassResult",
     "HeldTensor",
     "Lowered",
     "LoweredBackendModule",
@@ -107,11 +119,14 @@ __all__ = [
     "MethodProgramsPartitionerSpec",
     "NamedDataStore",
     "NamedDataStoreOutput",
+    "NodeMetadata",
     "PartitionResult",
     "Partitioner",
+    "PassBase",
     "PassResult",
     "PreprocessResult",
     "RecordedPrograms",
+    "ProxyValue",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -179,6 +194,15 @@ __getattr__, __dir__ = lazy_names(
         "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
         "memory_planning": ("MemoryPlanningPass", "MethodMemory", "MethodPlan"),
         "passes": ("ExportPass", "PassResult"),
+        "passes": (
+            "ExportPass",
+            "ExportedProgramPassBase",
+            "ExportedProgramPassResult",
+            "NodeMetadata",
+            "PassBase",
+            "PassResult",
+            "ProxyValue",
+        ),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },
 )
