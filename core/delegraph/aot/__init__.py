@@ -20,7 +20,8 @@ A backend's AOT half
     validation_disabled: a partitioner may change the graph
 A pass
     ExportPass, PassBase, PassResult: of a graph; NodeMetadata, ProxyValue: what an ExportPass works with
-    ExportedProgramPassBase, ExportedProgramPassResult: of a program
+    ExportedProgramPassBase, ExportedProgramPassResult: of a program; program_with_graph: a program with an edited graph
+    verify, Dialect; ATEN, FUNCTIONAL, CORE_ATEN, EDGE, BACKEND: what each dialect admits
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     graph_modules: a graph and the bodies of its control flow
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
         exir_ops,
     )
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
+    from delegraph.aot.edge.dialects import ATEN, BACKEND, CORE_ATEN, EDGE, FUNCTIONAL, Dialect, verify
+    from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
+    from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
     from delegraph.aot.passes import ExportPass, PassResult
     from delegraph.aot.passes import (
+        PROTECTED_KEYS,
         ExportedProgramPassBase,
         ExportedProgramPassResult,
         ExportPass,
@@ -77,6 +82,7 @@ if TYPE_CHECKING:
         PassBase,
         PassResult,
         ProxyValue,
+        program_with_graph,
     )
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
@@ -91,6 +97,12 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ATEN",
+    "BACKEND",
+    "CORE_ATEN",
+    "EDGE",
+    "FUNCTIONAL",
+    "PROTECTED_KEYS",
     "BackendDetails",
     "BackendOpOverload",
     "BackendOpOverloadPacket",
@@ -98,6 +110,7 @@ __all__ = [
     "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
+    "Dialect",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -140,6 +153,7 @@ __all__ = [
     "is_delegate_call",
     "is_scalar",
     "program_text",
+    "program_with_graph",
     "schema_arguments",
     "tag_constant_data",
     "tag_mutated_buffer",
@@ -148,6 +162,7 @@ __all__ = [
     "to_edge_transform_and_lower",
     "user_location",
     "validation_disabled",
+    "verify",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -185,6 +200,9 @@ __getattr__, __dir__ = lazy_names(
             "exir_ops",
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
+        "edge.dialects": ("ATEN", "BACKEND", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
+        "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
+        "emission.manager": ("ExecutorchProgramManager",),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),
@@ -195,6 +213,7 @@ __getattr__, __dir__ = lazy_names(
         "memory_planning": ("MemoryPlanningPass", "MethodMemory", "MethodPlan"),
         "passes": ("ExportPass", "PassResult"),
         "passes": (
+            "PROTECTED_KEYS",
             "ExportPass",
             "ExportedProgramPassBase",
             "ExportedProgramPassResult",
@@ -202,6 +221,7 @@ __getattr__, __dir__ = lazy_names(
             "PassBase",
             "PassResult",
             "ProxyValue",
+            "program_with_graph",
         ),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },

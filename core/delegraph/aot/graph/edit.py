@@ -78,6 +78,7 @@ def _on_trust(
     graph.set_codegen(CodeGen())
     new = copy(program)
     new._graph_module = _LazyGraphModule(dict(root), graph)
+    new._graph_module.meta = dict(program.graph_module.meta)
     new._graph_signature = _signature(program, graph, output_specs)
     new._state_dict, new._constants = dict(program.state_dict), dict(program.constants)
     new._range_constraints = dict(program.range_constraints)

@@ -8,11 +8,12 @@ takes a `torch.fx.GraphModule` and returns None or an object with a `graph_modul
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from delegraph.aot.passes.export_pass import ExportPass
-from delegraph.aot.passes.proxy_value import NodeMetadata, ProxyValue
-from delegraph.aot.passes.run import run_passes
+from delegraph.aot.passes.proxy_value import PROTECTED_KEYS, NodeMetadata, ProxyValue
+from delegraph.aot.passes.run import program_with_graph, run_passes
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult, GraphPass
 
 __all__ = [
+    "PROTECTED_KEYS",
     "ExportPass",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
@@ -21,5 +22,6 @@ __all__ = [
     "PassBase",
     "PassResult",
     "ProxyValue",
+    "program_with_graph",
     "run_passes",
 ]

@@ -16,7 +16,7 @@ from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult, GraphPass
 
-__all__ = ["run_passes"]
+__all__ = ["program_with_graph", "run_passes"]
 
 
 def run_passes(
@@ -74,7 +74,18 @@ def _of_graph_pass(program: ExportedProgram, result: Any, name: str) -> Exported
         )
     module.graph.lint()
     _check_interface(program, module, name)
-    return rebuild(program, attributes(module), module.graph, program.graph_signature.output_specs)
+    return program_with_graph(program, module)
+
+
+def program_with_graph(program: ExportedProgram, module: GraphModule) -> ExportedProgram:
+    """`program` with what a pass has made of its graph, which takes and gives the same.
+
+    Inputs are told by name, or, where names are others but as many, by position. State and constants are shared; torch
+    checks the result.
+    """
+    new = rebuild(program, attributes(module), module.graph, program.graph_signature.output_specs)
+    new.graph_module.meta = dict(module.meta)
+    return new
 
 
 def _check_interface(program: ExportedProgram, module: GraphModule, name: str) -> None:
