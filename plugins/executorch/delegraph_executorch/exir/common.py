@@ -34,7 +34,7 @@ def no_dispatch() -> Iterator[None]:
 
 
 def get_schema_for_operators(ops: Sequence[str]) -> dict[str, str]:
-    """`torch.ops.aten.add.Tensor` … -> `aten::add.Tensor` -> its schema as text; for reading, it asks for all of them."""
+    """`torch.ops.aten.add.Tensor` … -> `{"aten::add.Tensor": its schema}`, for reading: it asks for all of them."""
     known = {f"{s.name}.{s.overload_name or 'default'}": str(s) for s in torch._C._jit_get_all_schemas()}
     names = [re.sub(r"^torch\.ops\.([^.]+)\.", r"\1::", op) for op in ops]
     return {name: known.get(name, "<No Schema Found>") for name in names}

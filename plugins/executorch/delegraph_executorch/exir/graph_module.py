@@ -1,4 +1,4 @@
-"""ExecuTorch's `executorch.exir.graph_module`: a graph -> the bodies of its control flow, with the nodes that call them.
+"""ExecuTorch's `executorch.exir.graph_module`: a graph -> the bodies of its control flow, and who calls them.
 
 New code walks with `delegraph.aot.graph_modules`, which goes to any depth.
 """

@@ -1,4 +1,4 @@
-"""GraphModule -> the same, every call with a debug handle: the same for what one node of the exported program became."""
+"""GraphModule -> the same, every call with a debug handle: one for all that a node of the exported program became."""
 
 from __future__ import annotations
 

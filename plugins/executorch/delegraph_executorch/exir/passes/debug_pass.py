@@ -22,7 +22,7 @@ class DebugPass(PassBase):
     """Logs a graph between other passes, at DEBUG, to the root logger and, as `log_filename`, to a file made anew.
 
     `show_src` adds the last frame of user code, or `show_all_frames`; `path_filter` is a regular expression for the
-    files that are of interest; `show_full_path` leaves their folders. `show_spec` adds `meta["spec"]` and `meta["val"]`.
+    files that are of interest; `show_full_path` leaves their folders. `show_spec` adds specs and `meta["val"]`.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
 from delegraph.aot import BACKEND, CORE_ATEN, Dialect, EdgeCompileConfig, verify
 from delegraph.errors import VerificationError
@@ -48,13 +48,14 @@ class EXIRATenDialectVerifierBase:
         return True
 
     def check_valid_op(self, op: Any) -> None:
-        """Raise `SpecViolationError` for an operator that no core ATen program calls."""
-        from torch.fx import Graph
-
+        """Raise `SpecViolationError` for an operator that programs of the dialect do not call."""
         node = Graph().call_function(op)
-        for rule in CORE_ATEN.rules:
-            if rule.__name__ == "operators_are_core" and (violation := rule(node, self.kept)) is not None:
+        node.meta["val"] = None
+        for rule in self.checked.rules if self.checked is not None else ():
+            if (violation := rule(node, self.kept)) is not None:
                 raise SpecViolationError(violation)
+
+    check_valid_edge_op = check_valid_op
 
 
 def EXIRATenDialectVerifier(
