@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +20,7 @@ class ScratchTensorMetadata:
     dtype: torch.dtype
     shape: torch.Size
     layout: torch.layout = torch.strided
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     is_sparse: bool = False
 
 

@@ -1,7 +1,7 @@
 """GraphModule -> the same, constants tagged with the `.ptd` that they go to.
 
-Lowering takes `ExecutorchBackendConfig(external_constants=…)`, a function from a placeholder to such a name; this is for
-graphs that have `meta["spec"]`.
+Lowering takes `ExecutorchBackendConfig(external_constants=…)`, a function from a placeholder to such a name; this is
+for graphs that have `meta["spec"]`.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class QuantizeOutputs(_QuantizesIO):
 def extract_io_quant_params(
     edge_prog: EdgeProgramManager, *, input_idxs: Sequence[int] = (0,), output_idxs: Sequence[int] = (0,)
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """`{"inputs": {name: {"scale": …, "zero_point": …, …}}, "outputs": {…}}`; takes the q/dq calls out of the program."""
+    """`{"inputs": {name: {"scale": …, "zero_point": …}}, "outputs": {…}}`; takes the q/dq calls out of the program."""
     inputs, outputs = QuantizeInputs(edge_prog, list(input_idxs)), QuantizeOutputs(edge_prog, list(output_idxs))
     program = edge_prog.exported_program()
     for one in (inputs, outputs):

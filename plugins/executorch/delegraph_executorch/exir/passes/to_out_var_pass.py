@@ -56,14 +56,12 @@ def make_alloc_node(graph_module: GraphModule, val: Any, tensor_meta: Any = None
 
     It stands where the graph inserts nodes. Raises `InternalError` where nothing is known of a tensor.
     """
-    known = val if val is not None else tensor_meta
-    several = isinstance(known, (list, tuple)) and not hasattr(known, "shape")
-    metas = tensor_meta if isinstance(tensor_meta, (list, tuple)) and several else [tensor_meta]
-    pairs = (
-        [(v, m) for v, m in zip(known, [*metas, *[None] * len(known)], strict=False)] if several else [(known, None)]
-    )
-    specs = [_alloc_spec(v if v is not None else m) for v, m in pairs]
-    alloc = graph_module.graph.call_function(memory.alloc, (specs if several else specs[0],))
+    if isinstance(val, (list, tuple)):
+        metas = tensor_meta or [None] * len(val)
+        spec: Any = [_alloc_spec(v if v is not None else meta) for v, meta in zip(val, metas, strict=True)]
+    else:
+        spec = _alloc_spec(val if val is not None else tensor_meta)
+    alloc = graph_module.graph.call_function(memory.alloc, (spec,))
     alloc.meta = {"val": val, "tensor_meta": tensor_meta}
     return alloc
 
