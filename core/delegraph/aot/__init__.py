@@ -21,7 +21,7 @@ A backend's AOT half
 A pass
     ExportPass, PassBase, PassResult: of a graph; NodeMetadata, ProxyValue: what an ExportPass works with
     ExportedProgramPassBase, ExportedProgramPassResult: of a program; program_with_graph: a program with an edited graph
-    verify, Dialect; ATEN, FUNCTIONAL, CORE_ATEN, EDGE, BACKEND: what each dialect admits
+    verify, Dialect; ATEN, FUNCTIONAL, CORE_ATEN, EDGE: what each dialect admits
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     graph_modules: a graph and the bodies of its control flow
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.delegation.shared_weights import SharedWeights
+    from delegraph.aot.edge.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, Dialect, verify
     from delegraph.aot.edge.edge_ops import (
         BackendOpOverload,
         BackendOpOverloadPacket,
@@ -61,9 +62,6 @@ if TYPE_CHECKING:
         exir_ops,
     )
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
-    from delegraph.aot.edge.dialects import ATEN, BACKEND, CORE_ATEN, EDGE, FUNCTIONAL, Dialect, verify
-    from delegraph.aot.edge.edge_ops import EdgeOpOverload, exir_ops
-    from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -72,7 +70,6 @@ if TYPE_CHECKING:
     from delegraph.aot.graph.text import program_text
     from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
     from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
-    from delegraph.aot.passes import ExportPass, PassResult
     from delegraph.aot.passes import (
         PROTECTED_KEYS,
         ExportedProgramPassBase,
@@ -98,7 +95,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATEN",
-    "BACKEND",
     "CORE_ATEN",
     "EDGE",
     "FUNCTIONAL",
@@ -138,8 +134,8 @@ __all__ = [
     "PassBase",
     "PassResult",
     "PreprocessResult",
-    "RecordedPrograms",
     "ProxyValue",
+    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -200,9 +196,7 @@ __getattr__, __dir__ = lazy_names(
             "exir_ops",
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
-        "edge.dialects": ("ATEN", "BACKEND", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
-        "edge.edge_ops": ("EdgeOpOverload", "exir_ops"),
-        "emission.manager": ("ExecutorchProgramManager",),
+        "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),
@@ -211,7 +205,6 @@ __getattr__, __dir__ = lazy_names(
         "graph.text": ("program_text",),
         "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
         "memory_planning": ("MemoryPlanningPass", "MethodMemory", "MethodPlan"),
-        "passes": ("ExportPass", "PassResult"),
         "passes": (
             "PROTECTED_KEYS",
             "ExportPass",

@@ -1,10 +1,10 @@
 """A lowered module -> a program that does nothing but call it.
 
-    the delegate's own program              the program around it
-    inputs: w (its own), x, k               inputs: x, k
-    y = linear(x, w)                        d = call_delegate(lowered, x, k)
-    z = y * k                               z = d[0]
-    return z                                return z
+the delegate's own program              the program around it
+inputs: w (its own), x, k               inputs: x, k
+y = linear(x, w)                        d = call_delegate(lowered, x, k)
+z = y * k                               z = d[0]
+return z                                return z
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
-from delegraph.aot import BACKEND, CORE_ATEN, Dialect, EdgeCompileConfig, verify
+from delegraph.aot import CORE_ATEN, EDGE, Dialect, EdgeCompileConfig, verify
 from delegraph.errors import VerificationError
 
 __all__ = [
@@ -75,7 +75,7 @@ def EXIREdgeDialectVerifier(
     preserve_ops: Sequence[OpOverload] | None = None,
 ) -> Any:
     """A verifier of edge programs, delegates or not, or its class."""
-    return _verifier(BACKEND, edge_compile_config, class_only, core_aten_ops_exception_list, preserve_ops)
+    return _verifier(EDGE, edge_compile_config, class_only, core_aten_ops_exception_list, preserve_ops)
 
 
 def get_aten_verifier(config: EdgeCompileConfig) -> type[EXIRATenDialectVerifierBase]:
