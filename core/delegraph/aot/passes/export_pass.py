@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Final, TypeAlias
 
+import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
@@ -189,10 +190,12 @@ class ExportPass(PassBase):
     node_debug_str: str | None = None
     """The node of the old graph that is being run, as text."""
     _replaced: Node | None = None
+    _symbols: set[Any] = frozenset()  # type: ignore[assignment]
+    """Symbols of the old graph that stand for sizes of the new one."""
 
     def call(self, graph_module: GraphModule) -> PassResult:
         """The graph traced anew, in a module of its own; `graph_module` stays as it is."""
-        inputs = self.inputs(graph_module)
+        inputs, self._symbols = self.inputs(graph_module), set()
         with self._fake_mode(graph_module, inputs):
             result = self.call_submodule(graph_module, tuple(inputs))
         if self.should_preserve_symbolic_input_metadata():
@@ -312,23 +315,28 @@ class ExportPass(PassBase):
     ) -> ProxyValue:
         """A node of the new graph, and what it gives."""
         value = getattr(self.interpreter, kind)(target, *_data((args, kwargs)))
-        name = self._replaced.name if self._replaced is not None and self._replaced.target == target else None
+        old = self._replaced if self._replaced is not None and self._replaced.target == target else None
+        name = None if old is None else old.name
         proxy = self.tracer.create_proxy(kind, target, *_proxies((args, kwargs)), name=name)
         proxy.node.meta.update(meta.data)
         proxy.node.meta.pop("tensor_meta", None)  # of the old value
         self.tracer.set_metadata(proxy.node, value)
-        self._bind_symbols(proxy.node, value)
+        self._bind_symbols(proxy.node, value, None if old is None else old.meta.get("val"))
         return ProxyValue(value, proxy)
 
-    def _bind_symbols(self, node: Node, value: Any) -> None:
-        """Where a call makes up sizes (`nonzero`), they are the ones that it made up in the old graph."""
+    def _bind_symbols(self, node: Node, value: Any, old_value: Any) -> None:
+        """Where a call makes up sizes (`nonzero`), they are the symbols that it made up in the old graph."""
         env = getattr(self.fake_tensor_mode, "shape_env", None)
-        old, new = node.meta.pop("unbacked_bindings", None), compute_unbacked_bindings(env, value)
-        if new and old and set(map(str, old.values())) == set(map(str, new.values())):
-            node.meta["unbacked_bindings"] = old
+        node.meta.pop("unbacked_bindings", None)
+        if (made := compute_unbacked_bindings(env, value)) is None:
+            return
+        known = {path: _symbol_at(old_value, path) for path in made.values()}
+        if self._symbols.isdisjoint(known.values()) and None not in known.values():
+            node.meta["unbacked_bindings"] = {symbol: path for path, symbol in known.items()}
+            self._symbols.update(known.values())
             rebind_unbacked(env, node, value)
-        elif new:
-            node.meta["unbacked_bindings"] = new
+        else:
+            node.meta["unbacked_bindings"] = made
 
     @contextmanager
     def _fake_mode(self, graph_module: GraphModule, inputs: Sequence[Argument]) -> Any:
@@ -356,6 +364,16 @@ def _proxies(arguments: Any) -> Any:
     return pytree.tree_map_only(
         ProxyValue, lambda value: value.node if isinstance(value.proxy_or_node, Node) else value.proxy, arguments
     )
+
+
+def _symbol_at(value: Any, path: Any) -> Any:
+    """The symbol that a size of `value` is; None where it is none."""
+    try:
+        size = pytree.key_get(value, path)
+    except (AttributeError, IndexError, KeyError, TypeError):  # a value of another structure
+        return None
+    expression = size.node._expr if isinstance(size, _SYMBOLIC) else None
+    return expression if isinstance(expression, sympy.Symbol) else None
 
 
 def _constant_or_value(value: Any) -> Any:

@@ -15,6 +15,7 @@ from delegraph_executorch.exir.passes.legalize_portable_dim_order_pass import Le
 from delegraph_executorch.exir.passes.memory_format_ops_pass import MemoryFormatOpsPass
 from delegraph_executorch.exir.passes.normalize_transpose_pass import NormalizeTransposePass
 from delegraph_executorch.exir.passes.prune_empty_tensors_pass import PruneEmptyTensorsPass
+from delegraph_executorch.exir.passes.quant_fusion_pass import QuantFusionPass
 from delegraph_executorch.exir.passes.remove_noop_pass import RemoveNoopPass, RemoveToCopyPass
 from delegraph_executorch.exir.passes.remove_unused_parameters_pass import remove_unused_parameters_pass
 from delegraph_executorch.exir.passes.replace_aten_with_edge_pass import OpReplacePass
@@ -44,6 +45,7 @@ __all__ = [
     "NormalizeTransposePass",
     "OpReplacePass",
     "PruneEmptyTensorsPass",
+    "QuantFusionPass",
     "RemoveNoopPass",
     "RemoveToCopyPass",
     "ReplaceBrokenOpsWithFunctionalOpsPass",
