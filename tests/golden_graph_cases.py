@@ -12,7 +12,7 @@ from torch import nn
 from delegraph.aot.passes.constant_folding import ConstantFolding
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
-from delegraph.interfaces.graph_pass import ProgramPass
+from delegraph.interfaces.graph_pass import ExportedProgramPassBase
 
 
 class Functional(nn.Module):
@@ -32,7 +32,7 @@ class Functional(nn.Module):
 class Case:
     """A function, the shapes of its inputs, and the pass."""
 
-    graph_pass: ProgramPass
+    graph_pass: ExportedProgramPassBase
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
     dynamic: bool = False

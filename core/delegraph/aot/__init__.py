@@ -21,7 +21,9 @@ A backend's AOT half
     edge_program: what a partitioner is shown of an exported program
     validation_disabled: a partitioner may change the graph
 A pass
-    ExportPass, PassResult
+    ExportPass, PassBase, PassResult: of a graph; NodeMetadata, ProxyValue: what an ExportPass works with
+    ExportedProgramPassBase, ExportedProgramPassResult: of a program; program_with_graph: a program with an edited graph
+    verify, Dialect; ATEN, FUNCTIONAL, CORE_ATEN, EDGE: what each dialect admits
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     graph_modules: a graph and the bodies of its control flow
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.delegation.shared_weights import SharedWeights
+    from delegraph.aot.edge.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, Dialect, verify
     from delegraph.aot.edge.edge_ops import (
         BackendOpOverload,
         BackendOpOverloadPacket,
@@ -79,7 +82,17 @@ if TYPE_CHECKING:
     from delegraph.aot.graph.text import program_text
     from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
     from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
-    from delegraph.aot.passes import ExportPass, PassResult
+    from delegraph.aot.passes import (
+        PROTECTED_KEYS,
+        ExportedProgramPassBase,
+        ExportedProgramPassResult,
+        ExportPass,
+        NodeMetadata,
+        PassBase,
+        PassResult,
+        ProxyValue,
+        program_with_graph,
+    )
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
         BackendDetails,
@@ -93,6 +106,11 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ATEN",
+    "CORE_ATEN",
+    "EDGE",
+    "FUNCTIONAL",
+    "PROTECTED_KEYS",
     "BackendDetails",
     "BackendOpOverload",
     "BackendOpOverloadPacket",
@@ -102,6 +120,7 @@ __all__ = [
     "DependencyCycle",
     "ETRecord",
     "ETRecordReservedFileNames",
+    "Dialect",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -109,6 +128,8 @@ __all__ = [
     "ExecutorchBackendConfig",
     "ExecutorchProgramManager",
     "ExportPass",
+    "ExportedProgramPassBase",
+    "ExportedProgramPassResult",
     "HeldTensor",
     "Lowered",
     "LoweredBackendModule",
@@ -121,10 +142,14 @@ __all__ = [
     "MethodProgramsPartitionerSpec",
     "NamedDataStore",
     "NamedDataStoreOutput",
+    "NodeMetadata",
     "PartitionResult",
     "Partitioner",
+    "PassBase",
     "PassResult",
     "PreprocessResult",
+    "ProxyValue",
+    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -142,6 +167,7 @@ __all__ = [
     "number_overload",
     "parse_etrecord",
     "program_text",
+    "program_with_graph",
     "schema_arguments",
     "tag_constant_data",
     "tag_mutated_buffer",
@@ -150,6 +176,7 @@ __all__ = [
     "to_edge_transform_and_lower",
     "user_location",
     "validation_disabled",
+    "verify",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -190,6 +217,7 @@ __getattr__, __dir__ = lazy_names(
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
+        "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
         "graph.schema_binding": ("schema_arguments",),
@@ -198,7 +226,17 @@ __getattr__, __dir__ = lazy_names(
         "graph.text": ("program_text",),
         "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
         "memory_planning": ("MemoryPlanningPass", "MethodMemory", "MethodPlan"),
-        "passes": ("ExportPass", "PassResult"),
+        "passes": (
+            "PROTECTED_KEYS",
+            "ExportPass",
+            "ExportedProgramPassBase",
+            "ExportedProgramPassResult",
+            "NodeMetadata",
+            "PassBase",
+            "PassResult",
+            "ProxyValue",
+            "program_with_graph",
+        ),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },
 )

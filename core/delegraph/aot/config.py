@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
+from torch.fx.passes.infra.pass_manager import PassManager
 
 from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.interfaces.graph_pass import GraphPass
@@ -41,8 +42,8 @@ ExternalConstants: TypeAlias = "bool | Callable[[Node], str | None]"
 Pass: TypeAlias = "GraphPass | str | tuple[str, Mapping[str, Any]]"
 """A pass, or the name of an installed one: `"name"`, `"name{option=1}"`, `("name", {"option": 1})`."""
 
-Passes: TypeAlias = "Sequence[Pass] | Mapping[str, Sequence[Pass]]"
-"""Passes in order, for all methods or by method name."""
+Passes: TypeAlias = "Sequence[Pass] | Mapping[str, Sequence[Pass]] | PassManager"
+"""Passes in order, for all methods or by method name; or torch's pass manager, which is one pass."""
 
 
 @dataclass(frozen=True, slots=True)

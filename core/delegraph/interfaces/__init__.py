@@ -47,7 +47,12 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
-    from delegraph.interfaces.graph_pass import ExportPass, GraphPass, PassFactory, ProgramPass
+    from delegraph.interfaces.graph_pass import (
+        ExportedProgramPassBase,
+        ExportedProgramPassResult,
+        GraphPass,
+        PassFactory,
+    )
     from delegraph.interfaces.kernel import (
         BindContext,
         BoundCall,
@@ -94,7 +99,8 @@ __all__ = [
     "CompileSpec",
     "DelegationSpec",
     "EventTracer",
-    "ExportPass",
+    "ExportedProgramPassBase",
+    "ExportedProgramPassResult",
     "GraphPass",
     "Handle",
     "Kernel",
@@ -116,7 +122,6 @@ __all__ = [
     "PlanError",
     "Platform",
     "PreprocessResult",
-    "ProgramPass",
     "Quantizer",
     "QuantizerFactory",
     "TensorMeta",
@@ -141,7 +146,7 @@ __getattr__, __dir__ = lazy_names(
             "Handle",
             "Verdict",
         ),
-        "graph_pass": ("ExportPass", "GraphPass", "PassFactory", "ProgramPass"),
+        "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),
         "kernel": (
             "BindContext",
             "BoundCall",

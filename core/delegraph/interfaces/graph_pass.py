@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
-    from torch.fx.passes.infra.pass_base import PassResult
 
-__all__ = ["Dialect", "ExportPass", "GraphPass", "PassFactory", "ProgramPass"]
+__all__ = ["Dialect", "ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"]
 
 
 class Dialect(Protocol):
@@ -27,39 +27,45 @@ class Dialect(Protocol):
         """(node, operators that were kept whole on purpose) -> what is wrong, or None."""
 
 
-class ExportPass(ABC):
-    """A pass with a name. `requires` is checked before it, `ensures` after it (None: nothing beyond the pipeline's)."""
+@dataclass(frozen=True, slots=True)
+class ExportedProgramPassResult:
+    """The program after a pass, and whether it differs from the one before."""
 
-    requires: Dialect | None = None
-    ensures: Dialect | None = None
+    exported_program: ExportedProgram
+    modified: bool
 
-    def __call__(self, graph_module: GraphModule) -> PassResult:
-        """Run the pass on `graph_module`, in place."""
-        return self.call(graph_module)
+
+class ExportedProgramPassBase(ABC):
+    """A pass that needs more than a graph: signature or weights (ExecuTorch `exir/pass_base.py`).
+
+    The pipeline checks `required_dialect` before it and `ensured_dialect` after it (None: nothing beyond its own).
+    """
+
+    required_dialect: Dialect | None = None
+    ensured_dialect: Dialect | None = None
+
+    def __call__(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
+        """Run the pass on `exported_program`, whose graphs it may edit: it takes the program over."""
+        self.requires(exported_program)
+        result = self.call(exported_program)
+        if isinstance(result, ExportedProgramPassResult):  # whoever runs passes says of anything else what is wrong
+            self.ensures(result.exported_program)
+        return result
 
     @abstractmethod
-    def call(self, graph_module: GraphModule) -> PassResult:
-        """Edit the graph; return `PassResult(graph_module, modified)`. New nodes carry `meta["val"]`."""
+    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
+        """The program after the pass: the one given, edited, or one made from it. New nodes carry `meta["val"]`."""
+
+    def requires(self, exported_program: ExportedProgram) -> None:
+        """Raise if the pass cannot run on `exported_program`."""
+
+    def ensures(self, exported_program: ExportedProgram) -> None:
+        """Raise if what the pass has made, `exported_program`, is not what it promises."""
 
 
-class ProgramPass(ABC):
-    """A pass that needs more than a graph: signature or weights. `requires` and `ensures` as for `ExportPass`."""
-
-    requires: Dialect | None = None
-    ensures: Dialect | None = None
-
-    def __call__(self, program: ExportedProgram) -> ExportedProgram:
-        """Run the pass on `program`, whose graphs it may edit: it takes the program over."""
-        return self.call(program)
-
-    @abstractmethod
-    def call(self, program: ExportedProgram) -> ExportedProgram:
-        """The program after the pass: `program` itself, edited, or one made from it. New nodes carry `meta["val"]`."""
-
-
-GraphPass: TypeAlias = "Callable[[GraphModule], Any] | ProgramPass"
-"""An `ExportPass` or `ProgramPass`, or any callable that edits a graph module and returns None, a module, or what has a
-`graph_module` (ExecuTorch's and torch's `PassResult`)."""
+GraphPass: TypeAlias = "Callable[[GraphModule], Any] | ExportedProgramPassBase"
+"""Any callable that edits a graph module and returns None, a module, or what has a `graph_module` (torch's
+`PassResult`; an `ExportPass` is one), or an `ExportedProgramPassBase`."""
 
 
 class PassFactory(Protocol):

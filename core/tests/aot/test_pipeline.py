@@ -187,7 +187,7 @@ def aliases(module: GraphModule) -> PassResult:
 
 
 class EnsuresLittle(ExportPass):
-    ensures = ATEN
+    ensured_dialect = ATEN
 
     def call(self, graph_module: GraphModule) -> PassResult:
         return aliases(graph_module)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from torch.fx.passes.infra.pass_manager import PassManager
+
 from delegraph.aot.arguments import check_list, check_method_names
 from delegraph.aot.config import MEMORY_OPTIONS, ExecutorchBackendConfig
 from delegraph.aot.memory_planning import MemoryPlanningPass
@@ -28,7 +30,7 @@ def check_config(config: ExecutorchBackendConfig, methods: Collection[str], cons
         check_method_names("ExecutorchBackendConfig.passes", config.passes, methods)
         for method, passes in config.passes.items():
             check_list(f"ExecutorchBackendConfig.passes[{method!r}]", passes)
-    else:
+    elif not isinstance(config.passes, PassManager):
         check_list("ExecutorchBackendConfig.passes", config.passes)
     _check_memory_planning(config, methods)
     for method in methods:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.edge.to_edge_dialect import ASSERTIONS
@@ -44,14 +44,14 @@ class Dialect:
     rules: tuple[Rule, ...]
 
 
-def verify(program: ExportedProgram, dialect: Dialect, kept: Collection[OpOverload] = ()) -> None:
-    """Check every node of the program and of its control-flow bodies.
+def verify(program: ExportedProgram | GraphModule, dialect: Dialect, kept: Collection[OpOverload] = ()) -> None:
+    """Check every node of the program, or of a graph, and of its control-flow bodies.
 
     Raises `VerificationError` that lists each violation with its node, its rule and its line of user code.
     """
     violations = [
         (node, rule.__name__.replace("_", " "), violation)
-        for node in all_nodes(program.graph_module)
+        for node in all_nodes(program if isinstance(program, GraphModule) else program.graph_module)
         for rule in dialect.rules
         if (violation := rule(node, kept)) is not None
     ]

@@ -89,6 +89,7 @@ class BackendOpOverload(EdgeOpOverload):
 
     def __init__(self, op_overload: OpOverload) -> None:
         super().__init__(op_overload)
+        self.__module__ = _MODULE.replace(".edge.", ".backend.")
         self._equivalent_callable: Callable[..., Any] | None = None
         keys = (DispatchKey.Meta, DispatchKey.CompositeExplicitAutograd, DispatchKey.CompositeImplicitAutograd)
         assert any(self._op.has_kernel_for_dispatch_key(key) for key in keys), (

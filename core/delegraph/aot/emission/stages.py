@@ -35,7 +35,7 @@ from delegraph.aot.passes.constant_folding import ConstantFolding
 from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
-from delegraph.interfaces.graph_pass import ProgramPass
+from delegraph.interfaces.graph_pass import ExportedProgramPassBase
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import Chain, ContainerMetadata, ExecutionPlan
@@ -115,7 +115,9 @@ def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendCo
     ]
 
 
-def built_in_passes(config: ExecutorchBackendConfig, method: str, program: ExportedProgram) -> tuple[ProgramPass, ...]:
+def built_in_passes(
+    config: ExecutorchBackendConfig, method: str, program: ExportedProgram
+) -> tuple[ExportedProgramPassBase, ...]:
     """What is done to the program of `method` before it is emitted, in order."""
     folding = (ConstantFolding(),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
@@ -123,13 +125,15 @@ def built_in_passes(config: ExecutorchBackendConfig, method: str, program: Expor
     return (NumberOperands(), *folding, Reinplacing(), *((views,) if config.remove_view_copy else ()))
 
 
-def _after_built_in_passes(name: str, program: ExportedProgram, passes: Sequence[ProgramPass]) -> MethodGraph:
+def _after_built_in_passes(
+    name: str, program: ExportedProgram, passes: Sequence[ExportedProgramPassBase]
+) -> MethodGraph:
     """One copy for all passes: they edit it in turn, and trust each other."""
     MethodGraph.of_program(name, program)  # refuses what no program file can hold
     program = copy_program(program)
     clear_memory_use(program.graph_module)
     for built_in in passes:
-        program = built_in(program)
+        program = built_in(program).exported_program
     return MethodGraph.of_program(name, program)
 
 

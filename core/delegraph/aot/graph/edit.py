@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -77,6 +78,7 @@ def _on_trust(
     graph.set_codegen(CodeGen())
     new = copy(program)
     new._graph_module = _LazyGraphModule(dict(root), graph)
+    new._graph_module.meta = dict(program.graph_module.meta)
     new._graph_signature = _signature(program, graph, output_specs)
     new._state_dict, new._constants = dict(program.state_dict), dict(program.constants)
     new._range_constraints = dict(program.range_constraints)
@@ -86,10 +88,7 @@ def _on_trust(
 
 def _signature(program: ExportedProgram, graph: Graph, output_specs: Sequence[OutputSpec]) -> ExportGraphSignature:
     """`program`'s signature, its names those of `graph`."""
-    old_inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    input_specs = [
-        old_inputs.get(node.name) or _constant_spec(node) for node in graph.nodes if node.op == "placeholder"
-    ]
+    input_specs = _input_specs(program.graph_signature.input_specs, graph.find_nodes(op="placeholder"))
     outputs = graph.output_node().args[0]
     assert isinstance(outputs, (tuple, list)) and len(outputs) == len(output_specs)
     refreshed = [
@@ -97,6 +96,20 @@ def _signature(program: ExportedProgram, graph: Graph, output_specs: Sequence[Ou
         for spec, value in zip(output_specs, outputs, strict=True)
     ]
     return ExportGraphSignature(input_specs, refreshed)
+
+
+def _input_specs(old: Sequence[InputSpec], placeholders: Sequence[Node]) -> list[InputSpec]:
+    """By name; where the names are others, but as many, by position."""
+    by_name = {spec.arg.name: spec for spec in old}
+    if len(old) == len(placeholders) and any(_is_unknown(node, by_name) for node in placeholders):
+        return [
+            replace(spec, arg=replace(spec.arg, name=node.name)) for spec, node in zip(old, placeholders, strict=True)
+        ]
+    return [by_name.get(node.name) or _constant_spec(node) for node in placeholders]
+
+
+def _is_unknown(node: Node, by_name: Mapping[str, InputSpec]) -> bool:
+    return node.name not in by_name and "constant_name" not in node.meta
 
 
 def copy_program(program: ExportedProgram) -> ExportedProgram:

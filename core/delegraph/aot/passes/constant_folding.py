@@ -28,7 +28,7 @@ from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.bodies import attributes, referenced
 from delegraph.aot.graph.edit import with_graph
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
-from delegraph.interfaces.graph_pass import ProgramPass
+from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
 __all__ = ["ConstantFolding"]
 
@@ -41,12 +41,12 @@ INSTRUCTION_NBYTES: Final = 128
 _UNDEFINED_CONTENT: Final = frozenset({"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided"})
 
 
-class ConstantFolding(ProgramPass):
+class ConstantFolding(ExportedProgramPassBase):
     """Puts constants in the place of constant computations, unless that would make the file larger."""
 
-    requires: Dialect | None = ATEN
+    required_dialect: Dialect | None = ATEN
 
-    def call(self, program: ExportedProgram) -> ExportedProgram:
+    def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Fold; equal computations are done once and share their constant."""
         constants = _constants(program)
         needed = ResolvedSignature.of(program).results
@@ -60,7 +60,9 @@ class ConstantFolding(ProgramPass):
             if group.results and group.bytes_after(first) <= group.bytes_before(constants, needed, live) + room:
                 _evaluate(group, constants, first, values)
                 folded.update({node: values[node] for node in group.results})
-        return _replaced(program, folded, first, foldable) if folded else program
+        if not folded:
+            return ExportedProgramPassResult(program, False)
+        return ExportedProgramPassResult(_replaced(program, folded, first, foldable), True)
 
 
 def _constants(program: ExportedProgram) -> dict[Node, torch.Tensor]:

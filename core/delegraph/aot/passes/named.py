@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from torch.fx.passes.infra.pass_manager import PassManager
+
 from delegraph.aot.arguments import check_list, check_method_names, made_by_name
 from delegraph.aot.config import Passes
 from delegraph.interfaces.graph_pass import GraphPass
@@ -23,7 +25,7 @@ def passes_by_method(
     if isinstance(passes, Mapping):
         check_method_names(argument, passes, methods)
         return {m: _made(f"{argument}[{m!r}]", passes.get(m), plugins) for m in methods}
-    made = _made(argument, passes, plugins)
+    made = _made(argument, [passes] if isinstance(passes, PassManager) else passes, plugins)
     return dict.fromkeys(methods, made)
 
 

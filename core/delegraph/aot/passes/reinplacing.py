@@ -26,7 +26,7 @@ from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.memory_use import MEMORY_USE, MemoryUse
 from delegraph.aot.graph.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
 from delegraph.aot.graph.signature import ResolvedSignature
-from delegraph.interfaces.graph_pass import ProgramPass
+from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
 __all__ = ["Reinplacing", "updated_value"]
 
@@ -37,13 +37,14 @@ _UPDATES: Final = frozenset({aten.index_put.default, aten.slice_scatter.default,
 `out` and then write, so `out` may be that argument itself."""
 
 
-class Reinplacing(ProgramPass):
+class Reinplacing(ExportedProgramPassBase):
     """Marks results, and elements of what `auto_functionalized` gives, that may be their argument, changed."""
 
-    requires: Dialect | None = ATEN
+    required_dialect: Dialect | None = ATEN
 
-    def call(self, program: ExportedProgram) -> ExportedProgram:
+    def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Mark every chain of updates that leads from a state or an input to its write-back."""
+        marked = False
         position = {node: i for i, node in enumerate(program.graph.nodes)}
         for write_back in ResolvedSignature.of(program).write_backs:
             chain = []
@@ -54,7 +55,8 @@ class Reinplacing(ProgramPass):
             if node is write_back.target:
                 for update in chain:
                     update.meta[MEMORY_USE] = MemoryUse.IN_PLACE
-        return program
+                    marked = True
+        return ExportedProgramPassResult(program, marked)
 
 
 def updated_value(node: Node) -> Node | None:

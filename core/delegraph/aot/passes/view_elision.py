@@ -37,7 +37,7 @@ from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, result_spec, spec_of_tensor
 from delegraph.aot.graph.view_operators import KEEP_ORDER
 from delegraph.aot.passes.reinplacing import updated_value
-from delegraph.interfaces.graph_pass import ProgramPass
+from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 from delegraph.program.schema import TensorShapeDynamism
 
 __all__ = ["ViewElision", "own_results"]
@@ -51,7 +51,7 @@ _PERMUTE: Final = aten.permute_copy.default
 
 
 @dataclass(frozen=True, slots=True)
-class ViewElision(ProgramPass):
+class ViewElision(ExportedProgramPassBase):
     """Marks views by `MemoryUse.VIEW` and `RESIZED_VIEW`. The options say what has no place in planned memory.
 
     Runs after `Reinplacing`, whose marks say which results lie in a state's memory.
@@ -61,14 +61,14 @@ class ViewElision(ProgramPass):
     alloc_graph_output: bool = True
     external_tag: Callable[[Node], str | None] = lambda node: None
 
-    def call(self, program: ExportedProgram) -> ExportedProgram:
+    def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Mark the views of the method's graph and of the bodies in it."""
         signature = ResolvedSignature.of(program)
         foreign = frozenset() if self.alloc_graph_output else frozenset(own_results(signature))
         memories = dict(self._given(signature, bounds := Bounds.of_program(program)))
         walk = _Walk(program.graph_module, bounds, set(), foreign, memories)
         walk.run(signature.results)
-        return program
+        return ExportedProgramPassResult(program, True)
 
     def _given(self, signature: ResolvedSignature, bounds: Bounds) -> Iterable[tuple[Node, _Memory]]:
         """The memory of what the graph starts from."""

@@ -1,0 +1,139 @@
+"""ExportedProgram -> the same, what depends on constants alone computed now: results are constants of the program.
+
+Lowering folds by itself (`ExecutorchBackendConfig(do_const_prop=…)`), where the file does not grow by it. This folds
+everything, and makes placeholders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final, cast
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from delegraph.aot import ResolvedSignature, exir_ops
+from delegraph_executorch.exir.operator.util import _QUANT_PRIMITIVES
+
+__all__ = ["constant_prop_pass", "get_default_skip_targets_no_quant"]
+
+_PREFIX: Final = "_prop_tensor_constant"
+
+
+def get_default_skip_targets_no_quant() -> set[Any]:
+    """What is not folded by default, quantization aside: what takes more bytes than it says."""
+    return {exir_ops.edge.aten.full.default}
+
+
+def constant_prop_pass(
+    exported_program: ExportedProgram, custom_skip_targets: Collection[Any] | None = None, _skip_dim_order: bool = True
+) -> ExportedProgram:
+    """Fold, in place. `custom_skip_targets` are the operators to leave; by default `full` and those of quantization.
+
+    `_skip_dim_order` says which clone stands before an output that would be a constant.
+    """
+    program = exported_program
+    if program.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond):
+        logging.warning("constant_prop_pass does not constant propagate in control flow modules")
+    skipped = custom_skip_targets
+    if skipped is None:
+        skipped = {*get_default_skip_targets_no_quant(), *_QUANT_PRIMITIVES}
+    values = _constant_values(program, skipped)
+    if not values:
+        return program
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    for node, value in reversed(values.items()):
+        if all(user in values for user in node.users):
+            _erase(program, node, specs)
+        elif node.op != "placeholder":
+            _lift(program, node, value, specs)
+    inputs = [specs[node.name] for node in program.graph.find_nodes(op="placeholder")]
+    outputs = _outputs(
+        program, {name for name, spec in specs.items() if spec.kind is not InputKind.USER_INPUT}, _skip_dim_order
+    )
+    program._graph_signature = ExportGraphSignature(inputs, outputs)
+    program.graph.eliminate_dead_code()
+    program.graph_module.recompile()
+    return program
+
+
+def _constant_values(program: ExportedProgram, skipped: Collection[Any]) -> dict[Node, Any]:
+    """The constants, and the results of the calls that depend on them alone, in graph order."""
+    values: dict[Node, Any] = {
+        node: held.tensor for node, held in ResolvedSignature.of(program).constants.items() if held.tensor is not None
+    }
+    for node in program.graph.nodes:
+        if node.op != "call_function" or node.target in skipped or getattr(node.target, "_schema", None) is None:
+            continue
+        if torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.is_mutable:
+            continue
+        if any(source not in values for source in node.all_input_nodes):
+            continue
+        args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+        with torch.no_grad():
+            result = node.target(*args, **kwargs)
+        if isinstance(result, torch.Tensor):  # a dim that was expanded has no place in a file
+            values[node] = result.contiguous() if 0 in result.stride() else result
+    return values
+
+
+def _erase(program: ExportedProgram, node: Node, specs: dict[str, InputSpec]) -> None:
+    """Take a constant out that nothing reads any more."""
+    spec = specs.pop(node.name, None)
+    if spec is not None:
+        program.state_dict.pop(str(spec.target), None)
+        program.constants.pop(str(spec.target), None)
+    program.graph.erase_node(node)
+
+
+def _lift(program: ExportedProgram, node: Node, value: torch.Tensor, specs: dict[str, InputSpec]) -> None:
+    """Let a placeholder with `value` stand where `node` stood."""
+    name = _unused_name(program.constants)
+    program.constants[name] = value
+    first = _first_user_input(program)
+    with program.graph.inserting_before(first):
+        lifted = program.graph.placeholder(name)
+    mode = node.meta["val"].fake_mode
+    lifted.meta = {**node.meta, "val": mode.from_tensor(value, static_shapes=True)}
+    node.replace_all_uses_with(lifted)
+    program.graph.erase_node(node)
+    specs[lifted.name] = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(lifted.name), name, persistent=True)
+
+
+def _unused_name(constants: Mapping[str, Any]) -> str:
+    number = len(constants)
+    while f"{_PREFIX}{number}" in constants:
+        number += 1
+    return f"{_PREFIX}{number}"
+
+
+def _first_user_input(program: ExportedProgram) -> Node:
+    """Behind it no constant may stand; without user inputs, the first call."""
+    user_inputs = set(program.graph_signature.user_inputs)
+    return next(node for node in program.graph.nodes if node.op != "placeholder" or node.name in user_inputs)
+
+
+def _outputs(program: ExportedProgram, constants: Collection[str], skip_dim_order: bool) -> list[OutputSpec]:
+    """The output specs, after a clone was put before each output that is a constant now."""
+    clone = exir_ops.edge.aten.clone if skip_dim_order else exir_ops.edge.dim_order_ops._clone_dim_order
+    output = program.graph.output_node()
+    values, specs = list(cast(list[Any], output.args[0])), list(program.graph_signature.output_specs)
+    for i, value in enumerate(values):
+        if not isinstance(value, Node) or value.name not in constants:
+            continue
+        with program.graph.inserting_before(output):
+            values[i] = program.graph.call_function(clone.default, (value,))
+        values[i].meta["val"] = value.meta["val"]
+        specs[i] = OutputSpec(specs[i].kind, TensorArgument(values[i].name), specs[i].target)
+    output.args = (tuple(values),)
+    return specs

@@ -1,0 +1,88 @@
+"""Python's operators on symbolic numbers -> `executorch_prim::*`, which runtimes have built in.
+
+Where ExecuTorch has been imported into the process before, its registration is the one that stands.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from delegraph.aot import exir_ops
+
+__all__ = ["is_sym_op"]
+
+_OPERATORS: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
+    "add": (operator.add, operator.add),
+    "sub": (operator.sub, operator.sub),
+    "mul": (operator.mul, operator.mul),
+    "floordiv": (operator.floordiv, operator.floordiv),
+    "truediv": (operator.truediv, operator.truediv),
+    "mod": (operator.mod, operator.mod),
+    "eq": (operator.eq, operator.eq),
+    "gt": (operator.gt, operator.gt),
+    "lt": (operator.lt, operator.lt),
+    "ge": (operator.ge, operator.ge),
+    "le": (operator.le, operator.le),
+    "neg": (operator.neg, operator.neg),
+    "ceil": (math.ceil, math.ceil),
+    "round": (builtins.round, round),
+    "trunc": (math.trunc, math.trunc),
+    "sym_float": (torch.sym_float, torch.sym_float),
+    "sym_int": (torch.sym_int, torch.sym_int),
+    "sym_max": (torch.sym_max, torch.sym_max),
+    "sym_min": (torch.sym_min, torch.sym_min),
+    "sym_not": (torch.sym_not, torch.sym_not),
+    "sym_ite": (torch.sym_ite, torch.sym_ite),
+}
+"""The name in `executorch_prim` -> what programs call before they are emitted, and what computes it."""
+
+_PARAMETERS: Final = dict.fromkeys(("neg", "ceil", "round", "trunc", "sym_float", "sym_int", "sym_not"), 1) | {
+    "sym_ite": 3
+}
+_TRUTHS: Final = frozenset({"eq", "gt", "lt", "ge", "le", "sym_not"})
+
+
+def _schema(name: str) -> str:
+    if name == "mod":
+        return "mod.Scalar(SymInt a, SymInt b) -> SymInt"
+    parameters = ", ".join(f"Scalar {letter}" for letter in "abc"[: _PARAMETERS.get(name, 2)])
+    return f"{name}.Scalar({parameters}) -> {'bool' if name in _TRUTHS else 'Scalar'}"
+
+
+def _register() -> torch.library.Library | None:
+    if hasattr(torch.ops.executorch_prim, "add"):
+        return None
+    library = torch.library.Library("executorch_prim", "FRAGMENT")
+    for name, (_, function) in _OPERATORS.items():
+        library.define(_schema(name))
+        library.impl(f"{name}.Scalar", function, "CompositeExplicitAutograd")
+    return library
+
+
+_LIBRARY: Final = _register()  # torch unregisters the operators when the library object goes
+
+_PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS: Final[dict[Any, Any]] = {
+    python: getattr(exir_ops.backend.executorch_prim, name).Scalar for name, (python, _) in _OPERATORS.items()
+}
+_EXECUTORCH_SYM_OPS: Final[frozenset[Any]] = frozenset(
+    {
+        *_PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS.values(),
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten._local_scalar_dense.default,
+        torch.ops.aten.sym_constrain_range_for_size.default,
+        torch.ops.aten.sym_constrain_range.default,
+    }
+)
+
+
+def is_sym_op(target: Any) -> bool:
+    """Whether `target` computes with numbers, or between numbers and tensors."""
+    return target in _PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS or target in _EXECUTORCH_SYM_OPS

@@ -1,0 +1,205 @@
+"""Edge program with q/dq calls -> the same, calls between a dequantize and a quantize done on quantized values.
+
+    %dq = dequantize_per_channel(%w_int8, %scales, %zeros, 0, -128, 127, int8)
+    %e = embedding(%dq, %indices)                                  ->    %e = embedding_byte(%w_int8, %scales, …, %indices)
+
+Embeddings are the gain: their table stays quantized, and packed if its values have 2 or 4 bits. Additions and what
+moves values about (views, slices, concatenations) need no float either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from delegraph.aot import ResolvedSignature, exir_ops
+from delegraph_executorch.exir.pass_base import ExportPass, PassResult
+from delegraph_executorch.exir.passes import quantized_ops  # the operators are registered by it
+from delegraph_executorch.exir.passes.constant_prop_pass import constant_prop_pass
+
+__all__ = ["QuantFusionPass", "quant_fusion_and_const_prop_pass"]
+
+_aten, _quantized = exir_ops.edge.aten, exir_ops.edge.quantized_decomposed
+_QUANTIZE: Final = _quantized.quantize_per_tensor.default
+_DEQUANTIZE: Final = _quantized.dequantize_per_tensor.default
+_MOVES: Final = frozenset(
+    {_aten.view_copy.default, _aten.slice_copy.Tensor, _aten.permute_copy.default, _aten._reshape_alias_copy.default}
+)
+
+
+class QuantFusionPass(ExportPass):
+    """Fuses in place. `node_value_dict` gives the tensors behind placeholders, by name: symmetric embeddings need it.
+
+    New nodes always have `meta["val"]`, with which ExecuTorch asks for `_fix_node_meta_val=True`.
+    """
+
+    def __init__(
+        self, _fix_node_meta_val: bool = False, node_value_dict: dict[str, torch.Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        self._fix_node_meta_val = _fix_node_meta_val
+        self.node_value_dict = node_value_dict or {}
+
+    def call(self, graph_module: GraphModule) -> PassResult:
+        """Fuse what can be; a fused call is looked at again, so that chains of moves become one."""
+        modified = False
+        for node in list(graph_module.graph.nodes):
+            fuse = _FUSED.get(node.target)
+            if fuse is not None:
+                modified |= fuse(graph_module.graph, node, self.node_value_dict)
+        graph_module.graph.eliminate_dead_code()
+        graph_module.graph.lint()
+        graph_module.recompile()
+        return PassResult(graph_module, modified)
+
+
+def quant_fusion_and_const_prop_pass(program: ExportedProgram) -> ExportedProgram:
+    """Fuse, then compute what depends on weights alone: packed tables take the place of their weights. In place."""
+    QuantFusionPass(node_value_dict=_get_node_value_dict(program))(program.graph_module)
+    return constant_prop_pass(program)
+
+
+def _get_node_value_dict(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a program, by the names of their placeholders."""
+    held = ResolvedSignature.of(program).constants
+    kinds = (InputKind.PARAMETER, InputKind.BUFFER)
+    return {node.name: constant.tensor for node, constant in held.items() if constant.kind in kinds}
+
+
+# ---- between a dequantize and a quantize -----------------------------------------------------------
+
+
+def _fuse_quantize(graph: Graph, quantize: Node, _values: Any) -> bool:
+    """quantize(call(dequantize(x))) -> call'(x)."""
+    call = quantize.args[0]
+    if not isinstance(call, Node) or len(call.users) != 1:
+        return False
+    sources = _quantized_sources(call, quantize)
+    if sources is None:
+        return False
+    if call.target == _aten.add.Tensor:
+        return len(sources) == 2 and _fuse_add(graph, quantize, call)
+    same = all(source.args[1:] == quantize.args[1:] for source in sources)
+    if not same or not (call.target in _MOVES or call.target == _aten.cat.default):
+        return False
+    with graph.inserting_before(quantize):
+        args, kwargs = map_arg((call.args, call.kwargs), lambda n: n.args[0] if n in sources else n)
+        _replace(quantize, graph.call_function(call.target, args, kwargs))
+    return True
+
+
+def _quantized_sources(call: Node, quantize: Node) -> list[Node] | None:
+    """The dequantize calls that `call` reads; None if it reads any other tensor."""
+    sources = [n for n in call.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    same_dtype = all(n.target == _DEQUANTIZE and n.args[5] == quantize.args[5] for n in sources)
+    return sources if sources and same_dtype else None
+
+
+def _fuse_add(graph: Graph, quantize: Node, add: Node) -> bool:
+    a, b = add.args[0], add.args[1]
+    assert isinstance(a, Node) and isinstance(b, Node)
+    if add.kwargs.get("alpha", 1) != 1:
+        return False
+    with graph.inserting_before(quantize):
+        fused = graph.call_function(
+            _quantized.add.default, (a.args[0], *a.args[1:5], b.args[0], *b.args[1:5], *quantize.args[1:5])
+        )
+    _replace(quantize, fused)
+    return True
+
+
+# ---- embeddings ------------------------------------------------------------------------------------
+
+
+def _fuse_embedding(graph: Graph, embedding: Node, values: dict[str, torch.Tensor]) -> bool:
+    """embedding(dequantize(weight), indices) -> embedding_byte(weight, …, indices), or of 2 or 4 bits, packed."""
+    table, indices = embedding.args[:2]
+    read = _READERS.get(table.target) if isinstance(table, Node) else None
+    found = read(table, values) if read is not None else None
+    if found is None:
+        return False
+    weight, scales, zeros, smallest, largest = found
+    bits = {4: 2, 16: 4}.get(largest - smallest + 1, 8) if table.target == _AFFINE else 8
+    dtype = embedding.meta["val"].dtype
+    packet = getattr(_quantized, next(name for name, each in quantized_ops.BITS.items() if each == bits))
+    with graph.inserting_before(embedding):
+        packed = weight
+        if bits < 8:
+            packed = graph.call_function(_pack_operator(), (weight, bits))
+            _describe(packed, embedding)
+        arguments = (packed, scales, zeros, smallest, largest, indices)
+        if scales.meta["val"].dtype == dtype == torch.float32:
+            fused = graph.call_function(packet.default, arguments)
+        else:
+            fused = graph.call_function(packet.dtype, arguments, {"dtype": dtype})
+    _replace(embedding, fused)
+    return True
+
+
+def _per_channel(table: Node, _values: Any) -> Any:
+    weight, scales, zeros, axis, smallest, largest = table.args[:6]
+    return (weight, scales, zeros, smallest, largest) if axis == 0 else None
+
+
+def _affine(table: Node, values: dict[str, torch.Tensor]) -> Any:
+    """torchao's: a block is a part of a row."""
+    weight, block, scales, zeros = table.args[:4]
+    named = {a.name: a.default_value for a in table.target._schema.arguments if a.has_default_value()}  # type: ignore[union-attr]
+    given = dict(zip([a.name for a in table.target._schema.arguments], table.args, strict=False)) | table.kwargs  # type: ignore[union-attr]
+    limits = given.get("quant_min", named.get("quant_min")), given.get("quant_max", named.get("quant_max"))
+    if len(block) != 2 or block[0] != 1 or None in limits or weight.meta["val"].dtype != torch.int8:  # type: ignore[arg-type,index,union-attr]
+        return None
+    known = values.get(getattr(zeros, "name", ""))
+    symmetric = known is not None and not known.any()
+    return weight, scales, None if symmetric else zeros, *limits
+
+
+_AFFINE: Any = None
+if hasattr(torch.ops.torchao, "dequantize_affine"):
+    _AFFINE = exir_ops.edge.torchao.dequantize_affine.default
+
+
+@torch.library.custom_op("quant_fusion::_pack_embedding_weight", mutates_args=())
+def _pack(weight: torch.Tensor, bitwidth: int) -> torch.Tensor:
+    return quantized_ops.pack_embedding_weight(weight, bitwidth).clone()
+
+
+@_pack.register_fake
+def _(weight: torch.Tensor, bitwidth: int) -> torch.Tensor:
+    return weight.new_empty((weight.shape[0], weight.shape[1] * bitwidth // 8), dtype=torch.uint8)
+
+
+def _pack_operator() -> Any:
+    return exir_ops.edge.quant_fusion._pack_embedding_weight.default
+
+
+# ---- new nodes -------------------------------------------------------------------------------------
+
+
+def _describe(new: Node, old: Node) -> None:
+    """Metadata of `old`, whose place `new` takes, and the value that `new` gives."""
+    args, kwargs = map_arg((new.args, new.kwargs), lambda n: n.meta["val"])
+    mode = old.meta["val"].fake_mode
+    with mode:
+        new.meta = {**old.meta, "val": new.target(*args, **kwargs)}  # type: ignore[operator]
+
+
+def _replace(old: Node, new: Node) -> None:
+    _describe(new, old)
+    old.replace_all_uses_with(new)
+
+
+_READERS: Final[dict[Any, Callable[[Node, dict[str, torch.Tensor]], Any]]] = {
+    _quantized.dequantize_per_channel.default: _per_channel,
+    **({} if _AFFINE is None else {_AFFINE: _affine}),
+}
+_FUSED: Final[dict[Any, Callable[[Graph, Node, dict[str, torch.Tensor]], bool]]] = {
+    _QUANTIZE: _fuse_quantize,
+    _aten.embedding.default: _fuse_embedding,
+}
