@@ -20,7 +20,9 @@ FILE = re.compile(r"^```python (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def example_source() -> Path:
-    found = sorted((REPOSITORY / ".venv-executorch" / "lib").glob("python3.*/site-packages/executorch/backends/example"))
+    found = sorted(
+        (REPOSITORY / ".venv-executorch" / "lib").glob("python3.*/site-packages/executorch/backends/example")
+    )
     if not found:
         pytest.skip("ExecuTorch is not here: run `make setup-executorch`")
     return found[0]

@@ -151,7 +151,7 @@ def arrange_graph_outputs(gm: GraphModule, output_specs: list[OutputSpec], call_
     output.args = (tuple(values[i] for i in order),)
     output_specs[:] = [output_specs[i] for i in order]
     place = {old: new for new, old in enumerate(order)}
-    for element in call_module_node.users:
+    for element in list(call_module_node.users):
         if element.target is operator.getitem:
             element.args = (call_module_node, place[element.args[1]])  # type: ignore[index]
     gm.graph.lint()
