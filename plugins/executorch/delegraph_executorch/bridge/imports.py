@@ -26,7 +26,9 @@ def executorch(name: str) -> Any:
             raise PluginLoadError(f"ExecuTorch is not installed; what to do: {INSTALL}") from None
         raise PluginLoadError(f"executorch.{module} cannot be imported here: {error}") from error
     except Exception as error:
-        raise PluginLoadError(f"executorch.{module} cannot be imported here: {type(error).__name__}: {error}") from error
+        raise PluginLoadError(
+            f"executorch.{module} cannot be imported here: {type(error).__name__}: {error}"
+        ) from error
     return getattr(found, attribute) if attribute else found
 
 

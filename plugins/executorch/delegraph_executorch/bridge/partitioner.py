@@ -62,9 +62,7 @@ class BridgedPartitioner(Partitioner):
             self._declined(exported_program, said),
         )
 
-    def ops_to_not_decompose(
-        self, ep: ExportedProgram
-    ) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
+    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
         """What the partitioner asks for, without what cannot be kept: operators that change or alias an argument."""
         operators, accepts = self.partitioner.ops_to_not_decompose(ep)
         return [op for op in dict.fromkeys(map(torch_operator, operators)) if _can_be_kept(op)], accepts
@@ -101,7 +99,9 @@ def _take_tags(theirs: Translated, tagged: ExportedProgram, tags: Iterable[str])
 
 
 def _calls(nodes: Iterable[Node]) -> Iterable[Node]:
-    return (n for n in nodes if n.op == "call_function" and n.target is not operator.getitem and not is_delegate_call(n))
+    return (
+        n for n in nodes if n.op == "call_function" and n.target is not operator.getitem and not is_delegate_call(n)
+    )
 
 
 def _can_be_kept(op: OpOverload) -> bool:

@@ -142,7 +142,9 @@ class ExecutorchBackend(BackendInterface):
         if isinstance(arg, np.ndarray):
             tensor = _tensor_over(arg)
             inputs.append(tensor)
-            return TensorParameter(scalar_type(arg.dtype), bound or arg.shape, self._dim_order(tensor), bound is not None)
+            return TensorParameter(
+                scalar_type(arg.dtype), bound or arg.shape, self._dim_order(tensor), bound is not None
+            )
         if isinstance(arg, int) and not isinstance(arg, bool):
             inputs.append(torch.tensor(arg, dtype=torch.int64))
             return Integer()
