@@ -101,7 +101,15 @@ class EdgeProgramManager:
         transforms = passes_by_method("passes", passes, self._lowering.methods, self._lowering.plugins)
         config = replace(self._lowering.config, edge=compile_config or self.compile_config)
         lowering = replace(self._lowering, config=config, transforms=transforms)
-        return self._of(pipeline.run(lowering, [pipeline.TRANSFORM]))
+        done = pipeline.run(lowering, [pipeline.TRANSFORM])
+        constants = self._lowering.config.constant_methods  # a pass may have added some
+        return self._of(replace(done, config=replace(done.config, constant_methods=constants)))
+
+    def add_constant_methods(self, methods: Mapping[str, Any]) -> None:
+        """Let the finished program have methods that return these constants; a pass of `transform` may add some."""
+        config = self._lowering.config
+        constants = {**config.constant_methods, **methods}
+        self._lowering = replace(self._lowering, config=replace(config, constant_methods=constants))
 
     def to_backend(self, partitioner: Backends) -> Self:
         """Delegate what the partitioners take, in order of priority; by method name where a mapping is given."""

@@ -36,11 +36,14 @@ LeafValue: TypeAlias = (
 Body: TypeAlias = tuple[str, GraphModule, Node]
 """The name of a body in its module, the body, and the node that calls it."""
 
-_higher_order = torch.ops.higher_order
-_COND = {_higher_order.cond: (1, 2)}
-_LOOPS = {_higher_order.map_impl: (0,), _higher_order.scan: (0,)}
-_SCAN = {_higher_order.scan: (0,)}
-_WHILE = {_higher_order.while_loop: (0, 1)}
+Positions: TypeAlias = dict[Any, tuple[int, ...]]
+"""Operator -> where its bodies stand among its arguments."""
+
+_higher_order: Any = torch.ops.higher_order
+_COND: Positions = {_higher_order.cond: (1, 2)}
+_LOOPS: Positions = {_higher_order.map_impl: (0,), _higher_order.scan: (0,)}
+_SCAN: Positions = {_higher_order.scan: (0,)}
+_WHILE: Positions = {_higher_order.while_loop: (0, 1)}
 
 
 def get_control_flow_submodules(graph_module: GraphModule) -> list[Body]:

@@ -38,7 +38,7 @@ class PassManager(fx.PassManager):
         steps: int = 1,
     ) -> None:
         flat = [fx.pass_result_wrapper(one) for one in pytree.tree_leaves(list(passes or ()))]
-        super().__init__(  # type: ignore[no-untyped-call]
+        super().__init__(
             flat,
             run_checks_after_each_pass=run_checks_after_each_pass,
             suppress_check_failures=suppress_check_failures,
@@ -63,7 +63,7 @@ class ExportedProgramPassManager(fx.PassManager, ExportedProgramPassBase):
         steps: int = 1,
     ) -> None:
         flat = [_with_result(one) for one in pytree.tree_leaves(list(passes or ()))]
-        super().__init__(  # type: ignore[no-untyped-call]
+        super().__init__(
             flat,
             constraints=constraints,
             run_checks_after_each_pass=run_checks_after_each_pass,
@@ -84,7 +84,7 @@ class ExportedProgramPassManager(fx.PassManager, ExportedProgramPassBase):
         self, exported_program: ExportedProgram, override_verifiers: list[type[Verifier]] | None = None
     ) -> ExportedProgramPassResult:
         if not self._validated:
-            self.solve_constraints()  # type: ignore[no-untyped-call]
+            self.solve_constraints()
         program, modified = copy(exported_program), False
         if override_verifiers:
             program._verifiers = override_verifiers
@@ -123,8 +123,10 @@ def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
         return result.exported_program, result.modified
     if result is None:
         raise TypeError(f"{_name(one)} returned None; it returns a PassResult")
-    result.graph_module.recompile()
-    return (program_with_graph(program, result.graph_module), True) if result.modified else (program, False)
+    if not result.modified:
+        return program, False
+    _check_graph(result.graph_module)
+    return program_with_graph(program, result.graph_module), True
 
 
 def _check_graph(module: GraphModule) -> None:

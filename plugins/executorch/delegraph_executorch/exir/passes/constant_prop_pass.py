@@ -120,7 +120,8 @@ def _unused_name(constants: Mapping[str, Any]) -> str:
 def _first_user_input(program: ExportedProgram) -> Node:
     """Behind it no constant may stand; without user inputs, the first call."""
     user_inputs = set(program.graph_signature.user_inputs)
-    return next(node for node in program.graph.nodes if node.op != "placeholder" or node.name in user_inputs)
+    first: Node = next(node for node in program.graph.nodes if node.op != "placeholder" or node.name in user_inputs)
+    return first
 
 
 def _outputs(program: ExportedProgram, constants: Collection[str], skip_dim_order: bool) -> list[OutputSpec]:

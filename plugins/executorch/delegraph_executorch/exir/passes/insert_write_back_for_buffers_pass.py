@@ -21,7 +21,7 @@ __all__ = ["insert_write_back_for_buffers_pass"]
 def insert_write_back_for_buffers_pass(ep: ExportedProgram) -> tuple[GraphModule, ExportGraphSignature]:
     """Add the copies, in place; what was changed in place already needs none."""
     graph, output = ep.graph, ep.graph.output_node()
-    values = list(output.args[0])  # type: ignore[arg-type]
+    values = list(output.args[0])
     targets = {write_back.source: write_back.target for write_back in ResolvedSignature.of(ep).write_backs}
     specs = list(ep.graph_signature.output_specs)
     mutations = [i for i, spec in enumerate(specs) if spec.kind.name.endswith("_MUTATION")]

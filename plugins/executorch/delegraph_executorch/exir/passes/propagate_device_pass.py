@@ -149,6 +149,6 @@ def _leave_out_round_trips(module: GraphModule) -> None:
             continue
         (there,), (here,) = _specs(fetched.args[0]), _specs(back)  # type: ignore[arg-type]
         if (there.device, there.device_index) == (here.device, here.device_index):
-            back.replace_all_uses_with(fetched.args[0])  # type: ignore[arg-type]
+            back.replace_all_uses_with(fetched.args[0])
             module.graph.erase_node(back)
     module.graph.eliminate_dead_code()

@@ -1,7 +1,7 @@
 """Edge program with q/dq calls -> the same, calls between a dequantize and a quantize done on quantized values.
 
     %dq = dequantize_per_channel(%w_int8, %scales, %zeros, 0, -128, 127, int8)
-    %e = embedding(%dq, %indices)                                  ->    %e = embedding_byte(%w_int8, %scales, …, %indices)
+    %e = embedding(%dq, %indices)                             ->    %e = embedding_byte(%w_int8, %scales, …, %indices)
 
 Embeddings are the gain: their table stays quantized, and packed if its values have 2 or 4 bits. Additions and what
 moves values about (views, slices, concatenations) need no float either.
@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from delegraph.aot import ResolvedSignature, exir_ops
+from delegraph.aot import ResolvedSignature, exir_ops, schema_arguments
 from delegraph_executorch.exir.pass_base import ExportPass, PassResult
 from delegraph_executorch.exir.passes import quantized_ops  # the operators are registered by it
 from delegraph_executorch.exir.passes.constant_prop_pass import constant_prop_pass
@@ -78,7 +78,7 @@ def _get_node_value_dict(program: ExportedProgram) -> dict[str, torch.Tensor]:
 def _fuse_quantize(graph: Graph, quantize: Node, _values: Any) -> bool:
     """quantize(call(dequantize(x))) -> call'(x)."""
     call = quantize.args[0]
-    if not isinstance(call, Node) or len(call.users) != 1:
+    if not isinstance(call, Node) or call.op != "call_function" or len(call.users) != 1:
         return False
     sources = _quantized_sources(call, quantize)
     if sources is None:
@@ -90,7 +90,7 @@ def _fuse_quantize(graph: Graph, quantize: Node, _values: Any) -> bool:
         return False
     with graph.inserting_before(quantize):
         args, kwargs = map_arg((call.args, call.kwargs), lambda n: n.args[0] if n in sources else n)
-        _replace(quantize, graph.call_function(call.target, args, kwargs))
+        _replace(quantize, graph.create_node("call_function", call.target, args, kwargs))
     return True
 
 
@@ -120,12 +120,15 @@ def _fuse_add(graph: Graph, quantize: Node, add: Node) -> bool:
 def _fuse_embedding(graph: Graph, embedding: Node, values: dict[str, torch.Tensor]) -> bool:
     """embedding(dequantize(weight), indices) -> embedding_byte(weight, …, indices), or of 2 or 4 bits, packed."""
     table, indices = embedding.args[:2]
-    read = _READERS.get(table.target) if isinstance(table, Node) else None
-    found = read(table, values) if read is not None else None
+    schema = getattr(table.target, "_schema", None) if isinstance(table, Node) else None
+    if not isinstance(table, Node) or schema is None or schema.name not in _READERS:
+        return False
+    given = dict(zip([a.name for a in schema.arguments], schema_arguments(table), strict=True))
+    found = _READERS[schema.name](given, values)
     if found is None:
         return False
     weight, scales, zeros, smallest, largest = found
-    bits = {4: 2, 16: 4}.get(largest - smallest + 1, 8) if table.target == _AFFINE else 8
+    bits = {4: 2, 16: 4}.get(largest - smallest + 1, 8)
     dtype = embedding.meta["val"].dtype
     packet = getattr(_quantized, next(name for name, each in quantized_ops.BITS.items() if each == bits))
     with graph.inserting_before(embedding):
@@ -142,27 +145,21 @@ def _fuse_embedding(graph: Graph, embedding: Node, values: dict[str, torch.Tenso
     return True
 
 
-def _per_channel(table: Node, _values: Any) -> Any:
-    weight, scales, zeros, axis, smallest, largest = table.args[:6]
-    return (weight, scales, zeros, smallest, largest) if axis == 0 else None
+def _per_channel(given: dict[str, Any], _values: Any) -> Any:
+    """A scale for each row."""
+    parts = [given[name] for name in ("input", "scales", "zero_points", "quant_min", "quant_max")]
+    return parts if given["axis"] == 0 else None
 
 
-def _affine(table: Node, values: dict[str, torch.Tensor]) -> Any:
-    """torchao's: a block is a part of a row."""
-    weight, block, scales, zeros = table.args[:4]
-    named = {a.name: a.default_value for a in table.target._schema.arguments if a.has_default_value()}  # type: ignore[union-attr]
-    given = dict(zip([a.name for a in table.target._schema.arguments], table.args, strict=False)) | table.kwargs  # type: ignore[union-attr]
-    limits = given.get("quant_min", named.get("quant_min")), given.get("quant_max", named.get("quant_max"))
-    if len(block) != 2 or block[0] != 1 or None in limits or weight.meta["val"].dtype != torch.int8:  # type: ignore[arg-type,index,union-attr]
+def _affine(given: dict[str, Any], values: dict[str, torch.Tensor]) -> Any:
+    """torchao's: a scale for each row, or for each block of a row."""
+    weight, block, zeros = given["input"], given["block_size"], given["zero_point"]
+    limits = given["quant_min"], given["quant_max"]
+    if len(block) != 2 or block[0] != 1 or None in limits or weight.meta["val"].dtype != torch.int8:
         return None
     known = values.get(getattr(zeros, "name", ""))
     symmetric = known is not None and not known.any()
-    return weight, scales, None if symmetric else zeros, *limits
-
-
-_AFFINE: Any = None
-if hasattr(torch.ops.torchao, "dequantize_affine"):
-    _AFFINE = exir_ops.edge.torchao.dequantize_affine.default
+    return weight, given["scale"], None if symmetric else zeros, *limits
 
 
 @torch.library.custom_op("quant_fusion::_pack_embedding_weight", mutates_args=())
@@ -195,10 +192,12 @@ def _replace(old: Node, new: Node) -> None:
     old.replace_all_uses_with(new)
 
 
-_READERS: Final[dict[Any, Callable[[Node, dict[str, torch.Tensor]], Any]]] = {
-    _quantized.dequantize_per_channel.default: _per_channel,
-    **({} if _AFFINE is None else {_AFFINE: _affine}),
+_READERS: Final[dict[str, Callable[[dict[str, Any], dict[str, torch.Tensor]], Any]]] = {
+    "quantized_decomposed::dequantize_per_channel": _per_channel,
+    "torchao::dequantize_affine": _affine,
 }
+"""By operator, from a table's arguments: weight, scales, zero points, smallest and largest value."""
+
 _FUSED: Final[dict[Any, Callable[[Graph, Node, dict[str, torch.Tensor]], bool]]] = {
     _QUANTIZE: _fuse_quantize,
     _aten.embedding.default: _fuse_embedding,

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
 
-from delegraph.aot import EdgeProgramManager, exir_ops
-from delegraph_executorch.exir.pass_base import ExportPass, PassResult
+from delegraph.aot import EdgeProgramManager, ExportedProgramPassBase, ExportedProgramPassResult, exir_ops
 from delegraph_executorch.exir.tensor import scalar_type_enum
 
 __all__ = [
@@ -68,7 +68,7 @@ def quantize_output(exported_program: ExportedProgram, output_index: int) -> Qua
     Raises `ValueError` where the program does not dequantize it last.
     """
     output = exported_program.graph.output_node()
-    values = list(output.args[0])  # type: ignore[arg-type]
+    values: list[Any] = list(output.args[0])
     if output_index >= len(values):
         raise ValueError(f"{len(values)} outputs available, output index out of bounds: {output_index}")
     dequantize = values[output_index]
@@ -77,6 +77,8 @@ def quantize_output(exported_program: ExportedProgram, output_index: int) -> Qua
         raise ValueError(f"Output {output_index} is not a dequantize op")
     values[output_index] = dequantize.args[0]
     output.args = (values,)
+    quantized = values[output_index]
+    exported_program.graph_signature.output_specs[output_index].arg.name = quantized.name
     exported_program.graph.eliminate_dead_code()
     return dequantize.args[1:]
 
@@ -91,7 +93,7 @@ def get_config_method_name(
     return f"{'' if prefix is None else f'{prefix}_'}{arg_type}{index}_{key}"
 
 
-class _QuantizesIO(ExportPass):
+class _QuantizesIO(ExportedProgramPassBase):
     arg_type = ""
 
     def __init__(
@@ -100,28 +102,28 @@ class _QuantizesIO(ExportPass):
         method_name: str | None,
         exported_program: ExportedProgram | None,
     ) -> None:
-        super().__init__()
         self.edge_program_manager = edge_program_manager
         self.param_prefix_name = method_name
         self.exported_program = exported_program
         self.quant_args: dict[int, QuantArgs] = {}
 
-    def _program(self, graph_module: GraphModule) -> ExportedProgram:
-        """The program that the graph is of: a pass sees a graph alone, and this one needs a signature."""
+    def __call__(self, exported_program: Any) -> Any:
+        """Run it on a program, or, as ExecuTorch's, on the graph module of the program that it was made with."""
+        if not isinstance(exported_program, GraphModule):
+            return super().__call__(exported_program)
         manager = self.edge_program_manager
         program = self.exported_program if manager is None else manager.exported_program()
         assert program is not None, "give an edge_program_manager or an exported_program"
-        return program
+        self.call(program)
+        return PassResult(program.graph_module, True)
 
     def edge_manager_update_quant_config_method(self, idx: int, quant_args: QuantArgs) -> None:
         """Add the parameters of one input or output to the manager's constant methods."""
         if self.edge_program_manager is None:
             return
-        methods: dict[str, Any] = dict(self.edge_program_manager._config_methods or {})
-        for key, value in zip(_KEYS, quant_args, strict=True):
-            name = get_config_method_name(self.param_prefix_name, self.arg_type, idx, key)
-            methods[name] = scalar_type_enum(value) if key == "dtype" else value
-        self.edge_program_manager._config_methods = methods
+        names = [get_config_method_name(self.param_prefix_name, self.arg_type, idx, key) for key in _KEYS]
+        values = [*quant_args[:-1], scalar_type_enum(quant_args[-1])]
+        self.edge_program_manager.add_constant_methods(dict(zip(names, values, strict=True)))
 
     def edge_manager_update_quant_config_methods_all(self) -> None:
         """Add the parameters of all inputs or outputs."""
@@ -148,12 +150,12 @@ class QuantizeInputs(_QuantizesIO):
             else dict.fromkeys(quantized_inputs_idx)
         )
 
-    def call(self, graph_module: GraphModule) -> PassResult:
+    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """Change the program."""
         for index, qparams in self.quantized_inputs_idx_dict.items():
-            self.quant_args[index] = quantize_input(self._program(graph_module), index, qparams)
+            self.quant_args[index] = quantize_input(exported_program, index, qparams)
         self.edge_manager_update_quant_config_methods_all()
-        return PassResult(graph_module, True)
+        return ExportedProgramPassResult(exported_program, True)
 
 
 class QuantizeOutputs(_QuantizesIO):
@@ -176,12 +178,12 @@ class QuantizeOutputs(_QuantizesIO):
         """The parameters by output."""
         return self.quant_args
 
-    def call(self, graph_module: GraphModule) -> PassResult:
+    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         """Change the program."""
         for index in self.quantized_outputs_idx_list:
-            self.quant_args[index] = quantize_output(self._program(graph_module), index)
+            self.quant_args[index] = quantize_output(exported_program, index)
         self.edge_manager_update_quant_config_methods_all()
-        return PassResult(graph_module, True)
+        return ExportedProgramPassResult(exported_program, True)
 
 
 def extract_io_quant_params(
@@ -193,7 +195,7 @@ def extract_io_quant_params(
     for one in (inputs, outputs):
         one(program.graph_module)
     placeholders = [node.name for node in program.graph.find_nodes(op="placeholder")]
-    results = [value.name for value in program.graph.output_node().args[0]]  # type: ignore[union-attr]
+    results = [value.name for value in program.graph.output_node().args[0]]
     return {
         "inputs": {placeholders[index]: _named(args) for index, args in inputs.quant_args.items()},
         "outputs": {results[index]: _named(args) for index, args in outputs.quant_args.items()},

@@ -29,8 +29,10 @@ def _unpack(weight: torch.Tensor, bits: int) -> torch.Tensor:
     if bits == 8:
         return weight
     shifts = [4, 0] if bits == 4 else [0, 2, 4, 6]
-    values = [(weight.view(torch.uint8) >> shift) & (2**bits - 1) for shift in shifts]
-    return torch.stack(values, -1).flatten(1).to(torch.int8) - 2 ** (bits - 1)
+    bytes_ = weight.view(torch.uint8)
+    values: list[torch.Tensor] = [(bytes_ >> shift) & (2**bits - 1) for shift in shifts]
+    unpacked: torch.Tensor = torch.stack(values, -1).flatten(1).to(torch.int8) - 2 ** (bits - 1)
+    return unpacked
 
 
 def pack_embedding_weight(weight: torch.Tensor, bits: int) -> torch.Tensor:
@@ -39,7 +41,8 @@ def pack_embedding_weight(weight: torch.Tensor, bits: int) -> torch.Tensor:
         return weight
     shifts = [4, 0] if bits == 4 else [0, 2, 4, 6]
     raised = (weight + 2 ** (bits - 1)).to(torch.uint8).unflatten(1, (-1, len(shifts)))
-    return torch.stack([raised[..., i] << shift for i, shift in enumerate(shifts)]).sum(0, dtype=torch.uint8)
+    packed: torch.Tensor = torch.stack([raised[..., i] << s for i, s in enumerate(shifts)]).sum(0, dtype=torch.uint8)
+    return packed
 
 
 def _embedding(bits: int) -> Any:

@@ -132,7 +132,7 @@ def _rewritten(ep: ExportedProgram, node: Node, rewrite: _Rewrite) -> Node:
         node.meta["_share_alloc_with_arg_idx"] = first
         return node
     with ep.graph.inserting_before(node):
-        new = ep.graph.call_function(rewrite.op, node.args, node.kwargs)
+        new: Node = ep.graph.call_function(rewrite.op, node.args, node.kwargs)
     new.meta = dict(node.meta)
     node.replace_all_uses_with(new)
     ep.graph.erase_node(node)
@@ -141,6 +141,6 @@ def _rewritten(ep: ExportedProgram, node: Node, rewrite: _Rewrite) -> Node:
 
 def _refresh_signature(ep: ExportedProgram) -> None:
     """The names of what the graph returns now."""
-    for spec, value in zip(ep.graph_signature.output_specs, ep.graph.output_node().args[0], strict=True):  # type: ignore[arg-type]
+    for spec, value in zip(ep.graph_signature.output_specs, ep.graph.output_node().args[0], strict=True):
         if isinstance(value, Node) and getattr(spec.arg, "name", None) is not None:
-            spec.arg.name = value.name  # type: ignore[union-attr]
+            spec.arg.name = value.name

@@ -54,7 +54,7 @@ def _spec_of(node: Node) -> Any:
     if node.op == "output":
         return pytree.tree_map_only(Node, lambda value: value.meta.get("spec"), node.args[0])
     if node.target is operator.getitem:
-        return node.args[0].meta["spec"][node.args[1]]  # type: ignore[union-attr,index]
+        return node.args[0].meta["spec"][node.args[1]]  # type: ignore[union-attr]
     if is_delegate_call(node) and "spec" in node.meta:
         return node.meta["spec"]
     return pytree.tree_map(make_spec, node.meta.get("val"))

@@ -18,7 +18,7 @@ def weights_to_outputs_pass(exported_program: ExportedProgram) -> ExportedProgra
     if not weights:
         return exported_program
     output = graph.output_node()
-    output.args = ((*output.args[0], *weights),)  # type: ignore[misc]
+    output.args = ((*output.args[0], *weights),)
     for node in weights:
         node.meta["weight_has_gradient"] = True
         signature.output_specs.append(OutputSpec(OutputKind.TOKEN, TensorArgument(node.name), None))
