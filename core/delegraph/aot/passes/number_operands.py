@@ -34,7 +34,7 @@ from delegraph.aot.edge.tensor_operands import (
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.provenance import OPERAND
 from delegraph.aot.graph.signature import ResolvedSignature
-from delegraph.interfaces.graph_pass import ProgramPass
+from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
 __all__ = ["NumberOperands"]
 
@@ -43,12 +43,12 @@ aten = torch.ops.aten
 _CASTS: Final = frozenset({aten._to_copy.default, torch.ops.dim_order_ops._to_dim_order_copy.default})
 
 
-class NumberOperands(ProgramPass):
+class NumberOperands(ExportedProgramPassBase):
     """Calls overloads that take a number where the user gave one, on operands as the user gave them."""
 
-    requires: Dialect | None = ATEN
+    required_dialect: Dialect | None = ATEN
 
-    def call(self, program: ExportedProgram) -> ExportedProgram:
+    def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Edit `program`, and the bodies of its control flow."""
         numbers = _numbers(program)
         for _, module in graph_modules(program.graph_module):
@@ -58,7 +58,7 @@ class NumberOperands(ProgramPass):
             for node in reversed(module.graph.nodes):
                 if OPERAND in node.meta and node.op == "call_function" and not node.users:
                     module.graph.erase_node(node)
-        return program
+        return ExportedProgramPassResult(program, modified=True)
 
 
 def _numbers(program: ExportedProgram) -> dict[Node, Any]:
