@@ -180,7 +180,7 @@ def test_kernels_get_numbers_again_and_promote_dtypes_themselves() -> None:
 def test_a_constant_that_a_pass_changed_stays_one() -> None:
     program = to_edge(exported(lambda x: x * 2, X)).exported_program()
     program.constants["_lifted_tensor_constant0"] = torch.tensor(3.0)
-    assert calls(NumberOperands()(program)) == ["aten.mul.Tensor(args_0, float32 3.0)"]
+    assert calls(NumberOperands()(program).exported_program) == ["aten.mul.Tensor(args_0, float32 3.0)"]
 
 
 def test_a_backend_owns_the_constants() -> None:
