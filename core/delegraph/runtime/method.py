@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from delegraph.runtime.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.contract import dims_of_inputs, relation_check
 from delegraph.runtime.delegates import load_delegates
+from delegraph.runtime.exclusive import Exclusive
 from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import expected_text, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
@@ -45,26 +45,6 @@ from delegraph.runtime.values import Array, attribute_name
 if TYPE_CHECKING:
     from delegraph.runtime.instructions import Finish
     from delegraph.runtime.program import Program
-
-
-class _Alone:
-    """A lock that is refused, not waited for. Not a `contextmanager`: that would cost every execution a microsecond."""
-
-    __slots__ = ("_lock", "_method")
-
-    def __init__(self, method: str) -> None:
-        self._lock = Lock()
-        self._method = method
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise InvalidState(
-                f"method {self._method!r} is executing in another thread; load a Method for each thread"
-                " (they share the program and its constants)"
-            )
-
-    def __exit__(self, *exception: object) -> None:
-        self._lock.release()
 
 
 class Method:
@@ -86,7 +66,7 @@ class Method:
         self._plan = plan
         self._contract = program.contracts.get(plan.name)
         self._tracer = event_tracer
-        self._alone = _Alone(plan.name)
+        self._alone = Exclusive(f"method {plan.name!r}")
         with _load_traced(event_tracer, plan.name):
             self._load(memory_manager or _new_memory(program, plan), backend_options or {})
         self._lent = [

@@ -1,0 +1,69 @@
+"""Who uses a Method: one thread at a time, and never one that an interrupt took out of it.
+
+An interrupt (Ctrl-C) may fall between any two steps of the interpreter, also between taking a lock and the `try` that
+gives it back. So what is taken here is only a note, and whoever finds another's note looks whether that one is at work
+still: whether a call of the Method is on its stack. That is looked up only where the call would be refused otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from threading import get_ident
+from types import FrameType
+
+from delegraph.errors import InvalidState
+
+__all__ = ["Exclusive"]
+
+
+class Exclusive:
+    """A context in which at most one call is at a time. `what` is it that is used, for the message.
+
+    The function that enters it keeps the object whose attribute `_alone` this is as its own `self`. Entering raises
+    `InvalidState` while another call is inside; it never waits.
+    """
+
+    __slots__ = ("_note", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._note: dict[str, list[int]] = {}  # each step on it, or on the note, is one step for all threads
+        self._what = what
+
+    def __enter__(self) -> None:
+        me = get_ident()
+        mine = [me]
+        while (note := self._note.setdefault("user", mine)) is not mine:
+            user = note[-1:]
+            if user and self._at_work(user[0], me):
+                where = "is being called by one of its own steps" if user == mine else "is executing in another thread"
+                raise InvalidState(
+                    f"{self._what} {where}; load a Method for each (they share the program and its constants)"
+                )
+            if self._taken_over(note, me):
+                return
+
+    def _taken_over(self, note: list[int], me: int) -> bool:
+        """Make a note that was left behind one's own. Of several threads that try, `pop` lets one through."""
+        try:
+            note.pop()
+        except IndexError:
+            if self._note.get("user") is note and not note:  # whoever took it over was interrupted as well
+                self._note.pop("user", None)
+            return False
+        note.append(me)
+        return self._note.get("user") is note  # else its user had gone in the ordinary way
+
+    def __exit__(self, *exception: object) -> None:
+        self._note.clear()
+
+    def _at_work(self, user: int, me: int) -> bool:
+        """Whether a call is on the stack of thread `user`; the one that asks is not counted."""
+        frame = sys._getframe(3) if user == me else sys._current_frames().get(user)
+        while frame is not None:
+            if self._is_entered_by(frame):
+                return True
+            frame = frame.f_back
+        return False
+
+    def _is_entered_by(self, frame: FrameType) -> bool:
+        return getattr(frame.f_locals.get("self"), "_alone", None) is self
