@@ -31,6 +31,7 @@ Reading a graph
     is_delegate_call, lifted_number, schema_arguments, user_location: of a node
     number_overload: `mul.Scalar` for `mul.Tensor`
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
+    memory_use, MemoryUse: which results show or overwrite the memory of others, in a program that was emitted
     program_text: the whole program as text
     condensed_order, DependencyCycle: groups of nodes in an order in which they can run
 """
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.scalars import is_scalar
+    from delegraph.aot.graph.memory_use import MemoryUse, memory_use
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
     from delegraph.aot.graph.source_location import user_location
@@ -137,6 +139,7 @@ __all__ = [
     "LoweringConfig",
     "LoweringReport",
     "MemoryPlanningPass",
+    "MemoryUse",
     "MethodMemory",
     "MethodPlan",
     "MethodProgramsPartitionerSpec",
@@ -166,6 +169,7 @@ __all__ = [
     "lifted_number",
     "number_overload",
     "parse_etrecord",
+    "memory_use",
     "program_text",
     "program_with_graph",
     "schema_arguments",
@@ -220,6 +224,7 @@ __getattr__, __dir__ = lazy_names(
         "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
+        "graph.memory_use": ("MemoryUse", "memory_use"),
         "graph.schema_binding": ("schema_arguments",),
         "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),
         "graph.source_location": ("user_location",),

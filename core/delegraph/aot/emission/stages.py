@@ -100,7 +100,7 @@ def make_request(
     check_config(config, methods, constant_methods)
     return EmissionRequest(
         config,
-        {method: load_planner(config.memory_planning(method).memory_planning_algo, plugins) for method in methods},
+        {method: load_planner(config.memory_planning(method).planner, plugins) for method in methods},
         operators_by_library(config.kernels, plugins) if config.check_kernels else None,
         constant_methods,
         plugins,
