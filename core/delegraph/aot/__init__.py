@@ -76,8 +76,8 @@ if TYPE_CHECKING:
         parse_etrecord,
     )
     from delegraph.aot.graph.bodies import graph_modules
-    from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.memory_use import MemoryUse, memory_use
+    from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
     from delegraph.aot.graph.source_location import user_location

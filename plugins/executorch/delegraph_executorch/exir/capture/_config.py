@@ -85,8 +85,7 @@ class ExecutorchBackendConfig:
     def _check(self) -> None:
         if self.dynamic_memory_planning_mode != DynamicMemoryPlanningMode.UPPER_BOUND:
             raise LoweringError(
-                "dynamic_memory_planning_mode=SYMBOLIC: a program's memory is planned for the upper bounds of its sizes;"
-                " use UPPER_BOUND"
+                "dynamic_memory_planning_mode=SYMBOLIC: memory is planned for upper bounds of sizes; use UPPER_BOUND"
             )
         if self.to_out_var_pass is not None and _is_own(self.to_out_var_pass, "ignore_to_out_var_failure"):
             raise LoweringError(
