@@ -80,7 +80,8 @@ def execution_of(program: ExportedProgram, values: Values) -> Execution:
 
 def _copied(module: GraphModule, copies: dict[Node, Node]) -> GraphModule:
     """A graph of its own, and of each body; `copies` gets every node's."""
-    graph, own = Graph(), {}
+    graph = Graph()
+    own: dict[Node, Node] = {}
     for node in module.graph.nodes:
         own[node] = graph.node_copy(node, own.__getitem__)
     copies.update(own)
@@ -168,7 +169,7 @@ def _write_back(program: ExportedProgram, values: Mapping[tuple[Node, int], int]
     """Copies into states and inputs that change, but for what is in their memory already."""
     graph = program.graph_module.graph
     output = graph.output_node()
-    results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    results: list[Any] = list(output.args[0])
     specs = list(program.graph_signature.output_specs)
     for position, (source, target) in _changes(program, results):
         if values.get((source, 0)) == values.get((target, 0)):

@@ -1,4 +1,4 @@
-"""Specs of a graph -> places in memory: the algorithms, and what algorithms are written with (`exir/memory_planning.py`).
+"""Specs of a graph -> places in memory: algorithms, and what they are written with (`exir/memory_planning.py`).
 
 An algorithm is a function `(alignment, specs, graph_module, graph_signature, extra_padding) -> MemoryAlgoResult`; a
 suite takes the best of several and writes it into the specs. `spec.mem_id`, where a pass has set it before, says in
@@ -522,7 +522,7 @@ def insert_calls_to_free(graph_module: GraphModule, allspecs: set[TensorSpec]) -
     unbound = [s for s in allspecs if s.shape_dynamism == TensorShapeDynamism.DYNAMIC_UNBOUND and s not in kept]
     for spec in unbound:
         with graph_module.graph.inserting_after(nodes[_lifetime(spec)[1]]):
-            graph_module.graph.call_function(memory.free, (spec,))
+            graph_module.graph.call_function(memory.free, (spec,))  # type: ignore[arg-type]
     graph_module.recompile()
 
 

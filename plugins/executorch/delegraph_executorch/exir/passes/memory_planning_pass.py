@@ -61,7 +61,7 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
         if share_mutable_buffers and not alloc_mutable_buffers:
             raise ValueError("share_mutable_buffers plans the buffers' memory: it needs alloc_mutable_buffers=True")
         super().__init__(
-            memory_planning_algo or MemoryPlanningAlgorithmSuite(),
+            memory_planning_algo or MemoryPlanningAlgorithmSuite(),  # type: ignore[arg-type]
             allow_lifetime_and_storage_overlap,
             alloc_graph_input,
             alloc_graph_output,
@@ -86,9 +86,7 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
                     for out, spec in zip(allocated, get_node_tensor_specs(node), strict=False):
                         out.meta["spec"] = spec
 
-    @deprecated(
-        "MemoryPlanningPass.call() sees no signature, and so no mutable buffers: use run()", category=FutureWarning
-    )
+    @deprecated("MemoryPlanningPass.call() sees no mutable buffers: use run()", category=FutureWarning)
     def call(self, graph_module: GraphModule) -> PassResult:
         """Plan a graph without states."""
         return self.run(graph_module)

@@ -27,7 +27,7 @@ def get_fake_program(real_exported_program: ExportedProgram) -> ExportedProgram:
         root=module,
         graph=module.graph,
         graph_signature=copy.deepcopy(real_exported_program.graph_signature),
-        state_dict=state,  # type: ignore[arg-type]
+        state_dict=state,
         range_constraints=copy.deepcopy(real_exported_program.range_constraints),
         module_call_graph=copy.deepcopy(real_exported_program.module_call_graph),
         constants=real_exported_program.constants,

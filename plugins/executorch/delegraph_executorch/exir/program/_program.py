@@ -94,10 +94,8 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         if isinstance(config, aot.ExecutorchBackendConfig):
             return ExecutorchProgramManager.of(super().to_executorch(config))
         config = config or ExecutorchBackendConfig()
-        manager = self._prepared(config)
-        return ExecutorchProgramManager.of(
-            super(EdgeProgramManager, manager).to_executorch(config.for_delegraph(self.methods))
-        )
+        settings = config.for_delegraph(self.methods)
+        return ExecutorchProgramManager.of(super(EdgeProgramManager, self._prepared(config)).to_executorch(settings))
 
     def _prepared(self, config: ExecutorchBackendConfig) -> Self:
         """After the passes that ExecuTorch runs over whole programs, where they are asked for."""
@@ -222,7 +220,7 @@ class ExecutorchProgramManager:
         """The record of all stages. Raises RuntimeError unless `generate_etrecord=True` was given."""
         if self._result.recorded is None:
             raise RuntimeError(
-                "there is no ETRecord: give to_edge or to_edge_transform_and_lower generate_etrecord=True"
+                "ETRecord was not generated: give to_edge, or what you lower with, generate_etrecord=True"
             )
         from delegraph_executorch.devtools.etrecord import record_of
 

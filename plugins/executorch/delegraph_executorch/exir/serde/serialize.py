@@ -27,7 +27,7 @@ def save(
     if opset_version:
         raise LoweringError("opset_version: torch writes the versions of its own operators; leave the argument out")
     _check(ep_save)
-    torch.export.save(ep_save, f, extra_files=dict(extra_files or {}))  # type: ignore[arg-type]
+    torch.export.save(ep_save, f, extra_files=dict(extra_files or {}))
 
 
 def load(
@@ -39,7 +39,7 @@ def load(
     """Read what `save` wrote."""
     if expected_opset_version:
         raise LoweringError("expected_opset_version: torch checks the versions of its own operators; leave it out")
-    return torch.export.load(f, extra_files=extra_files)  # type: ignore[arg-type]
+    return torch.export.load(f, extra_files=extra_files)
 
 
 def serialize(exported_program: ExportedProgram, opset_version: Mapping[str, int] | None = None) -> bytes:
