@@ -76,9 +76,7 @@ class SumsApart(MemoryPlanningPass):
     """Results of `add` lie in memory 3, on a device."""
 
     def plan(self, method: MethodMemory, planner: MemoryPlanner) -> MethodPlan:
-        apart = {
-            index for (node, _), index in method.values.items() if getattr(node.target, "__name__", "") == "add.Tensor"
-        }
+        apart = {index for (node, _), index in method.values.items() if node.target == torch.ops.aten.add.Tensor}
         assert apart
         lifetimes = tuple(replace(one, memory_id=3) if one.id in apart else one for one in method.lifetimes)
         devices = (NonConstBufferDevice(3, DeviceType.CUDA, 1),)

@@ -84,6 +84,7 @@ def _copied(module: GraphModule, copies: dict[Node, Node]) -> GraphModule:
     own: dict[Node, Node] = {}
     for node in module.graph.nodes:
         own[node] = graph.node_copy(node, own.__getitem__)
+        own[node].target = getattr(node.target, "_op", node.target)  # torch's operator behind the edge dialect's
     copies.update(own)
     root: dict[str, Any] = {}
     for node in module.graph.find_nodes(op="get_attr"):
