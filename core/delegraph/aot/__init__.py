@@ -26,6 +26,7 @@ A pass
     verify, Dialect; ATEN, FUNCTIONAL, CORE_ATEN, EDGE: what each dialect admits
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
+    use_edge_operators: a graph of torch's operators calls them by those names
     graph_modules: a graph and the bodies of its control flow
     is_delegate_call, is_scalar, get_lowered_module, schema_arguments, user_location: of a node
     is_delegate_call, lifted_number, schema_arguments, user_location: of a node
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         EdgeOpOverload,
         EdgeOpOverloadPacket,
         exir_ops,
+        use_edge_operators,
     )
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
     from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
@@ -178,6 +180,7 @@ __all__ = [
     "to_backend",
     "to_edge",
     "to_edge_transform_and_lower",
+    "use_edge_operators",
     "user_location",
     "validation_disabled",
     "verify",
@@ -216,6 +219,7 @@ __getattr__, __dir__ = lazy_names(
             "EdgeOpOverload",
             "EdgeOpOverloadPacket",
             "exir_ops",
+            "use_edge_operators",
         ),
         "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
