@@ -44,6 +44,8 @@ def output_of(result: aot.ExecutorchProgramManager) -> EmitterOutput:
     """What ExecuTorch's emitter would have said of `result`."""
     file = deserialize_pte_binary(serialize_program(result.executorch_program, _IN_PLACE))
     file.program.named_data = None
+    file.program.constant_buffer = file.program.constant_buffer or [Buffer(b"")]  # of which 0 stands for none
+    file.program.execution_plan.sort(key=lambda plan: (plan.name in result.config_methods, plan.name))
     buffers: list[bytes] = []
     files: dict[str, dict[str, int]] = {}
     for name, external in result.tensor_data.items():
