@@ -5,7 +5,7 @@ too mean the same here: code written for it changes its imports to this package'
 
 Lowering in steps
     to_edge, to_edge_transform_and_lower -> EdgeProgramManager -> ExecutorchProgramManager; Lowered is what
-    `delegraph.lower` gives, LoweringReport says which node went where and why; RecordedPrograms are the stages' own
+    `delegraph.lower` gives, LoweringReport says which node went where and why
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
     `delegraph.lower` gives, LoweringReport says which node went where and why
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
         use_edge_operators,
     )
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
-    from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.etrecord.record import (
         ETRecord,
@@ -122,9 +121,9 @@ __all__ = [
     "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
+    "Dialect",
     "ETRecord",
     "ETRecordReservedFileNames",
-    "Dialect",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -154,7 +153,6 @@ __all__ = [
     "PassResult",
     "PreprocessResult",
     "ProxyValue",
-    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -169,9 +167,9 @@ __all__ = [
     "is_delegate_call",
     "is_scalar",
     "lifted_number",
+    "memory_use",
     "number_overload",
     "parse_etrecord",
-    "memory_use",
     "program_text",
     "program_with_graph",
     "schema_arguments",
@@ -221,7 +219,6 @@ __getattr__, __dir__ = lazy_names(
             "exir_ops",
             "use_edge_operators",
         ),
-        "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from delegraph.errors import LoweringError
+from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program import deserialize_program
 from delegraph.program import schema as records
 from delegraph_executorch import exir
@@ -143,7 +143,7 @@ def test_a_pass_gets_a_line_in_the_error() -> None:
 def test_what_is_gone_says_what_to_use() -> None:
     with pytest.raises(LoweringError, match=r"use torch\.export\.export"):
         exir._capture_legacy_do_not_use(Model(), (torch.randn(1, 3),))
-    with pytest.raises(RuntimeError, match="ETRecord was not generated"):
+    with pytest.raises(ETRecordError, match="lower with generate_etrecord=True"):
         edge().to_executorch().get_etrecord()
 
 

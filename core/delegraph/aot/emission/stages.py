@@ -122,7 +122,9 @@ def _shared_states(programs: Mapping[str, ExportedProgram], config: ExecutorchBa
     return {held.name for program in sharing for held in ResolvedSignature.of(program).states.values()}
 
 
-def built_in_passes(config: ExecutorchBackendConfig, method: str, program: ExportedProgram) -> tuple[ExportedProgramPassBase, ...]:
+def built_in_passes(
+    config: ExecutorchBackendConfig, method: str, program: ExportedProgram
+) -> tuple[ExportedProgramPassBase, ...]:
     """What is done to the program of `method` before it is emitted, in order."""
     external_tag = config.external_tag(program)
     folding = (ConstantFolding(external_tag),) if config.do_const_prop else ()

@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from delegraph.aot import MemoryUse, ResolvedSignature, graph_modules, memory_use
+from delegraph.aot import EdgeOpOverload, MemoryUse, ResolvedSignature, graph_modules, memory_use
 from delegraph.program import schema
 from delegraph_executorch.exir import memory
 from delegraph_executorch.exir.sym_util import eval_upper_bound
@@ -89,7 +89,8 @@ def _copied(module: GraphModule, copies: dict[Node, Node]) -> GraphModule:
     own: dict[Node, Node] = {}
     for node in module.graph.nodes:
         own[node] = graph.node_copy(node, own.__getitem__)
-        own[node].target = getattr(node.target, "_op", node.target)  # torch's operator behind the edge dialect's
+        if isinstance(node.target, EdgeOpOverload):
+            own[node].target = node.target._op
     copies.update(own)
     root: dict[str, Any] = {}
     for node in module.graph.find_nodes(op="get_attr"):

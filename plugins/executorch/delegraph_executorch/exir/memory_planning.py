@@ -59,8 +59,7 @@ XNNPACK_PADDING = 64
 
 
 def _operator(node: Node) -> OpOverload | None:
-    target = getattr(node.target, "_op", node.target)
-    return target if node.op == "call_function" and isinstance(target, OpOverload) else None
+    return node.target if isinstance(node.target, OpOverload) else None
 
 
 def _is_out_var_node(node: Node) -> bool:

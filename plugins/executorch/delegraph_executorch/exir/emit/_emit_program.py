@@ -57,8 +57,7 @@ def output_of(result: aot.ExecutorchProgramManager) -> EmitterOutput:
         program=file.program,
         debug_handle_map={method: dict(handles) for method, handles in result.debug_handle_map.items()},
         method_to_delegate_debug_id_map={
-            method: {step: {"name": one.name, "delegate_map": dict(one.delegate_map)} for step, one in calls.items()}
-            for method, calls in result.delegate_map.items()
+            method: {step: {**one} for step, one in calls.items()} for method, calls in result.delegate_map.items()
         },
         instruction_id_to_num_outs_map={m: dict(counts) for m, counts in result.instruction_id_to_num_outs_map.items()},
         mutable_data=file.mutable_data,

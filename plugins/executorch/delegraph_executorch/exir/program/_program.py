@@ -216,15 +216,13 @@ class ExecutorchProgramManager:
         alignment = self._result.config.segment_alignment
         return {name: Cord(serialize_flat_tensor(data, alignment)) for name, data in self._result.tensor_data.items()}
 
-    def get_etrecord(self) -> Any:
-        """The record of all stages. Raises RuntimeError unless `generate_etrecord=True` was given."""
-        if self._result.recorded is None:
-            raise RuntimeError(
-                "ETRecord was not generated: give to_edge, or what you lower with, generate_etrecord=True"
-            )
-        from delegraph_executorch.devtools.etrecord import record_of
+    @property
+    def _etrecord(self) -> aot.ETRecord | None:
+        return self._result._etrecord
 
-        return record_of(self)
+    def get_etrecord(self) -> aot.ETRecord:
+        """What an Inspector needs to know of the lowering. Raises `ETRecordError` unless it was asked for."""
+        return self._result.get_etrecord()
 
     def dump_executorch_program(self, verbose: bool = False, out: TextIO | None = None) -> None:
         """Print the program to `out` (None: standard output), with every field of every record if `verbose`."""
