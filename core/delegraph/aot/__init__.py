@@ -5,7 +5,7 @@ too mean the same here: code written for it changes its imports to this package'
 
 Lowering in steps
     to_edge, to_edge_transform_and_lower -> EdgeProgramManager -> ExecutorchProgramManager; Lowered is what
-    `delegraph.lower` gives, LoweringReport says which node went where and why; RecordedPrograms are the stages' own
+    `delegraph.lower` gives, LoweringReport says which node went where and why
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
     `delegraph.lower` gives, LoweringReport says which node went where and why
@@ -26,11 +26,13 @@ A pass
     verify, Dialect; ATEN, FUNCTIONAL, CORE_ATEN, EDGE: what each dialect admits
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
+    use_edge_operators: a graph of torch's operators calls them by those names
     graph_modules: a graph and the bodies of its control flow
     is_delegate_call, is_scalar, get_lowered_module, schema_arguments, user_location: of a node
     is_delegate_call, lifted_number, schema_arguments, user_location: of a node
     number_overload: `mul.Scalar` for `mul.Tensor`
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
+    memory_use, MemoryUse: which results show or overwrite the memory of others, in a program that was emitted
     program_text: the whole program as text
     condensed_order, DependencyCycle: groups of nodes in an order in which they can run
 """
@@ -64,9 +66,9 @@ if TYPE_CHECKING:
         EdgeOpOverload,
         EdgeOpOverloadPacket,
         exir_ops,
+        use_edge_operators,
     )
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
-    from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.etrecord.record import (
         ETRecord,
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
         parse_etrecord,
     )
     from delegraph.aot.graph.bodies import graph_modules
+    from delegraph.aot.graph.memory_use import MemoryUse, memory_use
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
@@ -118,9 +121,9 @@ __all__ = [
     "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
+    "Dialect",
     "ETRecord",
     "ETRecordReservedFileNames",
-    "Dialect",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -137,6 +140,7 @@ __all__ = [
     "LoweringConfig",
     "LoweringReport",
     "MemoryPlanningPass",
+    "MemoryUse",
     "MethodMemory",
     "MethodPlan",
     "MethodProgramsPartitionerSpec",
@@ -149,7 +153,6 @@ __all__ = [
     "PassResult",
     "PreprocessResult",
     "ProxyValue",
-    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -164,6 +167,7 @@ __all__ = [
     "is_delegate_call",
     "is_scalar",
     "lifted_number",
+    "memory_use",
     "number_overload",
     "parse_etrecord",
     "program_text",
@@ -174,6 +178,7 @@ __all__ = [
     "to_backend",
     "to_edge",
     "to_edge_transform_and_lower",
+    "use_edge_operators",
     "user_location",
     "validation_disabled",
     "verify",
@@ -212,14 +217,15 @@ __getattr__, __dir__ = lazy_names(
             "EdgeOpOverload",
             "EdgeOpOverloadPacket",
             "exir_ops",
+            "use_edge_operators",
         ),
-        "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),
         "graph.scalars": ("is_scalar",),
+        "graph.memory_use": ("MemoryUse", "memory_use"),
         "graph.schema_binding": ("schema_arguments",),
         "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),
         "graph.source_location": ("user_location",),

@@ -73,7 +73,8 @@ class ExecutorchBackendConfig:
     planner or a function), `alloc_graph_input`, `alloc_graph_output`, `alloc_mutable_buffers` and
     `share_mutable_buffers` mean what they mean there. `emit_mutable_buffer_names` keeps the buffers' names in the file;
     buffers without planned memory have theirs in any case.
-    `external_constants` moves the model's weights (True), or those for which it returns a name, to `<name>.ptd`;
+    `external_constants` moves the model's weights (True), or those for which it returns a name, to `<name>.ptd`, but no
+    constants that the model's code has in it;
     `external_mutable_weights` those that the program computes a gradient of.
     `do_const_prop` computes what depends on weights alone now. `remove_view_copy` lets static views share memory.
     `emit_stacktrace` keeps the user's source lines in the file. `kernels` are the libraries that the device will
@@ -113,10 +114,13 @@ class ExecutorchBackendConfig:
     def external_tag(self, program: ExportedProgram) -> Callable[[Node], str | None]:
         """A function that gives the `.ptd` that a weight's placeholder in `program` goes to, or None."""
         trained = trained_weights(program) if self.external_mutable_weights else ()
+        lifted = program.graph_signature.inputs_to_lifted_tensor_constants
 
         def tag(node: Node) -> str | None:
             if node.name in trained:
                 return DEFAULT_EXTERNAL_TAG
+            if node.name in lifted:
+                return None
             if callable(self.external_constants):
                 return self.external_constants(node)
             return DEFAULT_EXTERNAL_TAG if self.external_constants else None

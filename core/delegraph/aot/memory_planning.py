@@ -66,6 +66,11 @@ class MemoryPlanningPass:
     share_mutable_buffers: bool = False
     alignment: int = ALIGNMENT
 
+    @property
+    def planner(self) -> str | MemoryPlanner:
+        """The planner that `plan` is handed, or its name."""
+        return self.memory_planning_algo or "greedy"
+
     def plan(self, method: MethodMemory, planner: MemoryPlanner) -> MethodPlan:
-        """A place for every lifetime of `method`; `planner` is what `memory_planning_algo` names."""
+        """A place for every lifetime of `method`; `planner` is the one of that property, loaded."""
         return MethodPlan(method.lifetimes, planner(method.lifetimes, self.alignment))

@@ -60,7 +60,7 @@ def test_a_copy_of_a_lowered_program_is_its_own() -> None:
     manager = lowered()
     copy = deepcopy(manager)
     graph = copy.exported_program().graph
-    (sin,) = (node for node in graph.nodes if node.target is torch.ops.aten.sin.default)
+    (sin,) = (node for node in graph.nodes if node.target == torch.ops.aten.sin.default)
     sin.target = torch.ops.aten.cos.default
     copy.exported_program().graph_module.recompile()
     x = torch.randn(2, 4)

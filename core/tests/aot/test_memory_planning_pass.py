@@ -76,9 +76,7 @@ class SumsApart(MemoryPlanningPass):
     """Results of `add` lie in memory 3, on a device."""
 
     def plan(self, method: MethodMemory, planner: MemoryPlanner) -> MethodPlan:
-        apart = {
-            index for (node, _), index in method.values.items() if getattr(node.target, "__name__", "") == "add.Tensor"
-        }
+        apart = {index for (node, _), index in method.values.items() if node.target == torch.ops.aten.add.Tensor}
         assert apart
         lifetimes = tuple(replace(one, memory_id=3) if one.id in apart else one for one in method.lifetimes)
         devices = (NonConstBufferDevice(3, DeviceType.CUDA, 1),)
@@ -200,3 +198,35 @@ def test_a_training_step_gives_its_loss_and_gradients() -> None:
     plan = plan_of(program)
     shapes = [value.sizes for index in plan.outputs if isinstance(value := plan.values[index], Tensor)]
     assert shapes == [(), (2, 3), (2,)]
+
+
+class Reader(nn.Module):
+    """A buffer that one method changes and another only reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.ones(4))
+
+    def forward(self, x):
+        return self.state * x
+
+
+def test_a_method_that_only_reads_a_shared_buffer_sees_its_changes(lower_model) -> None:
+    methods = {"change": State(), "read": Reader()}
+    manager = lower_model(methods, (torch.ones(4),), share_mutable_buffers=True)
+    places = {
+        name: [t.allocation_info for t in tensors(plan_of(manager, name)) if t.extra_tensor_info is not None]
+        for name in methods
+    }
+    assert places["change"] == places["read"] != []
+    apart = lower_model(methods, (torch.ones(4),))
+    assert all(t.extra_tensor_info is None for t in tensors(plan_of(apart, "read")))
+
+
+def test_weights_in_a_file_of_their_own_are_not_folded() -> None:
+    from delegraph.aot import to_edge
+
+    program = torch.export.export(nn.Linear(3, 2), (torch.randn(1, 3),))
+    config = ExecutorchBackendConfig(external_constants=True, check_kernels=False)
+    (file,) = to_edge(program).to_executorch(config).tensor_data.values()
+    assert set(file.named_data) == {"weight", "bias"}

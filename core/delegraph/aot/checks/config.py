@@ -61,8 +61,8 @@ def _check_memory_planning(config: ExecutorchBackendConfig, methods: Collection[
 
 
 def _check_pass(method: str, planning: MemoryPlanningPass) -> None:
-    algorithm = planning.memory_planning_algo
-    if not (algorithm is None or isinstance(algorithm, str) or callable(algorithm)):
+    algorithm = planning.planner
+    if not (isinstance(algorithm, str) or callable(algorithm)):
         raise LoweringError(
             f"method {method!r}: memory_planner is {type(algorithm).__name__}; it takes the name of an installed"
             " planner or a function"

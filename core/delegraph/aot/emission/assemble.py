@@ -45,6 +45,7 @@ def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig) -> Execut
         instruction_id_to_num_outs_map={method.name: method.builder.output_counts() for method in emitted.methods},
         memory=planned.memory,
         tensor_data=_tensor_data(emitted.data.external, named),
+        node_values={method.name: method.node_values for method in emitted.methods},
     )
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, TextIO
 
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.emission.instructions import DelegateInfo
@@ -33,7 +34,8 @@ class ExecutorchProgramManager:
 
     `debug_handle_map`, `delegate_map` and `instruction_id_to_num_outs_map` map method and instruction to debug handles,
     to delegates and to the number of results; `memory` has each method's planned bytes and their lower bound;
-    `tensor_data` the `.ptd` files by name.
+    `tensor_data` the `.ptd` files by name. `node_values` has, by method, for each tensor (a node of `exported_programs`
+    and which of its results) the index of the value whose memory it is in.
     """
 
     executorch_program: Program
@@ -44,6 +46,7 @@ class ExecutorchProgramManager:
     instruction_id_to_num_outs_map: Mapping[str, Mapping[int, int]]
     memory: Mapping[str, MemoryReport]
     tensor_data: Mapping[str, FlatTensor]
+    node_values: Mapping[str, Mapping[tuple[Node, int], int]]
     _etrecord: ETRecord | None = None
 
     def __repr__(self) -> str:

@@ -91,11 +91,11 @@ def shared_memory(methods: Sequence[EmittedMethod], alignment: int) -> SharedMem
     return SharedMemory(max(used) + 1, offsets, end)
 
 
-def load_planner(planner: str | MemoryPlanner | None, registry: PluginRegistry) -> MemoryPlanner:
-    """The planner of that name in `registry` (None: "greedy"), or the function itself. Raises `PluginError`."""
-    if planner is not None and not isinstance(planner, str):
+def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> MemoryPlanner:
+    """The planner of that name in `registry` or the function itself. Raises `PluginError`."""
+    if not isinstance(planner, str):
         return planner
-    loaded: MemoryPlanner = registry.load("delegraph.memory_planners", planner or "greedy")
+    loaded: MemoryPlanner = registry.load("delegraph.memory_planners", planner)
     return loaded
 
 

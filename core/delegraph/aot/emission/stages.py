@@ -9,7 +9,7 @@ backend's compiler runs. No stage edits the caller's programs: passes work on co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_met
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.memory_use import clear_memory_use
-from delegraph.aot.graph.signature import MethodGraph
+from delegraph.aot.graph.signature import SHARED_STATE, MethodGraph, ResolvedSignature
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.aot.passes.constant_folding import ConstantFolding
 from delegraph.aot.passes.number_operands import NumberOperands
@@ -100,7 +100,7 @@ def make_request(
     check_config(config, methods, constant_methods)
     return EmissionRequest(
         config,
-        {method: load_planner(config.memory_planning(method).memory_planning_algo, plugins) for method in methods},
+        {method: load_planner(config.memory_planning(method).planner, plugins) for method in methods},
         operators_by_library(config.kernels, plugins) if config.check_kernels else None,
         constant_methods,
         plugins,
@@ -109,29 +109,40 @@ def make_request(
 
 def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> list[MethodGraph]:
     """The methods after the passes that `built_in_passes` lists, their signatures resolved."""
+    shared = _shared_states(programs, config)
     return [
-        _after_built_in_passes(name, program, built_in_passes(config, name, program))
+        _after_built_in_passes(name, program, built_in_passes(config, name, program), shared)
         for name, program in programs.items()
     ]
+
+
+def _shared_states(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> set[str]:
+    """The buffers that some method changes, by name, where methods share them: no method may hold a copy."""
+    sharing = [program for name, program in programs.items() if config.memory_planning(name).share_mutable_buffers]
+    return {held.name for program in sharing for held in ResolvedSignature.of(program).states.values()}
 
 
 def built_in_passes(
     config: ExecutorchBackendConfig, method: str, program: ExportedProgram
 ) -> tuple[ExportedProgramPassBase, ...]:
     """What is done to the program of `method` before it is emitted, in order."""
-    folding = (ConstantFolding(),) if config.do_const_prop else ()
+    external_tag = config.external_tag(program)
+    folding = (ConstantFolding(external_tag),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
-    views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, config.external_tag(program))
+    views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, external_tag)
     return (NumberOperands(), *folding, Reinplacing(), *((views,) if config.remove_view_copy else ()))
 
 
 def _after_built_in_passes(
-    name: str, program: ExportedProgram, passes: Sequence[ExportedProgramPassBase]
+    name: str, program: ExportedProgram, passes: Sequence[ExportedProgramPassBase], shared: Collection[str]
 ) -> MethodGraph:
-    """One copy for all passes: they edit it in turn, and trust each other."""
+    """One copy for all passes: they edit it in turn, and trust each other. `shared` are states of all methods."""
     MethodGraph.of_program(name, program)  # refuses what no program file can hold
     program = copy_program(program)
     clear_memory_use(program.graph_module)
+    for node, held in ResolvedSignature.of(program).constants.items():
+        if held.name in shared:
+            node.meta[SHARED_STATE] = True
     for built_in in passes:
         program = built_in(program).exported_program
     return MethodGraph.of_program(name, program)

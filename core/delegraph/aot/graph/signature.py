@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
@@ -23,7 +23,10 @@ from torch.fx import Graph, Node
 from delegraph.aot.graph.bodies import graph_modules, output_values
 from delegraph.errors import LoweringError
 
-__all__ = ["HeldTensor", "MethodGraph", "ResolvedSignature", "WriteBack", "live_nodes"]
+__all__ = ["SHARED_STATE", "HeldTensor", "MethodGraph", "ResolvedSignature", "WriteBack", "live_nodes"]
+
+SHARED_STATE: Final = "shared_state"
+"""The key in a placeholder's `meta` that makes its buffer a state: another method changes it, and they share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +81,8 @@ class ResolvedSignature:
             elif not isinstance(tensor := _held(program, spec), torch.Tensor):
                 others[node] = spec
             else:
-                (states if node in changed.values() else constants)[node] = HeldTensor(
-                    str(spec.target), tensor, spec.kind
-                )
+                is_state = node in changed.values() or SHARED_STATE in node.meta
+                (states if is_state else constants)[node] = HeldTensor(str(spec.target), tensor, spec.kind)
         outputs = [r for s, r in zip(signature.output_specs, results, strict=True) if s.kind in _RETURNED]
         write_backs = [WriteBack(node, results[i]) for i, node in changed.items() if results[i] is not node]
         return cls(tuple(inputs), constants, states, others, tuple(outputs), tuple(write_backs))

@@ -12,7 +12,7 @@ weights.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -42,13 +42,19 @@ _UNDEFINED_CONTENT: Final = frozenset({"aten::empty", "aten::empty_like", "aten:
 
 
 class ConstantFolding(ExportedProgramPassBase):
-    """Puts constants in the place of constant computations, unless that would make the file larger."""
+    """Puts constants in the place of constant computations, unless that would make the file larger.
+
+    A weight that `external_tag` gives the name of a `.ptd` for stays what that file says it is.
+    """
+
+    def __init__(self, external_tag: Callable[[Node], str | None] = lambda node: None) -> None:
+        self.external_tag = external_tag
 
     required_dialect: Dialect | None = ATEN
 
     def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Fold; equal computations are done once and share their constant."""
-        constants = _constants(program)
+        constants = _constants(program, self.external_tag)
         needed = ResolvedSignature.of(program).results
         foldable = _foldable_nodes(program, constants)
         live = live_nodes(program.graph, needed)
@@ -65,11 +71,12 @@ class ConstantFolding(ExportedProgramPassBase):
         return ExportedProgramPassResult(_replaced(program, folded, first, foldable), True)
 
 
-def _constants(program: ExportedProgram) -> dict[Node, torch.Tensor]:
-    """The tensors that no run changes, nor a training step that has their gradients."""
+def _constants(program: ExportedProgram, external_tag: Callable[[Node], str | None]) -> dict[Node, torch.Tensor]:
+    """The tensors that are known now: no run changes them, no training step, and no other file has them."""
     trained = trained_weights(program)
     constants = ResolvedSignature.of(program).constants
-    held = {node: held.tensor for node, held in constants.items() if node.name not in trained}
+    known = {node: held for node, held in constants.items() if node.name not in trained and external_tag(node) is None}
+    held = {node: held.tensor for node, held in known.items()}
     attached = {node: referenced(program.graph_module, node) for node in program.graph.find_nodes(op="get_attr")}
     return held | {node: tensor for node, tensor in attached.items() if isinstance(tensor, torch.Tensor)}
 

@@ -1,1 +1,5 @@
-"""ExecuTorch's `executorch.exir.emit`."""
+"""Emission (ExecuTorch `exir/emit`)."""
+
+from delegraph_executorch.exir.emit._emit_program import EmitterOutput, emit_program
+
+__all__ = ["EmitterOutput", "emit_program"]

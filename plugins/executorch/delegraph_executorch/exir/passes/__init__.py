@@ -3,7 +3,6 @@
 New code on Delegraph needs none of them: lowering does what the rest of ExecuTorch's pipeline takes passes for.
 """
 
-from delegraph.aot import MemoryPlanningPass
 from delegraph_executorch.exir.pass_base import ExportPass
 from delegraph_executorch.exir.passes.const_prop_pass import ConstPropPass
 from delegraph_executorch.exir.passes.dead_code_elimination import dead_code_elimination_pass
@@ -13,6 +12,7 @@ from delegraph_executorch.exir.passes.dynamic_shapes import propagate_dynamic_sh
 from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
 from delegraph_executorch.exir.passes.legalize_portable_dim_order_pass import LegalizePortableDimOrderPass
 from delegraph_executorch.exir.passes.memory_format_ops_pass import MemoryFormatOpsPass
+from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from delegraph_executorch.exir.passes.normalize_transpose_pass import NormalizeTransposePass
 from delegraph_executorch.exir.passes.prune_empty_tensors_pass import PruneEmptyTensorsPass
 from delegraph_executorch.exir.passes.quant_fusion_pass import QuantFusionPass

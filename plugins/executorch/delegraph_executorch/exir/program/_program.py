@@ -1,0 +1,398 @@
+"""The managers under ExecuTorch's names (`exir/program/_program.py`): Delegraph's, with ExecuTorch's records around.
+
+to_edge -> EdgeProgramManager.to_executorch -> ExecutorchProgramManager
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cached_property
+from typing import Any, BinaryIO, Self, TextIO
+
+from torch.export import ExportedProgram
+
+from delegraph import aot
+from delegraph.aot import EdgeCompileConfig
+from delegraph.errors import LoweringError
+from delegraph.program import serialize_flat_tensor
+from delegraph_executorch.exir._execution import execution_of, source_of
+from delegraph_executorch.exir._serialize._cord import Cord
+from delegraph_executorch.exir.capture._config import ExecutorchBackendConfig
+from delegraph_executorch.exir.emit._emit_program import EmitterOutput, output_of
+from delegraph_executorch.exir.print_program import pretty_print, print_program
+from delegraph_executorch.exir.program._transform import (
+    _copy_module,
+    _get_updated_graph_signature,
+    _transform,
+    _update_exported_program_graph_module,
+    lift_constant_tensor_pass,
+    transform_exported_program,
+)
+from delegraph_executorch.exir.schema import Program
+
+__all__ = [
+    "EdgeProgramManager",
+    "ExecutorchProgram",
+    "ExecutorchProgramManager",
+    "ExirExportedProgram",
+    "_copy_module",
+    "_get_updated_graph_signature",
+    "_transform",
+    "_update_exported_program_graph_module",
+    "edge_to_executorch_passes",
+    "lift_constant_tensor_pass",
+    "to_edge",
+    "to_edge_transform_and_lower",
+    "transform_exported_program",
+]
+
+Programs = ExportedProgram | Mapping[str, ExportedProgram]
+
+
+class EdgeProgramManager(aot.EdgeProgramManager):
+    """Edge programs by method; each step gives a new manager."""
+
+    def __init__(
+        self,
+        edge_programs: Programs,
+        constant_methods: Mapping[str, Any] | None = None,
+        compile_config: EdgeCompileConfig | None = None,
+        core_aten_ops_exception_list: Sequence[Any] | None = None,
+        preserve_ops: Sequence[Any] | None = None,
+    ) -> None:
+        config = compile_config or EdgeCompileConfig()
+        if core_aten_ops_exception_list or preserve_ops:
+            config = EdgeCompileConfig(
+                preserve_ops=[*config.preserve_ops, *(preserve_ops or ())],
+                _core_aten_ops_exception_list=[
+                    *config._core_aten_ops_exception_list,
+                    *(core_aten_ops_exception_list or ()),
+                ],
+                _check_ir_validity=config._check_ir_validity,
+            )
+        super().__init__(edge_programs, constant_methods, config)
+
+    @classmethod
+    def of(cls, manager: aot.EdgeProgramManager) -> Self:
+        """`manager` with ExecuTorch's records around what it gives."""
+        return cls._of(manager._lowering)
+
+    @property
+    def _edge_programs(self) -> dict[str, ExportedProgram]:
+        return {method: self.exported_program(method) for method in self.methods}
+
+    @property
+    def _config_methods(self) -> dict[str, Any]:
+        return dict(self._lowering.config.constant_methods)
+
+    def to_executorch(  # type: ignore[override]
+        self, config: ExecutorchBackendConfig | aot.ExecutorchBackendConfig | None = None
+    ) -> ExecutorchProgramManager:
+        """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
+        if isinstance(config, aot.ExecutorchBackendConfig):
+            return ExecutorchProgramManager.of(super().to_executorch(config))
+        config = config or ExecutorchBackendConfig()
+        settings = config.for_delegraph(self.methods)
+        return ExecutorchProgramManager.of(super(EdgeProgramManager, self._prepared(config)).to_executorch(settings))
+
+    def _prepared(self, config: ExecutorchBackendConfig) -> Self:
+        """After the passes that ExecuTorch runs over whole programs, where they are asked for."""
+        changes: list[Any] = []
+        if config.do_quant_fusion_and_const_prop:
+            from delegraph_executorch.exir.passes.quant_fusion_pass import quant_fusion_and_const_prop_pass
+
+            changes.append(quant_fusion_and_const_prop_pass)
+        if config.run_reinplace_pass or config.reinplace_extra_ops:
+            from delegraph_executorch.exir.passes.reinplace import DEFAULT_INPLACEABLE_OPS, reinplace_pass
+
+            operators = DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
+            changes.append(lambda program: reinplace_pass(program, ops_to_inplace=operators))
+        if not changes:
+            return self
+        manager = deepcopy(self)
+        programs = manager._edge_programs
+        for change in changes:
+            programs = {method: change(program) for method, program in programs.items()}
+        return self._of(self._lowering.with_programs(programs))
+
+
+class ExecutorchProgramManager:
+    """A finished program: its bytes, and what is known about it, in ExecuTorch's records."""
+
+    def __init__(
+        self,
+        execution_programs: Mapping[str, ExportedProgram],
+        config_methods: Mapping[str, Any] | None = None,
+        backend_config: ExecutorchBackendConfig | None = None,
+        named_data: Any = None,
+    ) -> None:
+        if named_data is not None:
+            raise LoweringError("named_data: emission collects what delegates store; leave the argument out")
+        programs = {name: source_of(program) for name, program in execution_programs.items()}
+        config = (backend_config or ExecutorchBackendConfig()).for_delegraph(set(programs))
+        self._result = aot.EdgeProgramManager(programs, config_methods).to_executorch(config)
+
+    @classmethod
+    def of(cls, result: aot.ExecutorchProgramManager) -> Self:
+        """`result` in ExecuTorch's records."""
+        manager = cls.__new__(cls)
+        manager._result = result
+        return manager
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.of(deepcopy(self._result, memo))
+
+    def __repr__(self) -> str:
+        return repr(self._result)
+
+    @property
+    def delegraph(self) -> aot.ExecutorchProgramManager:
+        """The same as Delegraph's own manager."""
+        return self._result
+
+    @property
+    def methods(self) -> set[str]:
+        """The names of the methods that have a graph."""
+        return self._result.methods
+
+    @property
+    def config_methods(self) -> set[str]:
+        """The names of the methods that give a constant."""
+        return self._result.config_methods
+
+    def exported_program(self, method_name: str = "forward") -> ExportedProgram:
+        """A method in the execution dialect; `meta["spec"]` of its nodes says where their tensors lie in the file."""
+        return self._execution_programs[method_name]
+
+    @cached_property
+    def _execution_programs(self) -> dict[str, ExportedProgram]:
+        programs: dict[str, ExportedProgram] = {}
+        for plan in self._result.executorch_program.execution_plan:
+            if plan.name in self.methods:
+                values = self._result.node_values[plan.name]
+                execution = execution_of(self._result.exported_program(plan.name), values)
+                execution.place(plan)
+                programs[plan.name] = execution.program
+        return programs
+
+    @cached_property
+    def _emitter_output(self) -> EmitterOutput:
+        return output_of(self._result)
+
+    @property
+    def executorch_program(self) -> Program:
+        """The program before it is serialized."""
+        return self._emitter_output.program
+
+    @property
+    def debug_handle_map(self) -> dict[str, dict[int, Any]]:
+        """Method and instruction -> debug handle, or handles."""
+        return self._emitter_output.debug_handle_map
+
+    @property
+    def delegate_map(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Method and instruction -> the delegate's name and its own map."""
+        return self._emitter_output.method_to_delegate_debug_id_map
+
+    @property
+    def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
+        """Method and instruction -> the number of results."""
+        return self._emitter_output.instruction_id_to_num_outs_map
+
+    @property
+    def buffer(self) -> bytes:
+        """The bytes of the `.pte`."""
+        return self._result.buffer
+
+    @cached_property
+    def _pte_data(self) -> Cord:
+        return Cord(self.buffer)
+
+    @cached_property
+    def _tensor_data(self) -> dict[str, Cord]:
+        """The bytes of each `.ptd`, by name."""
+        alignment = self._result.config.segment_alignment
+        return {name: Cord(serialize_flat_tensor(data, alignment)) for name, data in self._result.tensor_data.items()}
+
+    @property
+    def _etrecord(self) -> aot.ETRecord | None:
+        return self._result._etrecord
+
+    def get_etrecord(self) -> aot.ETRecord:
+        """What an Inspector needs to know of the lowering. Raises `ETRecordError` unless it was asked for."""
+        return self._result.get_etrecord()
+
+    def dump_executorch_program(self, verbose: bool = False, out: TextIO | None = None) -> None:
+        """Print the program to `out` (None: standard output), with every field of every record if `verbose`."""
+        (pretty_print if verbose else print_program)(self.executorch_program, out=out)
+
+    def write_to_file(self, open_file: BinaryIO) -> None:
+        """Write the `.pte` to an open binary file."""
+        self._result.write_to_file(open_file)
+
+    def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
+        """Write each `.ptd` into a directory."""
+        self._result.write_tensor_data_to_file(outdir)
+
+    def save(self, path: str) -> None:
+        """Write the `.pte`, whole or not at all. Raises ValueError unless `path` ends with ".pte"."""
+        if not str(path).endswith(".pte"):
+            raise ValueError(f"the path {path} does not end with .pte")
+        self._result.save(path)
+
+
+def to_edge(
+    programs: Programs,
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
+) -> EdgeProgramManager:
+    """`delegraph.aot.to_edge`."""
+    return EdgeProgramManager.of(aot.to_edge(programs, constant_methods, compile_config, generate_etrecord))
+
+
+def to_edge_transform_and_lower(
+    programs: Programs,
+    transform_passes: Any = None,
+    partitioner: Any = None,
+    constant_methods: Mapping[str, Any] | None = None,
+    compile_config: EdgeCompileConfig | None = None,
+    generate_etrecord: bool = False,
+) -> EdgeProgramManager:
+    """`delegraph.aot.to_edge_transform_and_lower`."""
+    return EdgeProgramManager.of(
+        aot.to_edge_transform_and_lower(
+            programs, transform_passes, partitioner, constant_methods, compile_config, generate_etrecord
+        )
+    )
+
+
+# ---- the managers of one method, which came before -------------------------------------------------
+
+
+class ExirExportedProgram:
+    """A program on its way, one method (before `to_edge` took its place)."""
+
+    def __init__(
+        self,
+        exported_program: ExportedProgram,
+        after_to_edge_passes: bool,
+        compile_config: EdgeCompileConfig | None = None,
+    ) -> None:
+        self.exported_program = exported_program
+        self.after_to_edge_passes = after_to_edge_passes
+        self.compile_config = compile_config or EdgeCompileConfig()
+
+    def __call__(self, *args: Any) -> Any:
+        return self.exported_program.module()(*args)
+
+    def transform(self, *passes: Any) -> ExirExportedProgram:
+        """Run passes, in place."""
+        self.exported_program = _transform(self.exported_program, *passes)
+        return self
+
+    def to_edge(self, config: EdgeCompileConfig | None = None) -> ExirExportedProgram:
+        """The program in the edge dialect."""
+        config = config or self.compile_config
+        return ExirExportedProgram(aot.to_edge(self.exported_program, None, config).exported_program(), True, config)
+
+    def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgram:
+        """The finished program. Raises RuntimeError before `to_edge`."""
+        return ExecutorchProgram(self, config=config)
+
+    def dump(self) -> None:
+        """Print the graph."""
+        print(self.exported_program.graph)
+
+
+class ExecutorchProgram:
+    """A finished program of one method."""
+
+    def __init__(
+        self,
+        exir_exported_program: ExirExportedProgram,
+        emit_stacktrace: bool = False,
+        extract_delegate_segments: bool = True,
+        segment_alignment: int = 128,
+        constant_tensor_alignment: int | None = None,
+        delegate_alignment: int | None = None,
+        *,
+        config: ExecutorchBackendConfig | None = None,
+    ) -> None:
+        if not exir_exported_program.after_to_edge_passes:
+            raise RuntimeError("Must run to_edge before to_executorch.")
+        config = config or ExecutorchBackendConfig(
+            emit_stacktrace=emit_stacktrace,
+            extract_delegate_segments=extract_delegate_segments,
+            segment_alignment=segment_alignment,
+            constant_tensor_alignment=constant_tensor_alignment,
+            delegate_alignment=delegate_alignment,
+        )
+        edge = EdgeProgramManager(exir_exported_program.exported_program, None, exir_exported_program.compile_config)
+        self._manager = edge.to_executorch(config)
+        self.exported_program = self._manager.exported_program()
+
+    @property
+    def buffer(self) -> bytes:
+        """The bytes of the `.pte`."""
+        return self._manager.buffer
+
+    @property
+    def data_files(self) -> dict[str, bytes]:
+        """The bytes of each `.ptd`, by name."""
+        return {name: bytes(data) for name, data in self._manager._tensor_data.items()}
+
+    @property
+    def program(self) -> Program:
+        """The program before it is serialized."""
+        return self._manager.executorch_program
+
+    @property
+    def debug_handle_map(self) -> dict[str, dict[int, Any]]:
+        """Method and instruction -> debug handle, or handles."""
+        return self._manager.debug_handle_map
+
+    @property
+    def delegate_map(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Method and instruction -> the delegate's name and its own map."""
+        return self._manager.delegate_map
+
+    @property
+    def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
+        """Method and instruction -> the number of results."""
+        return self._manager.instruction_id_to_num_outs_map
+
+    @property
+    def graph_module(self) -> Any:
+        """The graph in the execution dialect."""
+        return self.exported_program.graph_module
+
+    def dump_graph_module(self) -> Any:
+        """The same."""
+        return self.graph_module
+
+    def dump_exported_program(self) -> ExportedProgram:
+        """The program in the execution dialect."""
+        return self.exported_program
+
+    def write_to_file(self, open_file: BinaryIO) -> None:
+        """Write the `.pte` to an open binary file."""
+        self._manager.write_to_file(open_file)
+
+    def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
+        """Write each `.ptd` into a directory."""
+        self._manager.write_tensor_data_to_file(outdir)
+
+
+def _to_edge(ep: ExirExportedProgram, config: EdgeCompileConfig) -> ExirExportedProgram:
+    """The program in the edge dialect."""
+    return ep.to_edge(config)
+
+
+def edge_to_executorch_passes(
+    config: ExecutorchBackendConfig, name: str | None = None, edge_compile_config: EdgeCompileConfig | None = None
+) -> list[Any]:
+    """The user's passes: what else ExecuTorch runs here is done by emission itself."""
+    return list(config.passes)
