@@ -34,8 +34,12 @@ class Scaled(torch.nn.Module):
 class Nothing(torch.nn.Module):
     """Takes nothing."""
 
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.dtype = dtype
+
     def forward(self) -> torch.Tensor:
-        return torch.full((2,), 3.0)
+        return torch.full((2,), 3, dtype=self.dtype)
 
 
 X = torch.arange(6, dtype=torch.float32).reshape(2, 3)
@@ -154,6 +158,15 @@ def test_what_a_method_takes_and_gives(pte: Path) -> None:
         ):
             with pytest.raises(IndexError, match=r"there is no (input 2|output -1)|input 1 is no tensor"):
                 ask(index)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(torch.bfloat16, "BFloat16"), (torch.uint8, "Byte"), (torch.int64, "Long"), (torch.uint16, "UInt16")],
+)
+def test_names_of_dtypes(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
+    delegraph.lower(Nothing(dtype), (), backends=[]).save(tmp_path / "m.pte")
+    assert f"dtype={name}, " in repr(load(tmp_path / "m.pte").metadata.output_tensor_meta(0))
 
 
 def test_registries() -> None:

@@ -6,9 +6,29 @@ from collections.abc import Callable
 
 import delegraph.runtime
 from delegraph.errors import InvalidArgument
+from delegraph.program import ScalarType
 from delegraph.program.schema import Null, Tensor, Value
 
 __all__ = ["MethodMeta", "NoSuchTensor", "TensorInfo"]
+
+
+_DTYPE_NAMES = {
+    ScalarType.COMPLEX32: "ComplexHalf",
+    ScalarType.COMPLEX64: "ComplexFloat",
+    ScalarType.COMPLEX128: "ComplexDouble",
+    ScalarType.QINT8: "QInt8",
+    ScalarType.QUINT8: "QUInt8",
+    ScalarType.QINT32: "QInt32",
+    ScalarType.BFLOAT16: "BFloat16",
+    ScalarType.FLOAT8E5M2: "Float8_e5m2",
+    ScalarType.FLOAT8E4M3FN: "Float8_e4m3fn",
+    ScalarType.FLOAT8E5M2FNUZ: "Float8_e5m2fnuz",
+    ScalarType.FLOAT8E4M3FNUZ: "Float8_e4m3fnuz",
+    ScalarType.UINT16: "UInt16",
+    ScalarType.UINT32: "UInt32",
+    ScalarType.UINT64: "UInt64",
+}
+"""PyTorch's names (c10/core/ScalarType.h) that are not the code's name with a capital letter."""
 
 
 class NoSuchTensor(InvalidArgument, IndexError):
@@ -19,8 +39,9 @@ class TensorInfo(delegraph.runtime.TensorInfo):
     """One tensor input, output or attribute; its sizes are upper bounds where it is dynamic."""
 
     def __repr__(self) -> str:
+        dtype = _DTYPE_NAMES.get(self.dtype(), self.dtype().name.capitalize())
         return (
-            f"TensorInfo(sizes={list(self.sizes())}, dtype={self.dtype().name.capitalize()},"
+            f"TensorInfo(sizes={list(self.sizes())}, dtype={dtype},"
             f" is_memory_planned={self.is_memory_planned()}, nbytes={self.nbytes()})"
         )
 
