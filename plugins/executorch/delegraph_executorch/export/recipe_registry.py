@@ -15,6 +15,7 @@ class RecipeRegistry:
     """The process's providers; every `RecipeRegistry()` is the same one."""
 
     _instance: ClassVar[RecipeRegistry | None] = None
+    _initialized: ClassVar[bool] = True
     _providers: dict[str, BackendRecipeProvider]
 
     def __new__(cls) -> RecipeRegistry:
