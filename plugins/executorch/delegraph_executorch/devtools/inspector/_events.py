@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -49,12 +49,17 @@ RESERVED_FRAMEWORK_EVENT_NAMES = ["Method::init", "Program::load_method", "Metho
 
 MetadataParser: TypeAlias = Callable[[list[Any]], Any]
 TimeScaleConverter: TypeAlias = Callable[[Any, Any], Any]
-DelegateMetadata: TypeAlias = Mapping[str, Any]
-"""{"name": backend, "delegate_map": {delegate debug id: debug handles}}"""
 
 MAX_WRAPPED = 2**32 - 1
 """A clock that begins anew does so here: it has 32 bits."""
 SHOWN_OP_TYPES = 5
+
+
+class DelegateMetadata(TypedDict):
+    """A delegate's backend, and the debug handles of each of its own ids."""
+
+    name: str
+    delegate_map: Mapping[Any, Any]
 
 
 # ---- what makes two events the same ----------------------------------------------------------------
@@ -366,10 +371,8 @@ class Event:
 def _duration(event: Event, span: ProfileEvent, scale_factor: float) -> float:
     """A delegate's own times are converted by the converter, if there is one; all others by the scale."""
     convert = event._delegate_time_scale_converter
-    if not event.is_delegated_op:
+    if convert is None or not event.is_delegated_op:
         return float(_elapsed(span.start_time, span.end_time)) / scale_factor
-    if convert is None:
-        return float(_elapsed(span.start_time, span.end_time))
     return float(_elapsed(convert(event.name, span.start_time), convert(event.name, span.end_time)))
 
 
