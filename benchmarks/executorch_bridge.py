@@ -97,10 +97,11 @@ def main() -> int:
         if ran.returncode != 0:
             raise SystemExit(f"{name} failed:\n{ran.stderr[-3000:]}")
         figures[name] = f = json.loads(ran.stdout.strip().splitlines()[-1])
+        ratio, largest = f["executorch_s"] / f["ours_s"], f["largest"]
         print(
-            f"{name:14} ours {f['ours_s']:7.2f} s   ExecuTorch {f['executorch_s']:7.2f} s"
-            f"   {f['executorch_s'] / f['ours_s']:5.1f}x   largest difference {f['difference']:.2g} of {f['largest']:.2g}"
-            f" (run here {f['difference_here']:.2g})   {f['ours_bytes']:,} and {f['executorch_bytes']:,} bytes",
+            f"{name:14} ours {f['ours_s']:7.2f} s   ExecuTorch {f['executorch_s']:7.2f} s   {ratio:5.1f}x"
+            f"   outputs differ by {f['difference']:.2g} of {largest:.2g} (run here {f['difference_here']:.2g})"
+            f"   {f['ours_bytes']:,} and {f['executorch_bytes']:,} bytes",
             flush=True,
         )
     arguments.json.parent.mkdir(parents=True, exist_ok=True)

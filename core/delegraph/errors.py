@@ -16,6 +16,7 @@
     │   ├── PluginConflict               two distributions offer one name
     │   ├── UnknownOption                an option that the plug-in does not have
     │   ├── PluginLoadError              importing, building or validating the plug-in failed
+    │   ├── PluginUnavailable            what the plug-in needs is not installed
     │   └── PluginVersionError           it was built for another plug-in API
     └── RuntimeFault (a RuntimeError)    at load or execution; `code` is ExecuTorch's error code
         ├── Internal 0x01        InvalidState 0x02
@@ -59,6 +60,7 @@ __all__ = [
     "PluginError",
     "PluginLoadError",
     "PluginNotFound",
+    "PluginUnavailable",
     "PluginVersionError",
     "PreprocessError",
     "RuntimeFault",
@@ -146,6 +148,10 @@ class UnknownOption(PluginError):
 
 class PluginLoadError(PluginError):
     """Importing, building or validating a plug-in failed: says group, name, distribution, version, cause, remedy."""
+
+
+class PluginUnavailable(PluginLoadError):
+    """What the plug-in needs is not installed here: says what to install. It is sound otherwise."""
 
 
 class PluginVersionError(PluginLoadError):

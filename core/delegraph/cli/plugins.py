@@ -104,7 +104,7 @@ def _check(args: argparse.Namespace) -> _Answer:
 
     entries = [e for e in (_named(args.name) if args.name else inventory(os.environ)) if e.state is not State.DISABLED]
     results = check([entry.offer for entry in entries], args.timeout)
-    sound = [result.offer for result in results if not result.error]
+    sound = [result.offer for result in results if not result.error and not result.unavailable]
     rows = [
         {
             "plugin": result.offer.id,

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
-from delegraph.errors import PluginError
+from delegraph.errors import PluginError, PluginUnavailable
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import GROUPS, group_named
@@ -31,10 +31,10 @@ __all__ = ["CheckResult", "check"]
 class CheckResult:
     """What came of loading one plug-in. `seconds` is what it adds to a process that has NumPy already.
 
-    `kind` is the exception's name, or "Timeout" or "Crash". `operators` are a kernel library's; `unavailable` is why a
-    backend's device cannot be used here; `verdicts` are a backend's on the stamps that were asked about; `ranks` are
-    a kernel library's answers to the kernels that were asked for: "partial", "fallback" or "" for none. One that is
-    `on_request` is only asked where the user names it.
+    `kind` is the exception's name, or "Timeout" or "Crash". `operators` are a kernel library's; `unavailable` is why it
+    cannot be used here, though it is sound; `verdicts` are a backend's on the stamps that were asked about; `ranks`
+    are a kernel library's answers to the kernels that were asked for: "partial", "fallback" or "" for none. One that
+    is `on_request` is only asked where the user names it.
     """
 
     offer: Offer
@@ -139,6 +139,8 @@ def _answer(offer: Offer, questions: Questions) -> dict[str, Any]:
         plugin = registry.load(offer.group, offer.name)
         seconds = perf_counter() - start
         return {"seconds": seconds, **_facts(registry, offer, plugin, questions)}
+    except PluginUnavailable as error:
+        return {"unavailable": str(error), "seconds": perf_counter() - start}
     except PluginError as error:
         return {"error": str(error), "kind": type(error).__name__, "seconds": perf_counter() - start}
     except Exception as error:

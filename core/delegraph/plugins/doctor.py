@@ -156,7 +156,7 @@ def _of_result(result: CheckResult) -> Iterator[Finding]:
         problem, _, remedy = result.error.partition("\n  what to do: ")
         yield Finding(Severity.ERROR, subject, problem.removeprefix(f"cannot load plug-in {subject}: "), remedy)
     if result.unavailable:
-        yield Finding(Severity.WARNING, subject, f"its device cannot be used here: {result.unavailable}")
+        yield Finding(Severity.NOTE, subject, f"it cannot be used here: {result.unavailable}")
     if result.seconds > SLOW_IMPORT and group_named(result.offer.group).torch_free:
         yield Finding(Severity.WARNING, subject, f"loading it takes {result.seconds:.1f} s", "its authors import less")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from delegraph.aot.arguments import check_list, check_method_names, made_by_name
-from delegraph.interfaces.lowering import Partitioner
+from delegraph.interfaces.lowering import Partitioner, PartitionerAdapter
 from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["Backend", "Backends", "named_partitioners", "partitioners_by_method"]
@@ -46,7 +46,10 @@ def _adapted(partitioner: Any, plugins: PluginRegistry) -> Partitioner:
     adapters = plugins.names("partitioner_adapters")
     packages = (cls.__module__.partition(".")[0] for cls in type(partitioner).__mro__)
     package = next((package for package in packages if package in adapters), None)
-    return partitioner if package is None else plugins.load("partitioner_adapters", package)(partitioner)
+    if package is None:
+        return cast(Partitioner, partitioner)
+    adapter: PartitionerAdapter = plugins.load("partitioner_adapters", package)
+    return adapter(partitioner)
 
 
 def _is_partitioner(value: Any) -> bool:

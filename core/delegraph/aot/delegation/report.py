@@ -231,8 +231,13 @@ def _module_path(node: Node) -> str:
 
 
 def suggestions(programs: Mapping[str, ExportedProgram], plugins: PluginRegistry) -> Iterator[Suggestion]:
-    """What each installed partitioner would take of these edge programs; found out by running it."""
+    """What each installed partitioner would take of these edge programs; found out by running it.
+
+    Those of a family, `family:member`, are for users who know what they ask for: nobody runs a dozen of them to see.
+    """
     for name in plugins.names("partitioners"):
+        if ":" in name:
+            continue
         try:
             partitioner: Partitioner = plugins.create("partitioners", name)
             taken = {method: _would_take(partitioner, name, method, program) for method, program in programs.items()}

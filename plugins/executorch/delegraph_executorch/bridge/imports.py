@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from delegraph.errors import PluginLoadError
+from delegraph.errors import PluginUnavailable
 
 __all__ = ["INSTALL", "executorch"]
 
@@ -15,7 +15,7 @@ INSTALL = 'pip install "delegraph-executorch[bridge]"'
 def executorch(name: str) -> Any:
     """What `name`, `exir.backend.partitioner` or `exir.backend.partitioner:Partitioner`, is in `executorch`.
 
-    Raises `PluginLoadError` where the wheel, or something that this part of it needs, is not installed.
+    Raises `PluginUnavailable` where the wheel, or something that this part of it needs, is not installed.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -23,12 +23,11 @@ def executorch(name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "executorch" and not _is_installed():
-            raise PluginLoadError(f"ExecuTorch is not installed; what to do: {INSTALL}") from None
-        raise PluginLoadError(f"executorch.{module} cannot be imported here: {error}") from error
-    except Exception as error:
-        raise PluginLoadError(
-            f"executorch.{module} cannot be imported here: {type(error).__name__}: {error}"
-        ) from error
+            raise PluginUnavailable(f"ExecuTorch is not installed; what to do: {INSTALL}") from None
+        raise PluginUnavailable(f"executorch.{module} cannot be imported here: {error}") from error
+    except Exception as error:  # a part of the wheel may look for its vendor's tools when it is imported
+        problem = f"{type(error).__name__}: {error}"
+        raise PluginUnavailable(f"executorch.{module} cannot be imported here: {problem}") from error
     return getattr(found, attribute) if attribute else found
 
 

@@ -8,6 +8,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.errors import PluginLoadError
+from delegraph.plugins import default_registry
 from delegraph.program.schema import NamedData
 from delegraph_executorch.bridge.backends import BACKENDS
 from delegraph_executorch.bridge.imports import executorch
@@ -90,20 +91,17 @@ def _named_data(store: Any) -> NamedDataStoreOutput | None:
 
 # ---- who asks for them -----------------------------------------------------------------------------
 
-_OFFERED: dict[str, type[BackendDetails]] = {}
-
 
 def offer_lowering(backend_id: str) -> None:
-    """See to it that `backend_id`, which a partitioner of ExecuTorch named, is found: those of its wheel are installed
-    plug-ins, any other is a class of that name from now on."""
-    if backend_id not in BACKENDS and backend_id not in _OFFERED:
-        _OFFERED[backend_id] = lowering_of(backend_id)
+    """See to it that `backend_id`, which a partitioner of ExecuTorch named, is found: those of `BACKENDS` are installed
+    plug-ins, a stranger's is one of this process from now on."""
+    plugins = default_registry()
+    if backend_id not in plugins.names("lowerings"):
+        plugins.register("lowerings", backend_id, lowering_of(backend_id))
 
 
 def __getattr__(name: str) -> Any:
     """The classes behind the entry points, by backend id."""
     if name not in BACKENDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = _OFFERED.setdefault(name, lowering_of(name))
-    globals()[name] = made
-    return made
+    return globals().setdefault(name, lowering_of(name))

@@ -63,9 +63,13 @@ class BridgedPartitioner(Partitioner):
         )
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
-        """What the partitioner asks for, without what cannot be kept: operators that change or alias an argument."""
+        """What the partitioner asks for, without what cannot be kept: operators that change or alias an argument.
+
+        A call that its filter cannot judge is not kept. (XNNPACK's raises IndexError for a `max_pool2d` without stride,
+        and with it all of ExecuTorch's lowering.)
+        """
         operators, accepts = self.partitioner.ops_to_not_decompose(ep)
-        return [op for op in dict.fromkeys(map(torch_operator, operators)) if _can_be_kept(op)], accepts
+        return [op for op in dict.fromkeys(map(torch_operator, operators)) if _can_be_kept(op)], _tolerant(accepts)
 
     def _declined(self, program: ExportedProgram, said: dict[str, str]) -> dict[str, str]:
         """A reason for every call without a tag, by its name with the path of its body before it."""
@@ -99,9 +103,19 @@ def _take_tags(theirs: Translated, tagged: ExportedProgram, tags: Iterable[str])
 
 
 def _calls(nodes: Iterable[Node]) -> Iterable[Node]:
-    return (
-        n for n in nodes if n.op == "call_function" and n.target is not operator.getitem and not is_delegate_call(n)
-    )
+    calls = (node for node in nodes if node.op == "call_function" and node.target is not operator.getitem)
+    return (node for node in calls if not is_delegate_call(node))
+
+
+def _tolerant(accepts: Callable[[Node], bool] | None) -> Callable[[Node], bool] | None:
+    def accepts_or_cannot_tell(node: Node) -> bool:
+        assert accepts is not None
+        try:
+            return accepts(node)
+        except Exception:
+            return False
+
+    return None if accepts is None else accepts_or_cannot_tell
 
 
 def _can_be_kept(op: OpOverload) -> bool:

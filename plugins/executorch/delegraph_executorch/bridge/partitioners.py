@@ -7,6 +7,7 @@ What options cannot say (a set of operators to skip, say) is said to the class: 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from delegraph.aot import Partitioner
@@ -97,9 +98,8 @@ def coreml(
     lower_full_graph: bool = False,
 ) -> Partitioner:
     """Apple's Core ML. `compute_unit` and `compute_precision` are members of coremltools' enumerations."""
-    import coremltools
-
     backend = executorch("backends.apple.coreml.compiler:CoreMLBackend")
+    coremltools = import_module("coremltools")  # which the module of `backend` has imported
     specs = backend.generate_compile_specs(
         compute_unit=_member(coremltools.ComputeUnit, compute_unit, "compute_unit"),
         compute_precision=_member(coremltools.precision, compute_precision, "compute_precision"),

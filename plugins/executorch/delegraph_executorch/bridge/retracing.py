@@ -149,7 +149,7 @@ def _computed(node: Node, mode: FakeTensorMode) -> Any:
     def value(argument: Node) -> Any:
         return argument.meta["val"]
 
-    args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), value)  # type: ignore[misc]
+    args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), value)
     with mode:
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
@@ -178,11 +178,11 @@ def _code_when_it_is_run() -> Iterator[None]:
         if type(self.graph._codegen) is not CodeGen:  # a user's own signature; its module has more than code
             return generate(self)
         self._code = ""
-        type(self).forward = run  # type: ignore[method-assign]  # a graph module's class is its own
+        type(self).forward = run  # a graph module's class is its own
         waiting.add(self)
         return None
 
-    GraphModule.recompile = recompile  # type: ignore[method-assign,assignment]
+    GraphModule.recompile = recompile  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -1,0 +1,16 @@
+"""These tests run in ExecuTorch's environment (`make test-executorch`); elsewhere they are skipped, but for those
+of `test_without_executorch.py`, which are about its absence."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+HERE = find_spec("executorch") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("executorch") and item.path.parent.name == "bridge" and not HERE:
+            item.add_marker(pytest.mark.skip(reason="runs where the wheel executorch is: `make test-executorch`"))

@@ -1,0 +1,196 @@
+"""XNNPACK, lowered and run through the bridge, against ExecuTorch's own lowering and runtime."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.export import Dim
+
+import delegraph
+from delegraph.errors import PluginLoadError, RuntimeFault, UnknownOption
+from delegraph.program import deserialize_program
+
+from .models import conv_net, mlp, own_lowering, quantized, run_there
+
+pytestmark = [
+    pytest.mark.executorch,
+    pytest.mark.filterwarnings("ignore"),  # those of ExecuTorch and torchao on themselves
+]
+
+
+@pytest.fixture
+def xnnpack() -> Any:
+    from executorch.backends.xnnpack.partition import xnnpack_partitioner
+
+    return xnnpack_partitioner
+
+
+def test_outputs_equal_those_of_executorchs_own_file_on_either_runtime(xnnpack: Any) -> None:
+    model, args = conv_net()
+    exported = torch.export.export(model, args)
+    lowered = delegraph.lower(exported, backends=["executorch:xnnpack"])
+    theirs = run_there(own_lowering(exported, xnnpack.XnnpackPartitioner()), *args)[0]
+    torch.testing.assert_close(run_there(bytes(lowered), *args)[0], theirs)
+    here = delegraph.load(bytes(lowered))
+    np.testing.assert_allclose(here(args[0].numpy()), theirs, rtol=1e-5, atol=1e-6)
+    other = torch.randn(1, 3, 8, 8)
+    np.testing.assert_allclose(here(other.numpy()), model(other).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_report_is_ours() -> None:
+    model, args = conv_net()
+    report = delegraph.lower(model, args, backends=["executorch:xnnpack"]).report.methods["forward"]
+    assert {entry.backend for entry in report.delegates} == {"XnnpackBackend"}
+    assert [entry.operator for entry in report.leftovers] == ["aten::erf"]
+    reasons = report.leftovers[0].reasons
+    assert reasons == {"executorch:xnnpack": "executorch's XnnpackPartitioner did not take it"}
+    assert "torch.erf(y.mean((2, 3)))" in str(report.leftovers[0].location)
+
+
+def test_what_its_constraints_say_is_the_reason() -> None:
+    class Mixed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.double().sigmoid()
+
+    report = delegraph.lower(Mixed(), (torch.randn(4),), backends=["executorch:xnnpack"]).report.methods["forward"]
+    said = {entry.operator: entry.reasons["executorch:xnnpack"] for entry in report.leftovers}
+    assert said["aten::sigmoid"] == "invalid dtype"
+
+
+def test_a_partitioner_of_executorch_as_it_is(xnnpack: Any) -> None:
+    model, args = mlp()
+    lowered = delegraph.lower(model, args, backends=[xnnpack.XnnpackFloatingPointPartitioner()])
+    (entry,) = lowered.report.methods["forward"].delegates
+    assert (entry.partitioner, entry.backend) == ("XnnpackFloatingPointPartitioner", "XnnpackBackend")
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(args[0].numpy()), model(*args).detach(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backends", [["executorch:xnnpack", "cpu"], ["cpu", "executorch:xnnpack"]])
+def test_theirs_and_ours_in_one_program(backends: list[str]) -> None:
+    model, args = conv_net()
+    lowered = delegraph.lower(model, args, backends=backends)
+    report = lowered.report.methods["forward"]
+    assert not report.leftovers
+    assert {entry.backend for entry in report.delegates} >= {"CpuBackend"}
+    assert report.delegates[0].partitioner == backends[0]
+    result = delegraph.load(bytes(lowered))(args[0].numpy())
+    np.testing.assert_allclose(result, model(*args).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_static_quantization(xnnpack: Any) -> None:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+    args = conv_net()[1]
+    exported = quantized(conv_net()[0], args, quantizer)
+    lowered = delegraph.lower(exported, backends=["executorch:xnnpack"])
+    theirs = run_there(own_lowering(exported, xnnpack.XnnpackPartitioner()), *args)[0]
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(args[0].numpy()), theirs, rtol=1e-5, atol=1e-6)
+    operators = {op for entry in lowered.report.methods["forward"].delegates for op in entry.operators}
+    assert {"aten::convolution", "quantized_decomposed::dequantize_per_tensor"} <= operators
+
+
+def test_dynamically_quantized_linear(xnnpack: Any) -> None:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    model, args = mlp()
+    exported = quantized(model, args, XNNPACKQuantizer().set_global(config))
+    lowered = delegraph.lower(exported, backends=["executorch:xnnpack"])
+    assert not lowered.report.methods["forward"].leftovers
+    theirs = run_there(own_lowering(exported, xnnpack.XnnpackPartitioner()), *args)[0]
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(args[0].numpy()), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_dynamic_shapes() -> None:
+    model, args = mlp()
+    lowered = delegraph.lower(model, args, dynamic_shapes=({0: Dim("batch", max=64)},), backends=["executorch:xnnpack"])
+    run = delegraph.load(bytes(lowered))
+    for batch in (3, 64, 1, 17):
+        x = torch.randn(batch, 16)
+        np.testing.assert_allclose(run(x.numpy()), model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_two_methods_are_stored_once() -> None:
+    layer = torch.nn.Linear(64, 64).eval()
+    twice = torch.nn.Sequential(layer, torch.nn.ReLU()).eval()
+    args = (torch.randn(2, 64),)
+    lowered = delegraph.lower(
+        {"once": layer, "relu": twice}, {"once": args, "relu": args}, backends=["executorch:xnnpack"]
+    )
+    assert len(bytes(lowered)) < 2 * 64 * 64 * 4
+    run = delegraph.load(bytes(lowered), method="relu")
+    np.testing.assert_allclose(run(args[0].numpy()), twice(*args).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_options_arrive() -> None:
+    model, args = mlp()
+    lowered = delegraph.lower(model, args, backends=["executorch:xnnpack{per_op_mode=true}"])
+    assert len(lowered.report.methods["forward"].delegates) == 3
+    only = delegraph.lower(model, args, backends=["executorch:xnnpack{config_precisions=STATIC_QUANT}"])
+    assert not only.report.methods["forward"].delegates
+
+
+def test_options_that_are_none_are_refused() -> None:
+    model, args = mlp()
+    with pytest.raises(UnknownOption, match=r"has no option 'per_op'; it has .*did you mean 'per_op_mode'"):
+        delegraph.lower(model, args, backends=["executorch:xnnpack{per_op=true}"])
+    with pytest.raises(PluginLoadError, match="config_precisions is 'FP8'; it takes FP32, STATIC_QUANT, DYNAMIC_QUANT"):
+        delegraph.lower(model, args, backends=["executorch:xnnpack{config_precisions=FP8}"])
+
+
+@pytest.mark.parametrize("example", [conv_net, mlp])
+def test_quick_retracing_changes_no_blob(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from delegraph_executorch.bridge import lowerings
+
+    exported = torch.export.export(*example())
+    quick = deserialize_program(bytes(delegraph.lower(exported, backends=["executorch:xnnpack"])))
+    monkeypatch.setattr(lowerings, "quick_retracing", lambda programs: nullcontext())
+    slow = deserialize_program(bytes(delegraph.lower(exported, backends=["executorch:xnnpack"])))
+    assert list(map(bytes, quick.delegate_data)) == list(map(bytes, slow.delegate_data))
+    assert {key: bytes(data.data) for key, data in quick.named_data.items()} == {
+        key: bytes(data.data) for key, data in slow.named_data.items()
+    }
+
+
+def test_a_filter_that_raises_keeps_nothing(xnnpack: Any) -> None:
+    class Pool(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.max_pool2d(x, 2)
+
+    args = (torch.randn(1, 2, 4, 4),)
+    exported = torch.export.export(Pool(), args)
+    with pytest.raises(IndexError):
+        own_lowering(exported, xnnpack.XnnpackPartitioner())
+    lowered = delegraph.lower(exported, backends=["executorch:xnnpack"])
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(args[0].numpy()), Pool()(*args))
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, args = conv_net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    delegraph.lower(model, args, backends=["executorch:xnnpack"])
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+def test_a_damaged_blob_is_a_runtime_fault() -> None:
+    from dataclasses import replace
+
+    from delegraph.program import serialize_program
+
+    model, args = mlp()
+    program = deserialize_program(bytes(delegraph.lower(model, args, backends=["executorch:xnnpack"])))
+    damaged = serialize_program(replace(program, delegate_data=(b"no blob of XNNPACK" * 4,)))
+    with pytest.raises(RuntimeFault, match=r"XnnpackBackend cannot load a blob: .*error 0x"):
+        delegraph.load(damaged)(args[0].numpy())
