@@ -5,10 +5,9 @@ too mean the same here: code written for it changes its imports to this package'
 
 Lowering in steps
     to_edge, to_edge_transform_and_lower -> EdgeProgramManager -> ExecutorchProgramManager; Lowered is what
-    `delegraph.lower` gives, LoweringReport says which node went where and why; RecordedPrograms are the stages' own
+    `delegraph.lower` gives, LoweringReport says which node went where and why
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
-    `delegraph.lower` gives, LoweringReport says which node went where and why
     ETRecord, generate_etrecord, parse_etrecord: which instruction came from which node, for an Inspector
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
         exir_ops,
     )
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
-    from delegraph.aot.emission.manager import ExecutorchProgramManager, RecordedPrograms
     from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.etrecord.record import (
         ETRecord,
@@ -118,9 +116,9 @@ __all__ = [
     "DelegateMappingBuilder",
     "DelegationSpec",
     "DependencyCycle",
+    "Dialect",
     "ETRecord",
     "ETRecordReservedFileNames",
-    "Dialect",
     "EdgeCompileConfig",
     "EdgeOpOverload",
     "EdgeOpOverloadPacket",
@@ -149,7 +147,6 @@ __all__ = [
     "PassResult",
     "PreprocessResult",
     "ProxyValue",
-    "RecordedPrograms",
     "ResolvedSignature",
     "SharedWeights",
     "Stage",
@@ -213,7 +210,6 @@ __getattr__, __dir__ = lazy_names(
             "EdgeOpOverloadPacket",
             "exir_ops",
         ),
-        "emission.manager": ("ExecutorchProgramManager", "RecordedPrograms"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
