@@ -8,7 +8,6 @@ Lowering in steps
     `delegraph.lower` gives, LoweringReport says which node went where and why
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
-    `delegraph.lower` gives, LoweringReport says which node went where and why
     ETRecord, generate_etrecord, parse_etrecord: which instruction came from which node, for an Inspector
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives

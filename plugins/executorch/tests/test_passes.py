@@ -469,7 +469,7 @@ def test_a_manager_tells_the_parameters_by_constant_methods() -> None:
     assert program.load_method("forward_output0_scale").execute([]) == [0.5]
     given = extract_io_quant_params(to_edge(export(model(net), (X,)), compile_config=UNCHECKED))
     assert given["inputs"]["inputs_0"]["zero_point"] == 3
-    assert list(given["outputs"].values())[0]["scale"] == 0.5
+    assert next(iter(given["outputs"].values()))["scale"] == 0.5
 
 
 def test_other_parameters_of_an_input_are_converted() -> None:

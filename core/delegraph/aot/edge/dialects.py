@@ -162,6 +162,10 @@ _EDGE: tuple[Rule, ...] = (
 )
 
 ATEN = Dialect("ATen", _ATEN)
+"""What `torch.export` gives."""
 FUNCTIONAL = Dialect("functional ATen", _FUNCTIONAL)
+"""ATen, and no operator changes its arguments."""
 CORE_ATEN = Dialect("core ATen", _CORE)
+"""Functional, and of the core ATen set, but for operators that were kept whole on purpose."""
 EDGE = Dialect("edge", _EDGE)
+"""Core ATen without aliases and without numbers in the place of tensors, dtypes and layouts as a file has them."""

@@ -13,6 +13,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from delegraph.aot import ExportedProgramPassBase, ExportedProgramPassResult, graph_modules
 from delegraph_executorch.exir.pass_base import PassBase, PassResult
+from delegraph_executorch.exir.schema import TensorShapeDynamism
 from delegraph_executorch.exir.sym_util import collect_free_symbols, eval_expr, eval_upper_bound
 from delegraph_executorch.exir.tensor import TensorSpec
 
@@ -69,6 +70,8 @@ def _evaluate(graph_module: GraphModule, size: Callable[[Size], int]) -> bool:
                 if isinstance(spec, TensorSpec):
                     spec.shape = [size(each) for each in spec.shape]
                     spec.stride = tuple(size(each) for each in spec.stride)
+                    if spec.shape_dynamism == TensorShapeDynamism.DYNAMIC_UNBOUND:  # what it was before this
+                        spec.shape_dynamism = TensorShapeDynamism.DYNAMIC_BOUND
                     evaluated = True
     return evaluated
 
