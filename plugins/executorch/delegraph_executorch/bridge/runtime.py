@@ -142,14 +142,8 @@ class ExecutorchBackend(BackendInterface):
         if isinstance(arg, np.ndarray):
             tensor = _tensor_over(arg)
             inputs.append(tensor)
-<<<<<<< HEAD
-            return TensorParameter(
-                scalar_type(arg.dtype), bound or arg.shape, self._dim_order(tensor), bound is not None
-            )
-=======
             shape = arg.shape if bound is None else bound
             return TensorParameter(scalar_type(arg.dtype), shape, self._dim_order(tensor), bound is not None)
->>>>>>> a7a199c (bridge: tests; what a plug-in needs and is not installed is no fault of it)
         if isinstance(arg, int) and not isinstance(arg, bool):
             inputs.append(torch.tensor(arg, dtype=torch.int64))
             return Integer()
