@@ -1,4 +1,4 @@
-"""What stages use of torchao, imported when a model is quantized: an `ExportSession` that quantizes nothing needs none."""
+"""What stages use of torchao, imported when a model is quantized: the other sessions need none."""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ def test_an_error_of_its_preprocess_names_the_partition(partitioner_class: Any) 
 
 def test_a_cycle_is_refused_as_everybodys(partitioner_class: Any) -> None:
     partitioner = partitioner_class(["aten.gelu.default", "aten.sigmoid.default"])
-    with pytest.raises(InvalidPartition, match="partitioner StrangersPartitioner.*dependency cycle through tag 'mine'"):
+    with pytest.raises(
+        InvalidPartition, match=r"partitioner StrangersPartitioner.*dependency cycle through tag 'mine'"
+    ):
         delegraph.lower(Model(), (torch.randn(2, 3),), backends=[partitioner])
 
 
