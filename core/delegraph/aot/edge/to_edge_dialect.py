@@ -18,7 +18,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import torch
@@ -34,6 +33,7 @@ from delegraph.aot.edge.symbol_sources import read_sizes_early
 from delegraph.aot.edge.tensor_operands import TensorOperands
 from delegraph.aot.functional.functionalize import fake_mode_of
 from delegraph.aot.graph.bodies import attributes, bodies
+from delegraph.aot.graph.debug_handles import fill_debug_handles
 from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.mutating_calls import auto_functionalized
 from delegraph.aot.graph.view_operators import KEEP_ORDER, VIEW_TO_COPY
@@ -49,18 +49,9 @@ def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
     operands = TensorOperands(program, mode)
     _EdgeRewriter(operands, mode).rewrite(program.graph_module)
     use_edge_operators(program.graph_module)
-    _number(program)
+    fill_debug_handles(program.graph_module)
     root = attributes(program.graph_module)
     return rebuild(program, root, program.graph, program.graph_signature.output_specs, operands.constants)
-
-
-def _number(program: ExportedProgram) -> None:
-    """Give every node that has none a debug handle of its own."""
-    known = (node.meta.get("debug_handle", -1) for node in program.graph.nodes)
-    free = count(max(known, default=-1) + 1)
-    for node in program.graph.nodes:
-        if "debug_handle" not in node.meta:
-            node.meta["debug_handle"] = next(free)
 
 
 @dataclass(slots=True)
