@@ -69,6 +69,7 @@ class _MakeWay(MetaPathFinder):
         """Called for every import of a module that is not loaded yet."""
         if fullname == _THEIR_DEFINITIONS:
             sys.meta_path.remove(self)
+            assert self._definitions.m is not None
             self._definitions.m.reset()
 
 
