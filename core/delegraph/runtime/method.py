@@ -263,7 +263,7 @@ class Method:
         return array
 
     def _buffers_without_value(self) -> set[str]:
-        """The named buffers that the file has neither planned memory nor a value for: it is the caller who sets them."""
+        """The named buffers for which the file has neither planned memory nor a value: the caller sets them."""
         records, borders = self._plan.values, {*self._plan.inputs, *self._plan.outputs}
         unplanned = [records[i] for i in self._values.moving if i not in borders]
         return {attribute_name(r) for r in unplanned if isinstance(r, Tensor) and r.allocation_info is None} - {""}

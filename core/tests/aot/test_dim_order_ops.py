@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from delegraph.aot import exir_ops, to_edge
+import delegraph
+from delegraph.aot import EdgeCompileConfig, exir_ops, to_edge
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,3 +98,28 @@ def test_a_copy_into_any_dim_order() -> None:
     (copy,) = (node for node in program.graph.nodes if node.op == "call_function")
     assert copy.target is exir_ops.edge.dim_order_ops._to_dim_order_copy.default
     assert copy.target(x, dim_order=[3, 0, 1, 2]).dim_order() == (3, 0, 1, 2)
+
+
+@pytest.mark.parametrize("backends", [[], ["cpu"]], ids=["kernels", "cpu"])
+def test_without_dim_order_copies_say_their_memory_format(backends: list[str]) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.to(memory_format=torch.channels_last)
+            return torch.nn.functional.hardswish(y).to(torch.float64, memory_format=torch.contiguous_format) * 2
+
+    x = torch.randn(1, 2, 3, 4)
+    exported, config = torch.export.export(Model(), (x,)), EdgeCompileConfig(_skip_dim_order=True)
+    program = to_edge(exported, compile_config=config).exported_program()
+    copies = [(node.target, node.kwargs) for node in program.graph.nodes if "memory_format" in node.kwargs]
+    assert copies == [
+        (torch.ops.aten.clone.default, {"memory_format": torch.channels_last}),
+        (torch.ops.aten._to_copy.default, {"dtype": torch.float64, "memory_format": torch.contiguous_format}),
+    ]
+    assert not any("dim_order" in str(node.target) for node in program.graph.nodes)
+    lowered = delegraph.lower(exported, backends=backends, config=config)
+    got = torch.as_tensor(delegraph.load(bytes(lowered))(x.numpy()))
+    torch.testing.assert_close(got, Model()(x), rtol=1e-6, atol=1e-6)
+
+
+def test_no_exceptions_may_be_said_by_none() -> None:
+    assert EdgeCompileConfig(_core_aten_ops_exception_list=None).allowed_ops == frozenset()

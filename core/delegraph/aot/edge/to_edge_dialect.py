@@ -36,6 +36,7 @@ from delegraph.aot.graph.bodies import attributes, bodies
 from delegraph.aot.graph.debug_handles import fill_debug_handles
 from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.mutating_calls import auto_functionalized
+from delegraph.aot.graph.provenance import MEMORY_FORMAT
 from delegraph.aot.graph.view_operators import KEEP_ORDER, VIEW_TO_COPY
 
 __all__ = ["to_edge_dialect"]
@@ -143,6 +144,8 @@ def _as_permute(dims: Callable[[Node], tuple[int, int] | None]) -> Callable[[Nod
 
 def _explicit_layout(node: Node) -> None:
     """A copy that changes the layout says so by its dim order; one that does not drops `memory_format`."""
+    if MEMORY_FORMAT in node.meta:
+        return
     val, source = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
     kwargs = {key: value for key, value in node.kwargs.items() if key != "memory_format"}
     order = dim_order_ops.dim_order(val)

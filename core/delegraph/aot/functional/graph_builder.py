@@ -24,7 +24,7 @@ from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
 from delegraph.aot.graph.debug_handles import DEBUG_HANDLE
 from delegraph.aot.graph.edit import unused_name
-from delegraph.aot.graph.provenance import OPERAND, SOURCE, mark_piece
+from delegraph.aot.graph.provenance import MEMORY_FORMAT, OPERAND, SOURCE, mark_piece
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
 
@@ -36,7 +36,7 @@ Value: TypeAlias = Any
 _INHERITED = frozenset(
     {
         *("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom"),
-        *(DEBUG_HANDLE, SOURCE, OPERAND),
+        *(DEBUG_HANDLE, SOURCE, OPERAND, MEMORY_FORMAT),
     }
 )
 
