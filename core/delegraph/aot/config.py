@@ -51,17 +51,19 @@ class EdgeCompileConfig:
     """How edge programs are made.
 
     `preserve_ops` stay whole whatever the backends ask for (each then needs a kernel or a backend);
-    `_core_aten_ops_exception_list` are admitted although they are not core; without `_check_ir_validity` nothing is
-    verified.
+    `_core_aten_ops_exception_list` are admitted although they are not core (None: there are none); without
+    `_check_ir_validity` nothing is verified; with `_skip_dim_order` copies say their layout by `memory_format`.
     """
 
-    preserve_ops: Sequence[OpOverload] = ()
-    _core_aten_ops_exception_list: Sequence[OpOverload] = ()
     _check_ir_validity: bool = True
+    _skip_dim_order: bool = False
+    _core_aten_ops_exception_list: Sequence[OpOverload] | None = ()
+    preserve_ops: Sequence[OpOverload] = ()
     allowed_ops: frozenset[OpOverload] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "allowed_ops", frozenset({*self.preserve_ops, *self._core_aten_ops_exception_list}))
+        admitted = (*self.preserve_ops, *(self._core_aten_ops_exception_list or ()))
+        object.__setattr__(self, "allowed_ops", frozenset(admitted))
 
 
 @dataclass(frozen=True, slots=True)

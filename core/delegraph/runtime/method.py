@@ -74,6 +74,7 @@ class Method:
             for index in set(plan.outputs) - set(plan.inputs)
             if index in self._values.moving and self._values.moving[index].memory is None
         ]
+        self._unset = self._buffers_without_value()
         self._inputs_set = not plan.inputs
         self._torch = False
 
@@ -139,7 +140,8 @@ class Method:
         with `clone_outputs=False` those in planned memory are views of it, and the next execution overwrites them.
 
         Raises `InvalidArgument` or `InvalidType` for inputs that do not fit, `InvalidState` while another thread is
-        executing this Method, and whatever fault an instruction meets, with its place.
+        executing this Method or where the caller has not set a buffer that has no planned memory, and whatever fault an
+        instruction meets, with its place.
         """
         with self._alone:
             self._set_inputs(inputs)
@@ -197,6 +199,8 @@ class Method:
             raise DelegateInvalidHandle(f"method {self._plan.name!r} was closed; load it again")
         if not self._inputs_set:
             raise InvalidState(f"method {self._plan.name!r}: its inputs were never set")
+        if self._unset:
+            raise InvalidState(self._unset_text())
         for tensor in self._lent:
             self._values.provide(tensor)
         try:
@@ -244,15 +248,34 @@ class Method:
         return MethodMeta(self._plan, self._contract)
 
     def get_attribute(self, name: str) -> Array:
-        """The named mutable buffer: a view of its memory, to read or to set. Raises `NotFound`."""
+        """The named mutable buffer: a view of its memory, to read or to set. Raises `NotFound`.
+
+        One without planned memory holds zeros until it is set here, which has to be done before the first execution.
+        """
         found = {attribute_name(v): i for i, v in enumerate(self._plan.values) if isinstance(v, Tensor)}
         if not name or name not in found:
             known = ", ".join(sorted(filter(None, found))) or (
                 "none: it changes no buffer, or ExecuTorch wrote it without emit_mutable_buffer_names"
             )
             raise NotFound(f"method {self._plan.name!r} has no attribute {name!r}; it has {known}")
+        self._unset.discard(name)
         array: Array = self._values.slots[found[name]]
         return array
+
+    def _buffers_without_value(self) -> set[str]:
+        """The named buffers for which the file has neither planned memory nor a value: the caller sets them."""
+        records, borders = self._plan.values, {*self._plan.inputs, *self._plan.outputs}
+        unplanned = [records[i] for i in self._values.moving if i not in borders]
+        return {attribute_name(r) for r in unplanned if isinstance(r, Tensor) and r.allocation_info is None} - {""}
+
+    def _unset_text(self) -> str:
+        name = min(self._unset)
+        return (
+            f"method {self._plan.name!r}: nothing says what {', '.join(map(repr, sorted(self._unset)))} holds at first:"
+            " the program was lowered with alloc_mutable_buffers=False, which leaves that to the caller\n"
+            f"  what to do: set it before the first execution, method.get_attribute({name!r})[:] = …, or lower with"
+            " alloc_mutable_buffers=True, which keeps the model's value in the file"
+        )
 
     def close(self) -> None:
         """Destroy the delegates now, not when the last reference goes. The Method cannot run any more.

@@ -104,7 +104,7 @@ class _Parser:
     def add_unplanned(self, tensor: MovingTensor) -> None:
         """Inputs and outputs get their memory in each run. Anything else gets it now, once."""
         if tensor.index not in self.borders:
-            tensor.memory = np.empty(tensor.nbytes, np.uint8)
+            tensor.memory = np.zeros(tensor.nbytes, np.uint8)
             tensor.array = tensor.view(tensor.bound)
         self.add_moving(tensor)
 

@@ -23,7 +23,8 @@ TORCH_ADD = torch.ops.aten.add.Tensor
 
 class Small(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x + x, lambda x: x * x, (x,)).relu()
+        chosen: torch.Tensor = torch.cond(x.sum() > 0, lambda x: x + x, lambda x: x * x, (x,))
+        return chosen.relu()
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_the_out_variant_of_an_edge_operator() -> None:
 def test_a_packet_holds_all_overloads() -> None:
     packet = exir_ops.edge.aten.add
     assert isinstance(packet, EdgeOpOverloadPacket) and packet == torch.ops.aten.add
-    assert packet.overloads() == torch.ops.aten.add.overloads()
+    assert packet.overloads() == torch.ops.aten.add.overloads()  # type: ignore[no-untyped-call]
     assert str(packet) == "aten.add" and packet.__name__ == "aten.add"
     assert repr(packet) == "<EdgeOpOverloadPacket(op='aten.add', parent_op='aten.add')>"
     assert torch.equal(packet(torch.ones(2), 1), torch.full((2,), 2.0))

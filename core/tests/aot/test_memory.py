@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from delegraph.aot.emission.planners import greedy, naive
-from delegraph.errors import LoweringError, PluginError, PluginNotFound
+from delegraph.errors import InvalidState, LoweringError, PluginError, PluginNotFound
 from delegraph.interfaces import Lifetime, Plan
 from delegraph.program.schema import AllocationDetails, ExecutionPlan, Tensor
+from delegraph.runtime import Runtime
 
 
 class Chain(nn.Module):
@@ -125,6 +126,19 @@ def test_states_may_be_given_at_run_time(lower_model) -> None:
     plan = plan_of(lower_model(State(), (torch.randn(4),), alloc_mutable_buffers=False))
     (state,) = [v for v in plan.values if isinstance(v, Tensor) and v.extra_tensor_info is not None]
     assert (state.allocation_info, state.data_buffer_idx) == (None, 0)
+
+
+def test_a_state_that_nobody_has_set_is_not_computed_with(lower_model) -> None:
+    model = State()
+    manager = lower_model(model, (torch.randn(4),), alloc_mutable_buffers=False)
+    method = Runtime.get().load_program(manager.buffer).load_method("forward")
+    x = torch.ones(4)
+    with pytest.raises(InvalidState, match=r"'state' holds at first.*alloc_mutable_buffers=False(?s:.*)get_attribute"):
+        method.execute([x])
+    method.get_attribute("state")[:] = 5
+    model.state.fill_(5)
+    for _ in range(2):
+        torch.testing.assert_close(method.execute([x])[0], model(x))
 
 
 def test_methods_share_states_in_a_memory_of_their_own(lower_model) -> None:

@@ -171,7 +171,7 @@ def test_stack_traces_are_kept_on_demand(lower_model) -> None:
 
 def test_every_instruction_has_its_debug_handle(lower_model) -> None:
     manager = lower_model(Scale3(), (torch.randn(4),))
-    by_handle = {n.meta["debug_handle"]: n for n in manager.exported_program().graph.nodes}
+    by_handle = {n.meta.get("debug_handle"): n for n in manager.exported_program().graph.nodes}
     nodes = [by_handle[handle].target for _, handle in sorted(manager.debug_handle_map["forward"].items())]
     aten = torch.ops.aten
     assert nodes == [aten.mul.Tensor, aten.relu.default, aten.mul.Scalar]

@@ -34,7 +34,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate, flat_call, lowered_modules
 from delegraph.aot.delegation.partition import TAG, Partitioned, Subgraph, clear_tags, owned_buffers
-from delegraph.aot.graph.bodies import all_nodes, attributes, graph_modules, referenced
+from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
+from delegraph.aot.graph.debug_handles import highest_handle
 from delegraph.aot.graph.edit import argument_spec, rebuild
 from delegraph.aot.graph.scalars import is_scalar
 from delegraph.aot.graph.source_location import user_location
@@ -86,10 +87,7 @@ def cut_out(partitioned: Partitioned) -> tuple[ExportedProgram, list[CutPartitio
 
 def _unused_debug_handles(program: ExportedProgram) -> Iterator[int]:
     """Handles for the delegate calls: the next after those of the program's nodes, and of what was cut out before."""
-    known = [0]
-    for node in all_nodes(program.graph_module):
-        handle = node.meta.get("debug_handle")
-        known += handle if isinstance(handle, (tuple, list)) else [handle or 0]
+    known = [highest_handle(program.graph_module)]
     known += [handle for module in lowered_modules(program.graph_module) for handle in module.debug_handles]
     return count(max(known) + 1)
 

@@ -26,6 +26,7 @@ from delegraph.aot.edge.to_edge_dialect import ASSERTIONS
 from delegraph.aot.functional.decompose import is_composite
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.aot.graph.dtypes import scalar_type_of
+from delegraph.aot.graph.provenance import MEMORY_FORMAT
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.view_operators import VIEW_TO_COPY
 from delegraph.errors import LoweringError, VerificationError
@@ -145,7 +146,7 @@ def layouts_are_explicit(node: Node, kept: Collection[OpOverload]) -> str | None
     if not isinstance(op, OpOverload) or op in kept:
         return None
     memory_format: Any = node.kwargs.get("memory_format")
-    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+    if MEMORY_FORMAT not in node.meta and memory_format not in (None, torch.contiguous_format, torch.preserve_format):
         return f"{op} changes the layout by memory_format; the edge dialect has dim_order_ops"
     return None
 

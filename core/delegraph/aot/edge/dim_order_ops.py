@@ -1,12 +1,15 @@
 """`dim_order_ops`: copies whose layout is a dim order instead of a memory format.
 
-The names and schemas are those of ExecuTorch's runtime operators (`exir/passes/dim_order_ops_registry.py`). Where
-ExecuTorch has been imported into the process before, its registration is the one that stands.
+The names and schemas are those of ExecuTorch's runtime operators (`exir/passes/dim_order_ops_registry.py`), and torch
+admits one definition of an operator in a process. Where ExecuTorch has been imported before, its definitions are used;
+where it is imported later, ours make way for them just before. The kernels stay, so operators in graphs stay callable.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from typing import Any, Final
 
 import torch
@@ -25,6 +28,7 @@ _SCHEMAS: Final = (
     f"{_CLONE}) -> Tensor",
     f"_clone_dim_order.out{_CLONE.removeprefix('_clone_dim_order')}, Tensor(a!) out) -> Tensor(a!)",
 )
+_THEIR_DEFINITIONS: Final = "executorch.exir.passes.dim_order_ops_registry"
 
 
 def dim_order(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -55,12 +59,26 @@ def _out(self: torch.Tensor, *, out: torch.Tensor, **_: Any) -> torch.Tensor:
     return out.copy_(self)
 
 
-def _register() -> torch.library.Library | None:
+class _MakeWay(MetaPathFinder):
+    """Finds no module; takes our definitions back when ExecuTorch's are about to be made."""
+
+    def __init__(self, definitions: torch.library.Library) -> None:
+        self._definitions = definitions
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Called for every import of a module that is not loaded yet."""
+        if fullname == _THEIR_DEFINITIONS:
+            sys.meta_path.remove(self)
+            assert self._definitions.m is not None
+            self._definitions.m.reset()
+
+
+def _register() -> tuple[torch.library.Library, ...]:
     if hasattr(torch.ops.dim_order_ops, "_to_dim_order_copy"):
-        return None
-    library = torch.library.Library("dim_order_ops", "FRAGMENT")
+        return ()
+    definitions, kernels = (torch.library.Library("dim_order_ops", "FRAGMENT") for _ in range(2))
     for schema in _SCHEMAS:
-        library.define(schema)
+        definitions.define(schema)
     implementations = {
         "_to_dim_order_copy": _to_dim_order_copy,
         "_to_dim_order_copy.out": _out,
@@ -68,8 +86,9 @@ def _register() -> torch.library.Library | None:
         "_clone_dim_order.out": _out,
     }
     for name, implementation in implementations.items():
-        library.impl(name, implementation, "CompositeExplicitAutograd")
-    return library
+        kernels.impl(name, implementation, "CompositeExplicitAutograd")
+    sys.meta_path.insert(0, _MakeWay(definitions))
+    return definitions, kernels
 
 
-_LIBRARY: Final = _register()  # torch unregisters the operators when the library object goes
+_LIBRARIES: Final = _register()  # torch unregisters operators and kernels when the library objects go

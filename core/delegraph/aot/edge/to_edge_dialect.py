@@ -18,7 +18,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import torch
@@ -34,8 +33,10 @@ from delegraph.aot.edge.symbol_sources import read_sizes_early
 from delegraph.aot.edge.tensor_operands import TensorOperands
 from delegraph.aot.functional.functionalize import fake_mode_of
 from delegraph.aot.graph.bodies import attributes, bodies
+from delegraph.aot.graph.debug_handles import fill_debug_handles
 from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.mutating_calls import auto_functionalized
+from delegraph.aot.graph.provenance import MEMORY_FORMAT
 from delegraph.aot.graph.view_operators import KEEP_ORDER, VIEW_TO_COPY
 
 __all__ = ["to_edge_dialect"]
@@ -49,18 +50,9 @@ def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
     operands = TensorOperands(program, mode)
     _EdgeRewriter(operands, mode).rewrite(program.graph_module)
     use_edge_operators(program.graph_module)
-    _number(program)
+    fill_debug_handles(program.graph_module)
     root = attributes(program.graph_module)
     return rebuild(program, root, program.graph, program.graph_signature.output_specs, operands.constants)
-
-
-def _number(program: ExportedProgram) -> None:
-    """Give every node that has none a debug handle of its own."""
-    known = (node.meta.get("debug_handle", -1) for node in program.graph.nodes)
-    free = count(max(known, default=-1) + 1)
-    for node in program.graph.nodes:
-        if "debug_handle" not in node.meta:
-            node.meta["debug_handle"] = next(free)
 
 
 @dataclass(slots=True)
@@ -152,6 +144,8 @@ def _as_permute(dims: Callable[[Node], tuple[int, int] | None]) -> Callable[[Nod
 
 def _explicit_layout(node: Node) -> None:
     """A copy that changes the layout says so by its dim order; one that does not drops `memory_format`."""
+    if MEMORY_FORMAT in node.meta:
+        return
     val, source = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
     kwargs = {key: value for key, value in node.kwargs.items() if key != "memory_format"}
     order = dim_order_ops.dim_order(val)

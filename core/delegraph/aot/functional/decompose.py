@@ -49,7 +49,7 @@ def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
 @cache
 def is_composite(op: OpOverload) -> bool:
     """Whether `op` is to be decomposed: core ATen has a decomposition of it, or its own definition is one."""
-    if op._schema.name in _NEVER:
+    if op._schema.name in _NEVER or op.namespace == "dim_order_ops":  # composite only where ExecuTorch defined them
         return False
     if op in core_aten_table():
         return True

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.decompose import Decompositions, Keep, NodeFilter
 from delegraph.aot.functional.functionalizer import FunctionalGraph, functional_graph
+from delegraph.aot.graph.debug_handles import source_handles
 from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
@@ -28,7 +29,8 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
     pinned_before = _pinned(decompositions.mode)
-    made = functional_graph(program.graph_module, decompositions, frozenset(program.constants))
+    handles = source_handles(program.graph_module)
+    made = functional_graph(program.graph_module, decompositions, handles, frozenset(program.constants))
     pinned = _pinned(decompositions.mode).items() - pinned_before.items()
     if pinned:
         fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))

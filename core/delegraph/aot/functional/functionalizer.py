@@ -32,7 +32,7 @@ from delegraph.aot.functional.aliases import gives_alias, viewed_argument
 from delegraph.aot.functional.auto_functionalized import auto_functionalized_v2, call_on_bases
 from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
-from delegraph.aot.functional.graph_builder import GraphBuilder, Value, fake_values, inherited_meta
+from delegraph.aot.functional.graph_builder import GraphBuilder, Value, fake_values
 from delegraph.aot.functional.mode_regions import is_mode_region, without_mode
 from delegraph.aot.functional.view_versions import VersionedValues
 from delegraph.aot.functional.writing_calls import WritingCalls
@@ -59,23 +59,34 @@ class FunctionalGraph:
 
 
 def functional_graph(
-    module: GraphModule, decompositions: Decompositions, taken_names: frozenset[str] = frozenset()
+    module: GraphModule,
+    decompositions: Decompositions,
+    debug_handles: Mapping[Node, int],
+    taken_names: frozenset[str] = frozenset(),
 ) -> FunctionalGraph:
-    """`module`'s graph made anew; it stays as it is. No new constant gets one of `taken_names`.
+    """`module`'s graph made anew; it stays as it is. No new constant gets one of `taken_names`; what is made for a node
+    has its debug handle.
 
     Raises `LoweringError` for a mutation that cannot be expressed, or a call that torch cannot trace.
     """
-    return _Functionalizer(module, decompositions, taken_names).run()
+    return _Functionalizer(module, decompositions, debug_handles, taken_names).run()
 
 
 class _Functionalizer:
     """Rebuilds one graph; control-flow bodies are rebuilt by functionalizers of their own."""
 
-    def __init__(self, module: GraphModule, decompositions: Decompositions, taken_names: frozenset[str]) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        decompositions: Decompositions,
+        debug_handles: Mapping[Node, int],
+        taken_names: frozenset[str],
+    ) -> None:
         self._module = module
         self._decompositions = decompositions
         self._root: dict[str, Any] = {}
-        self._new = GraphBuilder(decompositions, taken_names, self._functional_template)
+        self._debug_handles = debug_handles
+        self._new = GraphBuilder(decompositions, taken_names, self._functional_template, debug_handles)
         self._values = VersionedValues(self._new)
         self._writing_calls = WritingCalls(self._new, self._values)
         self._mutates = _has_mutation(module.graph)
@@ -117,13 +128,14 @@ class _Functionalizer:
         if isinstance(attribute, GraphModule):
             attribute = self._functional_body(attribute)
         copied = self._new.graph.node_copy(node)
+        copied.meta.update(self._new.inherited_meta(node))
         while str(copied.target) in self._root:  # a region's body has names of its own
             copied.target = f"{copied.target}_inner"
         self._root[str(copied.target)] = attribute
         return copied
 
     def _functional_body(self, body: GraphModule) -> GraphModule:
-        made = functional_graph(body, self._decompositions)
+        made = functional_graph(body, self._decompositions, self._debug_handles)
         if made.mutated:
             writer = made.writers[next(iter(made.mutated))]
             raise LoweringError(
@@ -225,7 +237,15 @@ class _Functionalizer:
         template, positions = self._new.template(op, *fake_values((node.args, node.kwargs)))
         if not gives_alias(template):
             return None
-        return self._inline_body(_copy_for(template, node), [flat[i] for i in positions], count())
+        return self._inline_body(self._copy_for(template, node), [flat[i] for i in positions], count())
+
+    def _copy_for(self, template: GraphModule, node: Node) -> GraphModule:
+        """A template of its own for the call `node`: what its nodes stand for is remembered by node."""
+        graph = Graph()
+        graph.output(graph.graph_copy(template.graph, {}))
+        for inner in graph.nodes:
+            inner.meta = {**inner.meta, **self._new.inherited_meta(node)}
+        return GraphModule(template, graph)
 
     def _aliased_argument(self, node: Node, value: Value) -> Node | None:
         """The argument that the result of `node`, now `value`, is a view of, or is."""
@@ -242,12 +262,3 @@ def _has_mutation(graph: Graph) -> bool:
         is_mode_region(node) or (isinstance(node.target, OpOverload) and changes_arguments(node.target))
         for node in graph.nodes
     )
-
-
-def _copy_for(template: GraphModule, node: Node) -> GraphModule:
-    """A template of its own for the call `node`: what its nodes stand for is remembered by node."""
-    graph = Graph()
-    graph.output(graph.graph_copy(template.graph, {}))
-    for inner in graph.nodes:
-        inner.meta = {**inner.meta, **inherited_meta(node)}
-    return GraphModule(template, graph)

@@ -11,7 +11,7 @@ What is added has the origin's line of user code and, where the origin is taken 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -22,27 +22,23 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
+from delegraph.aot.graph.debug_handles import DEBUG_HANDLE
 from delegraph.aot.graph.edit import unused_name
-from delegraph.aot.graph.provenance import OPERAND, SOURCE, mark_piece
+from delegraph.aot.graph.provenance import MEMORY_FORMAT, OPERAND, SOURCE, mark_piece
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
 
-__all__ = ["GraphBuilder", "Value", "fake_values", "inherited_meta"]
+__all__ = ["GraphBuilder", "Value", "fake_values"]
 
 Value: TypeAlias = Any
 """A graph value of the new graph: a Node, a list of them, or a plain value."""
 
 _INHERITED = frozenset(
     {
-        *("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom", "debug_handle"),
-        *(SOURCE, OPERAND),
+        *("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom"),
+        *(DEBUG_HANDLE, SOURCE, OPERAND, MEMORY_FORMAT),
     }
 )
-
-
-def inherited_meta(node: Node) -> dict[str, Any]:
-    """What the nodes that are made for `node` have of its `meta`: where it comes from, not its value."""
-    return {key: value for key, value in node.meta.items() if key in _INHERITED}
 
 
 def fake_values(arguments: Any) -> Any:
@@ -53,7 +49,7 @@ def fake_values(arguments: Any) -> Any:
 class GraphBuilder:
     """The new graph as it grows, and `constants`, the tensors that decompositions made up, by name.
 
-    `functional` rids a decomposition that was traced of its in-place calls.
+    `functional` rids a decomposition that was traced of its in-place calls; `debug_handles` are those of the old nodes.
     """
 
     def __init__(
@@ -61,6 +57,7 @@ class GraphBuilder:
         decompositions: Decompositions,
         taken_names: frozenset[str],
         functional: Callable[[GraphModule], GraphModule],
+        debug_handles: Mapping[Node, int],
     ) -> None:
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
@@ -69,6 +66,7 @@ class GraphBuilder:
         """The node of the old graph for which calls are added."""
         self._taken_names = taken_names
         self._functional = functional
+        self._debug_handles = debug_handles
         self._pieces: Iterator[int] | None = None
         """Numbers for the calls that `origin` is decomposed into; None while it is copied."""
 
@@ -80,6 +78,13 @@ class GraphBuilder:
     def location(self) -> str | None:
         """The origin's line of user code."""
         return None if self.origin is None else user_location(self.origin)
+
+    def inherited_meta(self, node: Node) -> dict[str, Any]:
+        """What the nodes that are made for `node` have of its `meta`: where it comes from, not its value."""
+        meta = {key: value for key, value in node.meta.items() if key in _INHERITED}
+        if node in self._debug_handles:
+            meta[DEBUG_HANDLE] = self._debug_handles[node]
+        return meta
 
     def call(self, op: OpOverload, args: Any, kwargs: Any, node: Node, val: Any = None) -> Value:
         """`op`, or what it stands for, on behalf of `node`; `val` is its fake value where that is known."""
@@ -99,7 +104,7 @@ class GraphBuilder:
         """The call itself; its fake value is computed where `val` does not give it."""
         node = self.graph.create_node("call_function", target, args, kwargs)
         assert self.origin is not None
-        node.meta = inherited_meta(self.origin)
+        node.meta = self.inherited_meta(self.origin)
         if self._pieces is not None:
             mark_piece(node, next(self._pieces))
         if val is None:

@@ -15,13 +15,16 @@ from torch.fx import Node
 
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 
-__all__ = ["OPERAND", "SOURCE", "mark_piece", "name_sources", "source_call", "source_of"]
+__all__ = ["MEMORY_FORMAT", "OPERAND", "SOURCE", "mark_piece", "name_sources", "source_call", "source_of"]
 
 SOURCE: Final = "delegraph_source"
 """The key in `node.meta` of the lasting name."""
 
 OPERAND: Final = "delegraph_operand"
 """The key in `node.meta` of what `edge.tensor_operands` put in the place of an operand: a constant's is the number."""
+
+MEMORY_FORMAT: Final = "delegraph_memory_format"
+"""The key in `node.meta` of a copy that says its layout by a memory format on purpose (`edge.memory_formats`)."""
 
 
 def name_sources(program: ExportedProgram) -> None:

@@ -11,7 +11,9 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
 
 from delegraph.aot.edge.dialects import Dialect, verify
+from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.graph.bodies import attributes, output_values
+from delegraph.aot.graph.debug_handles import fill_debug_handles
 from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult, GraphPass
@@ -27,6 +29,8 @@ def run_passes(
 ) -> ExportedProgram:
     """A new program with the passes applied in order; `program` is left as it was.
 
+    Calls that a pass adds become calls of edge operators and get debug handles.
+
     Behind each pass the program has to be in `dialect` (None: nothing is asked of it) and in the pass's own
     `ensured_dialect`; before it, in its `required_dialect`. `kept` as in `verify`. Raises `VerificationError` where
     that does not hold, `LoweringError` naming the pass if one raises.
@@ -34,6 +38,8 @@ def run_passes(
     for graph_pass in passes:
         _verify(program, getattr(graph_pass, "required_dialect", None), kept)
         program = _run(copy_program(program), graph_pass)
+        use_edge_operators(program.graph_module)
+        fill_debug_handles(program.graph_module)
         _verify(program, dialect, kept)
         _verify(program, getattr(graph_pass, "ensured_dialect", None), kept)
     return program
