@@ -28,6 +28,7 @@ Reading a graph
     use_edge_operators: a graph of torch's operators calls them by those names
     graph_modules: a graph and the bodies of its control flow
     is_delegate_call, is_scalar, lifted_number, get_lowered_module, schema_arguments, user_location: of a node
+    is_delegate_call, is_scalar, get_lowered_module, lifted_number, schema_arguments, user_location: of a node
     number_overload: `mul.Scalar` for `mul.Tensor`
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
     memory_use, MemoryUse: which results show or overwrite the memory of others, in a program that was emitted
