@@ -75,7 +75,7 @@ class Absent(types.ModuleType):
         return refuse
 
 
-sys.meta_path.append(Backends())
+sys.meta_path.insert(0, Backends())
 root = pathlib.Path(__file__).parent
 for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.is_dir() and p.name != "__pycache__"):
     package = importlib.import_module(".".join(folder.relative_to(root).parts[:-1]))

@@ -1,0 +1,175 @@
+"""The Inspector: times, modules and gaps of a run of ours; and ExecuTorch's own Inspector reads the same files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from delegraph.aot import to_edge
+from delegraph.runtime import Runtime
+from delegraph_executorch.devtools import Inspector
+from delegraph_executorch.devtools.inspector import Event, EventBlock, PerfData, TimeScale
+from delegraph_executorch.devtools.inspector._output_matching import merge_runtime_overlapping_debug_handles
+
+EDGE = "edge_dialect_exported_program"
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up = nn.Linear(4, 8)
+        self.down = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        low, high = torch.split(self.up(x).relu(), 4, dim=1)
+        return self.down(torch.cat([high, low], 1)), torch.nn.functional.layer_norm(low, [4])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ETRecord, an ETDump of three runs on its representative inputs, and the debug buffer."""
+    folder, x = tmp_path_factory.mktemp("inspector"), torch.randn(3, 4)
+    program = to_edge(torch.export.export(Model(), (x,)), generate_etrecord=True).to_executorch()
+    record = program.get_etrecord()
+    record.update_representative_inputs([x])
+    record.save(folder / "etrecord.bin")
+    loaded = Runtime.get().load_program(program.buffer, enable_etdump=True, debug_buffer_size=1 << 16)
+    method = loaded.load_method("forward")
+    for _ in range(3):
+        method.execute([x])
+    loaded.write_etdump_result_to_file(folder / "run.etdp", folder / "run.bin")
+    return folder
+
+
+def inspector(files: Path, **options: Any) -> Inspector:
+    return Inspector(
+        etdump_path=str(files / "run.etdp"),
+        etrecord=str(files / "etrecord.bin"),
+        debug_buffer_path=str(files / "run.bin"),
+        **options,
+    )
+
+
+def told(files: Path) -> list[Any]:
+    return [
+        [event.name, sorted(set(event.op_types)), len(event.perf_data.raw if event.perf_data else ())]
+        for block in inspector(files).event_blocks
+        for event in block.events
+    ]
+
+
+def test_events_have_operators_modules_and_all_runs(files: Path) -> None:
+    by_name = {name: (ops, runs) for name, ops, runs in told(files)}
+    assert by_name["Program::load_method"] == ([], 1)
+    assert by_name["Method::execute"] == ([], 3)
+    assert by_name["native_call_relu.out"] == (["aten.relu.default"], 3)
+    shown = inspector(files)
+    addmms = [event for block in shown.event_blocks for event in block.events if "addmm" in event.name]
+    paths = [[path for path, _ in next(iter(event.module_hierarchy.values())).values()] for event in addmms]
+    assert [path[-1] for path in paths] == ["up", "down"]
+    assert all("forward" in next(iter(event.stack_traces.values())) for event in addmms)
+    assert [*shown.get_op_list("Execute")["aten.addmm.default"]] == addmms
+
+
+def test_totals_and_units(files: Path) -> None:
+    milliseconds, microseconds = inspector(files), inspector(files, target_time_scale=TimeScale.US)
+    up, down, model = (milliseconds.find_total_for_module(name) for name in ("up", "down", "L__self__"))
+    assert up > 0
+    assert up + down < model
+    assert microseconds.find_total_for_module("up") == pytest.approx(1000 * up)
+    assert "avg (us)" in microseconds.to_dataframe().columns
+
+
+def test_the_table(files: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shown = inspector(files)
+    shown.print_data_tabular()
+    printed = capsys.readouterr().out
+    assert "native_call_addmm.out" in printed
+    assert "stack_traces" not in printed
+    with (tmp_path / "table.tsv").open("w") as file:
+        shown.save_data_to_tsv(file)
+    assert (tmp_path / "table.tsv").read_text().splitlines()[0].startswith("\tevent_block_name\tevent_name\tp10 (ms)")
+
+
+@pytest.mark.parametrize("distance", ["MSE", "L1"])
+def test_the_gap_to_the_graph(files: Path, distance: str) -> None:
+    table = inspector(files).calculate_numeric_gap(distance, reference_graph=EDGE)
+    runtime = [name for names in table["runtime_ops"] for name in names]
+    assert {"native_call_addmm.out", "native_call_relu.out", "native_call_cat.out"} <= set(runtime)
+    assert all(gap < 1e-6 for gaps in table["gap"] for gap in gaps)
+    assert all("forward" in trace for traces in table["stacktraces"] for trace in traces.values())
+
+
+def test_a_wrong_value_is_found(files: Path) -> None:
+    shown = inspector(files)
+    for event in (event for block in shown.event_blocks for event in block.events if "relu" in event.name):
+        event.debug_data = [event.debug_data[0] + 1]
+    table = shown.calculate_numeric_gap("MSE", reference_graph=EDGE)
+    wrong = [names for names, gaps in zip(table["runtime_ops"], table["gap"], strict=True) if gaps[0] > 0.5]
+    assert wrong == [["native_call_relu.out"]]
+
+
+def test_what_is_refused(files: Path) -> None:
+    with pytest.raises(ValueError, match="Unsupported distance metric 'X'; there are MSE, L1, SNR"):
+        inspector(files).calculate_numeric_gap("X", reference_graph=EDGE)
+    with pytest.raises(ValueError, match="Reference graph 'other/forward' not found"):
+        inspector(files).calculate_numeric_gap("MSE", reference_graph="other")
+    with pytest.raises(ValueError, match="exactly one of etdump_path or etdump_data"):
+        Inspector()
+    with pytest.raises(RuntimeError, match="both the source and target time scale have to be in cycles"):
+        Inspector(etdump_path="x", source_time_scale=TimeScale.CYCLES)
+
+
+def test_what_a_backend_says_of_its_events() -> None:
+    block = EventBlock("Execute", [Event("7", PerfData([1.0]), delegate_debug_identifier=7, _instruction_id=2)])
+    block._gen_resolve_debug_handles({"2": [4, 5, 6]}, {"2": {"name": "Npu", "delegate_map": {"7": [5]}}}, {"2": 1})
+    (event,) = block.events
+    assert (event.debug_handles, event.delegate_backend_name) == ([5], "Npu")
+
+
+def test_overlapping_handles_are_one() -> None:
+    merged = merge_runtime_overlapping_debug_handles({(1, 2): (0, "a", 1), (2, 3): (4, "b", 1), (9,): (1, "c", 1)})
+    assert merged == {(1, 2, 3): (4, "b", 1), (9,): (1, "c", 1)}
+
+
+THEIRS = f"""
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+from executorch.devtools import Inspector
+folder = sys.argv[1]
+shown = Inspector(
+    etdump_path=folder + "/run.etdp", etrecord=folder + "/etrecord.bin", debug_buffer_path=folder + "/run.bin"
+)
+events = [
+    [event.name, sorted(set(event.op_types)), len(event.perf_data.raw)]
+    for block in shown.event_blocks for event in block.events
+]
+table = shown.calculate_numeric_gap("MSE", reference_graph="{EDGE}")
+print(json.dumps([events, [[ops, gap] for ops, gap in zip(table["runtime_ops"], table["gap"])]]))
+"""
+
+
+@pytest.mark.executorch
+def test_executorchs_inspector_reads_the_same(files: Path, executorch_package: Path) -> None:
+    ran = subprocess.run(
+        [executorch_package.parents[3] / "bin" / "python", "-c", THEIRS, str(files)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    events, gaps = json.loads(ran.stdout.splitlines()[-1])
+    assert events == told(files)
+    ours = inspector(files).calculate_numeric_gap("MSE", reference_graph=EDGE)
+    assert sorted(name for names, _ in gaps for name in names) == sorted(
+        name for names in ours["runtime_ops"] for name in names
+    )
+    assert all(value < 1e-6 for _, values in gaps for value in values)
