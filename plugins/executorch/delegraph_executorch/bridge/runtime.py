@@ -142,14 +142,8 @@ class ExecutorchBackend(BackendInterface):
         if isinstance(arg, np.ndarray):
             tensor = _tensor_over(arg)
             inputs.append(tensor)
-<<<<<<< HEAD
-            return TensorParameter(
-                scalar_type(arg.dtype), bound or arg.shape, self._dim_order(tensor), bound is not None
-            )
-=======
             shape = arg.shape if bound is None else bound
             return TensorParameter(scalar_type(arg.dtype), shape, self._dim_order(tensor), bound is not None)
->>>>>>> a7a199c (bridge: tests; what a plug-in needs and is not installed is no fault of it)
         if isinstance(arg, int) and not isinstance(arg, bool):
             inputs.append(torch.tensor(arg, dtype=torch.int64))
             return Integer()
@@ -198,7 +192,7 @@ class ExecutorchBackend(BackendInterface):
 
 
 _CHANNELS_LAST_DIMS: Final = 4
-_CODE: Final = re.compile(r"error:? 0x:?([0-9a-fA-F]+)")
+_CODE: Final = re.compile(r"error:? (?:with error )?0x:?([0-9a-fA-F]+)")
 _FAULTS: Final = {kind.code: kind for kind in RuntimeFault.__subclasses__()}
 
 
