@@ -36,11 +36,16 @@ $(VENV)/.installed: pyproject.toml partitioners/pyproject.toml backends/cpu/pypr
 
 setup-executorch: $(EXECUTORCH)/.installed
 
-# ExecuTorch lives in an environment of its own: it is what we compare with, never what we need.
-$(EXECUTORCH)/.installed:
+# ExecuTorch lives in an environment of its own: it is what we compare with, never what we need. Delegraph is installed
+# beside it for the bridge to ExecuTorch's backends, with Arm's compilers; tosa-tools asks for an older NumPy than it needs.
+$(EXECUTORCH)/.installed: plugins/executorch/pyproject.toml
 	$(PYTHON) -m venv $(EXECUTORCH)
-	$(EXECUTORCH)/bin/python -m pip install --quiet torch==2.13.0
-	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6"
+	$(EXECUTORCH)/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
+	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6" pytest
+	$(EXECUTORCH)/bin/python -m pip install --quiet pluggy importlib-metadata ml_dtypes onnxruntime onnx onnx_ir ethos-u-vela jsonschema
+	$(EXECUTORCH)/bin/python -m pip install --quiet --no-deps tosa-tools
+	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners \
+		-e backends/cpu -e plugins/portable -e plugins/executorch
 	touch $@
 
 demo: setup
@@ -55,6 +60,7 @@ test: setup
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch
+	$(EXECUTORCH)/bin/python -m pytest -q plugins/executorch/tests/bridge
 
 zoo: setup $(ZOO)/.installed
 	PYTHONPATH=$(ZOO) $(BIN)/python -m pytest -q -n 2 tests/zoo
@@ -94,6 +100,7 @@ check: lint types floors
 bench: setup setup-executorch
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.kernel_libraries
+	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge
 
 clean:
 	rm -rf $(VENV) $(EXECUTORCH) build dist

@@ -59,7 +59,7 @@ def measure(name: str, rounds: int, threads: int) -> dict[str, Any]:
         return outputs(results)
 
     pairs = list(zip(run(files[ours]), run(files[theirs]), strict=True))
-    here = outputs([torch.from_numpy(x) for x in _flat(delegraph.load(files[ours])(*(x.numpy() for x in args)))])
+    here = [torch.from_numpy(x) for x in _arrays(delegraph.load(files[ours])(*(x.numpy() for x in args)))]
     return {
         "ours_s": statistics.median(seconds[ours]),
         "executorch_s": statistics.median(seconds[theirs]),
@@ -71,8 +71,10 @@ def measure(name: str, rounds: int, threads: int) -> dict[str, Any]:
     }
 
 
-def _flat(result: Any) -> list[Any]:
-    return [result] if hasattr(result, "shape") else list(result)
+def _arrays(result: Any) -> list[Any]:
+    from torch.utils import _pytree as pytree
+
+    return [leaf for leaf in pytree.tree_leaves(result) if hasattr(leaf, "shape")]
 
 
 def main() -> int:

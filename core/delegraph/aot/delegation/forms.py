@@ -150,15 +150,15 @@ def _names(program: ExportedProgram) -> set[str]:
 
 
 def _copy_tags(tagged: ExportedProgram, program: ExportedProgram) -> None:
-    """Give the nodes of `program` the tags that those of the same lasting names have in `tagged`."""
-    tags = {
-        (path, source_of(node)): node.meta[TAG]
+    """Give the nodes of `program` the tags that those of the same lasting names have in `tagged`, and what else the
+    partitioner noted on these for its compiler."""
+    notes = {
+        (path, source_of(node)): node.meta
         for path, module in graph_modules(tagged.graph_module)
         for node in module.graph.nodes
         if TAG in node.meta
     }
     for path, module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
-            tag = tags.get((path, source_of(node)))
-            if tag is not None:
-                node.meta[TAG] = tag
+            noted = notes.get((path, source_of(node)), {})
+            node.meta.update({key: note for key, note in noted.items() if key == TAG or key not in node.meta})

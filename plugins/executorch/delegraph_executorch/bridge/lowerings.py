@@ -8,7 +8,6 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.errors import PluginLoadError
-from delegraph.plugins import default_registry
 from delegraph.program.schema import NamedData
 from delegraph_executorch.bridge.backends import BACKENDS
 from delegraph_executorch.bridge.imports import executorch
@@ -92,12 +91,14 @@ def _named_data(store: Any) -> NamedDataStoreOutput | None:
 # ---- who asks for them -----------------------------------------------------------------------------
 
 
+_STRANGERS: dict[str, type[BackendDetails]] = {}
+
+
 def offer_lowering(backend_id: str) -> None:
     """See to it that `backend_id`, which a partitioner of ExecuTorch named, is found: those of `BACKENDS` are installed
-    plug-ins, a stranger's is one of this process from now on."""
-    plugins = default_registry()
-    if backend_id not in plugins.names("lowerings"):
-        plugins.register("lowerings", backend_id, lowering_of(backend_id))
+    plug-ins, and a stranger's is a class of its name, made now and kept."""
+    if backend_id not in BACKENDS and backend_id not in _STRANGERS:
+        _STRANGERS[backend_id] = lowering_of(backend_id)
 
 
 def __getattr__(name: str) -> Any:

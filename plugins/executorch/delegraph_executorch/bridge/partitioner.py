@@ -83,7 +83,8 @@ class BridgedPartitioner(Partitioner):
 
 
 def _take_tags(theirs: Translated, tagged: ExportedProgram, tags: Iterable[str]) -> set[str]:
-    """Give the original nodes the tags of their copies, as far as `partition_tags` lists them; the tags on calls.
+    """Give the original nodes the tags of their copies, as far as `partition_tags` lists them, and whatever else the
+    partitioner noted on them for its `preprocess`; the tags that came up.
 
     A partitioner may give back another program than it was given; its nodes are then known by their names.
     """
@@ -91,14 +92,16 @@ def _take_tags(theirs: Translated, tagged: ExportedProgram, tags: Iterable[str])
     known, used = set(tags), set()
     for _, module in graph_modules(tagged.graph_module):
         for node in module.graph.nodes:
-            tag = node.meta.get(_TAG)
             original = theirs.originals.get(node) or by_name.get(node.name)
-            if tag is None or tag not in known or original is None or original.op == "output":
+            if original is None or original.op == "output":
                 continue
-            original.meta[_TAG] = tag
-            used.add(tag)
-            if node.meta.get("no_copy"):
-                original.meta["no_copy"] = True
+            tag = node.meta.get(_TAG)
+            original.meta.update(
+                {key: note for key, note in node.meta.items() if key not in original.meta | {_TAG: ""}}
+            )
+            if tag in known:
+                original.meta[_TAG] = tag
+                used.add(tag)
     return used
 
 

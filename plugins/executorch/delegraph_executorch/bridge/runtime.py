@@ -192,7 +192,7 @@ class ExecutorchBackend(BackendInterface):
 
 
 _CHANNELS_LAST_DIMS: Final = 4
-_CODE: Final = re.compile(r"error:? 0x:?([0-9a-fA-F]+)")
+_CODE: Final = re.compile(r"error:? (?:with error )?0x:?([0-9a-fA-F]+)")
 _FAULTS: Final = {kind.code: kind for kind in RuntimeFault.__subclasses__()}
 
 
