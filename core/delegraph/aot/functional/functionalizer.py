@@ -157,15 +157,15 @@ class _Functionalizer:
         """A decomposition as torch writes it may change its own intermediates: those in-place calls go."""
         if not _has_mutation(template.graph):
             return template
-        functional = self._functional_body(template)
-        if isinstance(template.graph.output_node().args[0], Node):  # a result alone, which a program's output never is
-            functional.graph.output_node().args = functional.graph.output_node().args[0]  # type: ignore[assignment]
-        return functional
+        return self._functional_body(template)
 
     def _output(self, node: Node) -> Value:
-        results = node.args[0]
-        outputs = self._values.resolve(results if isinstance(results, (tuple, list)) else (results,))
-        copied = self._new.graph.output(tuple(self._values.mutated().values()) + tuple(outputs))
+        results, mutated = node.args[0], tuple(self._values.mutated().values())
+        if isinstance(results, (tuple, list)) or mutated:
+            several = results if isinstance(results, (tuple, list)) else (results,)
+            copied = self._new.graph.output(mutated + tuple(self._values.resolve(several)))
+        else:  # a result alone, as the condition of a loop has it: torch runs it as it is
+            copied = self._new.graph.output(self._values.resolve((results,))[0])
         copied.meta = dict(node.meta)
         return copied
 
