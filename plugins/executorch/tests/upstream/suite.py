@@ -5,8 +5,8 @@
 Nothing of ExecuTorch's is kept in this repository: its tests are read from the wheel in `.venv-executorch`, rewritten
 as `python -m delegraph_executorch.port` rewrites a user's files, and run by a Python without ExecuTorch.
 What tests share (`exir/tests/models.py`, `exir/backend/test/demo_backend.py` …) lies beside them and is ported too; it
-is found under `delegraph_executorch` since the ported folders are appended to its packages' paths. Its backends' paths are
-not here: a test file may import them, and a test that uses one fails.
+is found under `delegraph_executorch` since the ported folders are appended to its packages' paths. Its backends are not
+there: a test file may import them, and a test that uses one fails.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Absent(types.ModuleType):
         return refuse
 
 
-sys.meta_path.append(Backends())
+sys.meta_path.insert(0, Backends())
 root = pathlib.Path(__file__).parent
 for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.is_dir() and p.name != "__pycache__"):
     package = importlib.import_module(".".join(folder.relative_to(root).parts[:-1]))

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field  # noqa: F401
 from typing import Dict, List, Type  # noqa: F401, UP035
 
 import torch
-from delegraph_executorch.exir.pass_base import ExportPass  # noqa: F401
 from torch.export import export
 from torch.fx import Node  # noqa: F401
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.fx.passes.utils.source_matcher_utils import get_source_partitions  # noqa: F401
 
 from delegraph_executorch.exir import to_edge
+from delegraph_executorch.exir.pass_base import ExportPass  # noqa: F401
 
 
 class _Additions(torch.nn.Module):
