@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import tomllib
 from pathlib import Path
 
 import pytest
+from plugins.executorch.tests.upstream.name_table import DIFFERENCES, PAGE, with_section
 from plugins.executorch.tests.upstream.names import Name, defined_names, read_names
 from plugins.executorch.tests.upstream.results import read_reasons
+
+from delegraph.errors import DelegraphError
 
 LISTED = Path(__file__).parent / "upstream" / "cannot_pass" / "names.toml"
 
@@ -19,7 +23,7 @@ def is_there(name: Name) -> bool:
         if hasattr(importlib.import_module(module), name[1]):
             return True
         importlib.import_module(f"{module}.{name[1]}")
-    except ImportError:
+    except (ImportError, DelegraphError):
         return False
     return True
 
@@ -38,6 +42,19 @@ def test_ninety_seven_of_a_hundred_uses_find_their_name(missing: dict[str, int])
 
 def test_what_is_missing_is_listed_with_its_reason(missing: dict[str, int]) -> None:
     assert set(read_reasons([LISTED])) == set(missing)
+
+
+def test_what_differs_is_there(missing: dict[str, int]) -> None:
+    listed = tomllib.loads(DIFFERENCES.read_text(encoding="utf-8"))
+    assert {tuple(name.split(":")) for name in listed} <= read_names().keys()
+    assert not listed.keys() & missing.keys()
+    assert all(remark.startswith(("differs: ", "replaced: ")) for remark in listed.values())
+
+
+def test_the_documentation_has_every_name() -> None:
+    """`python -m plugins.executorch.tests.upstream.name_table` writes the section."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_section(page) == page
 
 
 @pytest.mark.executorch

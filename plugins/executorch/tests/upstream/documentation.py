@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from plugins.executorch.tests.upstream.suite import executorch_package
+from plugins.executorch.tests.upstream.suite import REPOSITORY, executorch_package
 
 from delegraph_executorch.port import ported
 
@@ -140,7 +140,14 @@ def run_page(name: str, text: str, scratch: Path) -> dict[str, str]:
     }
     command = [sys.executable, "-W", "ignore", str(RUNNER)]
     done = subprocess.run(
-        command, input=json.dumps(program), capture_output=True, text=True, cwd=scratch, timeout=900, check=False
+        command,
+        input=json.dumps(program),
+        capture_output=True,
+        text=True,
+        cwd=scratch,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=900,
+        check=False,
     )
     results = scratch / "results.json"
     if not results.exists():

@@ -18,6 +18,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -76,13 +77,35 @@ def _names_in(tree: ast.AST) -> Iterator[Name]:
 
 
 def defined_names(package: Path) -> dict[Name, int]:
-    """Those of `used_names` that belong to a module, most used first; not the attributes of a class or function."""
-    rows = {}
-    for (module, attribute), files in used_names(package).items():
-        path = package.joinpath(*module.split(".")[1:])
-        if path.is_dir() or path.with_suffix(".py").exists() or any(path.parent.glob(f"{path.name}.*.so")):
-            rows[module, attribute] = files
+    """Those of `used_names` that a module has, most used first; not the attributes of an object of a module's name."""
+    rows = {name: files for name, files in used_names(package).items() if _has(package, *name)}
     return dict(sorted(rows.items(), key=lambda row: (-row[1], row[0])))
+
+
+def _has(package: Path, module: str, attribute: str) -> bool:
+    path = package.joinpath(*module.split(".")[1:])
+    if (path / attribute).is_dir() or (path / f"{attribute}.py").exists() or any(path.glob(f"{attribute}.*.so")):
+        return True
+    source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    return source.exists() and not {attribute, "*"}.isdisjoint(_names_of(source))
+
+
+@cache
+def _names_of(source: Path) -> frozenset[str]:
+    """What a module's own statements bind; "*" if it imports everything of another."""
+    bound: set[str] = set()
+    statements = list(ast.parse(source.read_text(encoding="utf-8")).body)
+    while statements:
+        statement = statements.pop()
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            bound.update(alias.asname or alias.name.split(".")[0] for alias in statement.names)
+        elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            bound.add(statement.name)
+        elif isinstance(statement, ast.If | ast.Try | ast.With):
+            statements += [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
+        else:
+            bound.update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
+    return frozenset(bound)
 
 
 def write_names(rows: Mapping[Name, int]) -> None:
