@@ -67,7 +67,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
             config = EdgeCompileConfig(
                 preserve_ops=[*config.preserve_ops, *(preserve_ops or ())],
                 _core_aten_ops_exception_list=[
-                    *config._core_aten_ops_exception_list,
+                    *(config._core_aten_ops_exception_list or ()),
                     *(core_aten_ops_exception_list or ()),
                 ],
                 _check_ir_validity=config._check_ir_validity,
