@@ -50,9 +50,11 @@ def output_of(result: aot.ExecutorchProgramManager) -> EmitterOutput:
     files: dict[str, dict[str, int]] = {}
     for name, external in result.tensor_data.items():
         tensors = {key: data for key, data in external.named_data.items() if data.tensor_layout is not None}
-        if tensors:
-            files[name] = {key: len(buffers) + index for index, key in enumerate(tensors)}
-            buffers += [bytes(data.data) for data in tensors.values()]
+        for key, data in tensors.items():
+            content = bytes(data.data)
+            if content not in buffers:
+                buffers.append(content)
+            files.setdefault(name, {})[key] = buffers.index(content)
     return EmitterOutput(
         program=file.program,
         debug_handle_map={method: dict(handles) for method, handles in result.debug_handle_map.items()},
