@@ -218,7 +218,6 @@ __getattr__, __dir__ = lazy_names(
             "exir_ops",
             "use_edge_operators",
         ),
-        "emission.manager": ("ExecutorchProgramManager",),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
