@@ -7,6 +7,7 @@ import torch
 from torch.export import export
 from torch.fx import Node  # noqa: F401
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
+from torch.fx.passes.operator_support import OperatorSupport
 from torch.fx.passes.utils.source_matcher_utils import get_source_partitions  # noqa: F401
 
 from delegraph_executorch.exir import to_edge
@@ -21,6 +22,7 @@ class _Additions(torch.nn.Module):
 _exported = export(_Additions(), (torch.ones(2), torch.ones(2)))
 traced_module = _exported.module()
 graph_module = to_edge(_exported).exported_program().graph_module
+op_support = OperatorSupport()
 large_inputs, pattern_inputs = (torch.ones(3, 3),), (torch.ones(5, 5),)
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections import OrderedDict
 from types import ModuleType, SimpleNamespace
 
 import torch
@@ -9,14 +10,15 @@ import torch
 
 def _image_classifier(weights: object = None) -> torch.nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, stride=4),
-        torch.nn.BatchNorm2d(8),
-        torch.nn.ReLU6(),
-        torch.nn.AdaptiveAvgPool2d(1),
-        torch.nn.Flatten(),
-        torch.nn.Linear(8, 10),
-    )
+    layers = {
+        "features": torch.nn.Conv2d(3, 8, 3, stride=4),
+        "norm": torch.nn.BatchNorm2d(8),
+        "activation": torch.nn.ReLU6(),
+        "pool": torch.nn.AdaptiveAvgPool2d(1),
+        "flatten": torch.nn.Flatten(),
+        "classifier": torch.nn.Linear(8, 10),
+    }
+    return torch.nn.Sequential(OrderedDict(layers))
 
 
 def _module(name: str, **names: object) -> ModuleType:
