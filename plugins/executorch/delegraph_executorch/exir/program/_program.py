@@ -67,10 +67,11 @@ class EdgeProgramManager(aot.EdgeProgramManager):
             config = EdgeCompileConfig(
                 preserve_ops=[*config.preserve_ops, *(preserve_ops or ())],
                 _core_aten_ops_exception_list=[
-                    *config._core_aten_ops_exception_list,
+                    *(config._core_aten_ops_exception_list or ()),
                     *(core_aten_ops_exception_list or ()),
                 ],
                 _check_ir_validity=config._check_ir_validity,
+                _skip_dim_order=config._skip_dim_order,
             )
         super().__init__(edge_programs, constant_methods, config)
 
