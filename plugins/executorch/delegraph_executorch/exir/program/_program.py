@@ -71,6 +71,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
                     *(core_aten_ops_exception_list or ()),
                 ],
                 _check_ir_validity=config._check_ir_validity,
+                _skip_dim_order=config._skip_dim_order,
             )
         super().__init__(edge_programs, constant_methods, config)
 
