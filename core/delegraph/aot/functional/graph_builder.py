@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.decompose import Decompositions
@@ -82,6 +83,7 @@ class GraphBuilder:
     def inherited_meta(self, node: Node) -> dict[str, Any]:
         """What the nodes that are made for `node` have of its `meta`: where it comes from, not its value."""
         meta = {key: value for key, value in node.meta.items() if key in _INHERITED}
+        meta.setdefault("from_node", [NodeSource(node, "functionalize", NodeSourceAction.CREATE)])
         if node in self._debug_handles:
             meta[DEBUG_HANDLE] = self._debug_handles[node]
         return meta
