@@ -30,7 +30,7 @@ from delegraph.aot.graph.edit import with_graph
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
-__all__ = ["ConstantFolding"]
+__all__ = ["ConstantFolding", "constant_folding"]
 
 ALLOWANCE: Final = 1024
 """Bytes that the results of a group may take beyond the weights it replaces."""
@@ -69,6 +69,11 @@ class ConstantFolding(ExportedProgramPassBase):
         if not folded:
             return ExportedProgramPassResult(program, False)
         return ExportedProgramPassResult(_replaced(program, folded, first, foldable), True)
+
+
+def constant_folding() -> ConstantFolding:
+    """The pass as pipelines name it; it has no options."""
+    return ConstantFolding()
 
 
 def _constants(program: ExportedProgram, external_tag: Callable[[Node], str | None]) -> dict[Node, torch.Tensor]:
