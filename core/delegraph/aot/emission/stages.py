@@ -128,7 +128,7 @@ def built_in_passes(
 ) -> tuple[ExportedProgramPassBase, ...]:
     """What is done to the program of `method` before it is emitted, in order."""
     external_tag = config.external_tag(program)
-    folding = (ConstantFolding(external_tag),) if config.do_const_prop else ()
+    folding = (ConstantFolding(external_tag=external_tag),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
     views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, external_tag)
     elided = (views,) if config.remove_view_copy else ()

@@ -47,7 +47,7 @@ class ConstantFolding(ExportedProgramPassBase):
     A weight that `external_tag` gives the name of a `.ptd` for stays what that file says it is.
     """
 
-    def __init__(self, external_tag: Callable[[Node], str | None] = lambda node: None) -> None:
+    def __init__(self, *, external_tag: Callable[[Node], str | None] = lambda node: None) -> None:
         self.external_tag = external_tag
 
     required_dialect: Dialect | None = ATEN

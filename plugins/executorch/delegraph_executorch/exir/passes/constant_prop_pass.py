@@ -111,7 +111,7 @@ def _lift(program: ExportedProgram, node: Node, value: torch.Tensor, specs: dict
 
 
 def _unused_name(constants: Mapping[str, Any]) -> str:
-    number = len(constants)
+    number = 0
     while f"{_PREFIX}{number}" in constants:
         number += 1
     return f"{_PREFIX}{number}"
