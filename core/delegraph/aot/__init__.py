@@ -219,6 +219,7 @@ __getattr__, __dir__ = lazy_names(
             "use_edge_operators",
         ),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
+        "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),
