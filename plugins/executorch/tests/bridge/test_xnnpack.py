@@ -144,8 +144,9 @@ def test_options_arrive() -> None:
     model, args = mlp()
     lowered = delegraph.lower(model, args, backends=["executorch:xnnpack{per_op_mode=true}"])
     assert len(lowered.report.methods["forward"].delegates) == 2  # a linear layer with its activation, and another
-    only = delegraph.lower(model, args, backends=["executorch:xnnpack{config_precisions=STATIC_QUANT}"])
-    assert not only.report.methods["forward"].delegates
+    only = delegraph.lower(model, args, backends=["executorch:xnnpack{config_precisions=DYNAMIC_QUANT}"])
+    relu = next(entry for entry in only.report.methods["forward"].leftovers if entry.operator == "aten::relu")
+    assert relu.reasons == {"executorch:xnnpack": "not enabled precision types"}
 
 
 def test_options_that_are_none_are_refused() -> None:
