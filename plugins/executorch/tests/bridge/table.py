@@ -41,7 +41,7 @@ class Net(torch.nn.Module):
         self.head = torch.nn.Linear(32, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.nn.functional.avg_pool2d(self.conv(x).relu(), 2)
+        y = torch.nn.functional.avg_pool2d(self.conv(x).relu(), 2, 2)
         scores: torch.Tensor = self.head(y.flatten(1)).softmax(-1)
         return scores
 
@@ -75,7 +75,7 @@ def outcome(backend: str, program: torch.export.ExportedProgram) -> str:
 def _short(text: str) -> str:
     """The cause without who reports it: one line of a table."""
     line = text.splitlines()[0].rpartition("failed: ")[2]
-    line = line.replace("what to do: ", "").replace("|", "/")
+    line = re.sub(r" \(/\S+\)", "", line).replace("|", "/")
     return line if len(line) < 160 else line[:157] + "…"
 
 

@@ -144,9 +144,10 @@ def test_options_arrive() -> None:
     model, args = mlp()
     lowered = delegraph.lower(model, args, backends=["executorch:xnnpack{per_op_mode=true}"])
     assert len(lowered.report.methods["forward"].delegates) == 2  # a linear layer with its activation, and another
-    only = delegraph.lower(model, args, backends=["executorch:xnnpack{config_precisions=DYNAMIC_QUANT}"])
-    relu = next(entry for entry in only.report.methods["forward"].leftovers if entry.operator == "aten::relu")
-    assert relu.reasons == {"executorch:xnnpack": "not enabled precision types"}
+    elu = torch.nn.ELU()
+    only = delegraph.lower(elu, args, backends=["executorch:xnnpack{config_precisions=DYNAMIC_QUANT}"])
+    assert not only.report.methods["forward"].delegates
+    assert delegraph.lower(elu, args, backends=["executorch:xnnpack"]).report.methods["forward"].delegates
 
 
 def test_options_that_are_none_are_refused() -> None:
