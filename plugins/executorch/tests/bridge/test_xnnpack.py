@@ -144,10 +144,10 @@ def test_options_arrive() -> None:
     model, args = mlp()
     lowered = delegraph.lower(model, args, backends=["executorch:xnnpack{per_op_mode=true}"])
     assert len(lowered.report.methods["forward"].delegates) == 2  # a linear layer with its activation, and another
-    elu = torch.nn.ELU()
-    only = delegraph.lower(elu, args, backends=["executorch:xnnpack{config_precisions=DYNAMIC_QUANT}"])
+    relu = torch.nn.ReLU()
+    only = delegraph.lower(relu, args, backends=["executorch:xnnpack{config_precisions=DYNAMIC_QUANT}"])
     assert not only.report.methods["forward"].delegates
-    assert delegraph.lower(elu, args, backends=["executorch:xnnpack"]).report.methods["forward"].delegates
+    assert delegraph.lower(relu, args, backends=["executorch:xnnpack"]).report.methods["forward"].delegates
 
 
 def test_options_that_are_none_are_refused() -> None:
