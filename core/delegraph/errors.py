@@ -99,8 +99,8 @@ class InvalidPartition(LoweringError):
     """The tags that a partitioner set cannot be cut out: a cycle, a re-tagged node, a tag without a spec."""
 
 
-class MissingOutVariant(LoweringError):
-    """An operator has no `out` overload, so nothing can run it on planned memory."""
+class MissingOutVariant(LoweringError, RuntimeError):
+    """An operator has no `out` overload to run on planned memory; a `RuntimeError` as in ExecuTorch."""
 
 
 class MissingKernel(LoweringError):

@@ -71,6 +71,8 @@ def test_the_out_variant_of_an_edge_operator() -> None:
         library.define("bare(Tensor x) -> Tensor")
         with pytest.raises(MissingOutVariant, match=r"edge_ops_test::bare.* has no out variant"):
             exir_ops.edge.edge_ops_test.bare.default.to_out_variant()
+        with pytest.raises(RuntimeError):  # what code written for ExecuTorch catches
+            exir_ops.edge.edge_ops_test.bare.default.to_out_variant()
 
 
 def test_a_packet_holds_all_overloads() -> None:

@@ -612,6 +612,24 @@ def test_verifiers() -> None:
         Interpreter(None)
 
 
+def test_verifiers_ask_for_layouts_as_the_config_has_them() -> None:
+    def to_channels_last(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float64, memory_format=torch.channels_last)
+
+    image = torch.ones(1, 2, 3, 4)
+    by_order, by_format = EdgeCompileConfig(), EdgeCompileConfig(_skip_dim_order=True)
+    programs = {
+        config: to_edge(export(model(to_channels_last), (image,)), compile_config=config).exported_program()
+        for config in (by_order, by_format)
+    }
+    for config, program in programs.items():
+        EXIREdgeDialectVerifier(config)(program)
+    with pytest.raises(SpecViolationError, match="_skip_dim_order=False asks for a dim order"):
+        EXIREdgeDialectVerifier(by_order)(programs[by_format])
+    with pytest.raises(SpecViolationError, match="_skip_dim_order=True asks for memory formats"):
+        EXIREdgeDialectVerifier(by_format)(programs[by_order])
+
+
 def test_arguments_are_mapped_with_their_schemas() -> None:
     seen: dict[str, Any] = {}
 

@@ -78,7 +78,7 @@ def test_what_passes_or_is_not_there_is_stale(outcomes: dict[str, str], tmp_path
     assert stale(outcomes, reasons) == ["exir/tests/test_a.py", "exir/tests/test_c.py"]
 
 
-@pytest.mark.parametrize("text", ["because", "differs on purpose", "differs on purpose, somehow"])
+@pytest.mark.parametrize("text", ["because", "differs on purpose", "differs on purpose, somehow", "lacking"])
 def test_a_reason_has_a_class_and_says_what_differs(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is none of"):
         listed(tmp_path, f'"exir/tests/test_a.py" = "{text}"')

@@ -18,14 +18,18 @@ from typing import Final
 __all__ = ["CLASSES", "INTERNAL", "Reason", "read_outcomes", "read_reasons", "reason_for", "stale"]
 
 INTERNAL: Final = "internal of ExecuTorch"
+DIFFERS: Final = "differs on purpose"
+LACKING: Final = "lacking"
 
 CLASSES: Final = (
     INTERNAL,
     "needs ExecuTorch's C++ build or its flatc",
-    "differs on purpose",
+    DIFFERS,
     "bug of ExecuTorch's own",
+    "needs torchvision",
+    LACKING,
 )
-"""A reason begins with one of these; what follows its colon says more, and has to where something differs."""
+"""A reason begins with one of these; what follows its colon says more, and has to where something differs or lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def read_reasons(paths: Iterable[Path]) -> dict[str, Reason]:
     for path in paths:
         for test, text in tomllib.loads(path.read_text(encoding="utf-8")).items():
             kind = next((kind for kind in CLASSES if text == kind or text.startswith(f"{kind}: ")), None)
-            if kind is None or text == "differs on purpose":
+            if kind is None or text in (DIFFERS, LACKING):
                 raise ValueError(f'{path.name}: "{test}" = "{text}" is none of {CLASSES} with its explanation')
             if test in reasons:
                 raise ValueError(f"{test} is in {path.name} and in {reasons[test].file}")

@@ -6,7 +6,7 @@ Nothing of ExecuTorch's is kept in this repository: its tests are read from the 
 as `python -m delegraph_executorch.port` rewrites a user's files, and run by a Python without ExecuTorch.
 What tests share (`exir/tests/models.py`, `exir/backend/test/demo_backend.py` …) lies beside them and is ported too; it
 is found under `delegraph_executorch` since the ported folders are appended to its packages' paths. Its backends'
-paths are not here: a test file may import them, and a test that uses one fails.
+paths are not here, and torchvision need not be: a test file may import them, and a test that uses one fails.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ CONFTEST = """
 import importlib, importlib.abc, importlib.machinery, pathlib, sys, types
 
 
-class Backends(importlib.abc.MetaPathFinder, importlib.abc.Loader):  # whose paths are not here: what uses one fails
+class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):  # for what is not here: a test that uses it fails
     def find_spec(self, name, path, target=None):
-        if name.split(".")[:2] == ["delegraph_executorch", "backends"]:
+        if f"{name}.".startswith(("delegraph_executorch.backends.", "torchvision.")):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec):
@@ -71,16 +71,20 @@ class Absent(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         def refuse(*args, **kwargs):
-            raise NotImplementedError(f"{self.__name__}.{name} is a backend of ExecuTorch's own")
+            raise NotImplementedError(f"{self.__name__}.{name} is ExecuTorch's own backend's, or torchvision's")
         return refuse
 
 
-sys.meta_path.insert(0, Backends())
+sys.meta_path.insert(0, StandIns())
 root = pathlib.Path(__file__).parent
 for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.is_dir() and p.name != "__pycache__"):
     package = importlib.import_module(".".join(folder.relative_to(root).parts[:-1]))
     if str(folder.parent) not in package.__path__:
         package.__path__.append(str(folder.parent))
+
+# Names of the table of dtypes (edge.yaml), which is not here: a file that imports them tests more than that table.
+from delegraph_executorch.exir.dialects.edge import _ops as edge_ops
+edge_ops._edge_dialect_info, edge_ops.AllowedDtypeSet, edge_ops.FunctionDtypeConstraint = {}, object, object
 
 from tests.upstream import demo_runtimes
 demo_runtimes.register()

@@ -1,6 +1,7 @@
 """ExecuTorch's `executorch.exir.verification.verifier`: programs -> nothing, or torch's `SpecViolationError`.
 
-What is checked is Delegraph's own: `delegraph.aot.verify`, with the dialects `CORE_ATEN` and `EDGE`.
+What is checked is Delegraph's own: `delegraph.aot.verify`, with the dialects `CORE_ATEN` and `EDGE`. An edge program
+also says layouts as `EdgeCompileConfig._skip_dim_order` has it: by dim order, or by memory format.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot import CORE_ATEN, EDGE, Dialect, EdgeCompileConfig, verify
 from delegraph.errors import VerificationError
@@ -75,7 +77,24 @@ def EXIREdgeDialectVerifier(
     preserve_ops: Sequence[OpOverload] | None = None,
 ) -> Any:
     """A verifier of edge programs, delegates or not, or its class."""
-    return _verifier(EDGE, edge_compile_config, class_only, core_aten_ops_exception_list, preserve_ops)
+    skips = edge_compile_config is not None and edge_compile_config._skip_dim_order
+    dialect = Dialect(EDGE.name, (*EDGE.rules, layouts_are_memory_formats if skips else layouts_are_dim_orders))
+    return _verifier(dialect, edge_compile_config, class_only, core_aten_ops_exception_list, preserve_ops)
+
+
+def layouts_are_memory_formats(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    """A rule of edge programs that were made with `_skip_dim_order`."""
+    if isinstance(node.target, OpOverload) and node.target.namespace == "dim_order_ops":
+        return f"{node.target} has a dim order, where _skip_dim_order=True asks for memory formats"
+    return None
+
+
+def layouts_are_dim_orders(node: Node, kept: Collection[OpOverload]) -> str | None:
+    """A rule of edge programs that were made without `_skip_dim_order`."""
+    named = node.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d)
+    if named and isinstance(node.target, OpOverload) and node.target not in kept:
+        return f"{node.target} has a memory_format, where _skip_dim_order=False asks for a dim order"
+    return None
 
 
 def get_aten_verifier(config: EdgeCompileConfig) -> type[EXIRATenDialectVerifierBase]:
