@@ -46,7 +46,7 @@ def _of(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 _number = _of(int, float)
 _integer = _of(int)
 _double = _of(float)
-_comparable = _of(int, float, bool)
+_number_or_bool = _of(int, float, bool)
 
 
 def _divide(a: float, b: float) -> float:
@@ -102,17 +102,17 @@ SCALAR_OPS: Final[dict[str, ScalarOp]] = {
     "executorch_prim::ceil.Scalar": ScalarOp(1, _double(math.ceil)),
     "executorch_prim::round.Scalar": ScalarOp(1, _double(round)),
     "executorch_prim::trunc.Scalar": ScalarOp(1, _double(math.trunc)),
-    "executorch_prim::sym_float.Scalar": ScalarOp(1, _number(float)),
-    "executorch_prim::sym_int.Scalar": ScalarOp(1, _number(int)),
+    "executorch_prim::sym_float.Scalar": ScalarOp(1, _number_or_bool(float)),
+    "executorch_prim::sym_int.Scalar": ScalarOp(1, _number_or_bool(int)),
     "executorch_prim::sym_max.Scalar": ScalarOp(2, _integer(max)),
     "executorch_prim::sym_min.Scalar": ScalarOp(2, _integer(min)),
     "executorch_prim::sym_not.Scalar": ScalarOp(1, _of(bool)(operator.not_)),
     "executorch_prim::sym_ite.Scalar": ScalarOp(3, lambda condition, yes, no: yes if condition else no),
-    "executorch_prim::eq.Scalar": ScalarOp(2, _comparable(operator.eq)),
-    "executorch_prim::gt.Scalar": ScalarOp(2, _comparable(operator.gt)),
-    "executorch_prim::lt.Scalar": ScalarOp(2, _comparable(operator.lt)),
-    "executorch_prim::ge.Scalar": ScalarOp(2, _comparable(operator.ge)),
-    "executorch_prim::le.Scalar": ScalarOp(2, _comparable(operator.le)),
+    "executorch_prim::eq.Scalar": ScalarOp(2, _number_or_bool(operator.eq)),
+    "executorch_prim::gt.Scalar": ScalarOp(2, _number_or_bool(operator.gt)),
+    "executorch_prim::lt.Scalar": ScalarOp(2, _number_or_bool(operator.lt)),
+    "executorch_prim::ge.Scalar": ScalarOp(2, _number_or_bool(operator.ge)),
+    "executorch_prim::le.Scalar": ScalarOp(2, _number_or_bool(operator.le)),
 }
 
 

@@ -182,7 +182,7 @@ def test_what_a_partitioner_takes() -> None:
 
 
 def test_several_methods_are_compiled_at_once() -> None:
-    class Counts(BackendDetails):
+    class CountsCompilations(BackendDetails):
         calls: list[Mapping[str, int]] = []  # noqa: RUF012
 
         @staticmethod
@@ -197,9 +197,11 @@ def test_several_methods_are_compiled_at_once() -> None:
             return {method: [PreprocessResult(b"c")] * len(programs) for method, programs in edge_programs.items()}
 
     programs = {name: edge(Doubled(), X) for name in ("one", "two", "three")}
-    spec = MethodProgramsPartitionerSpec(programs, {"one": TakesAdd("Counts"), "two": TakesAdd("Counts")})
+    spec = MethodProgramsPartitionerSpec(
+        programs, {"one": TakesAdd("CountsCompilations"), "two": TakesAdd("CountsCompilations")}
+    )
     lowered = to_backend(spec)
-    assert Counts.calls == [{"one": 1, "two": 1}]
+    assert CountsCompilations.calls == [{"one": 1, "two": 1}]
     assert [len(lowered_modules(lowered[name].graph_module)) for name in programs] == [1, 1, 0]
 
 

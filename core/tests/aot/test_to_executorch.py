@@ -26,6 +26,7 @@ from delegraph.interfaces import (
     PreprocessResult,
 )
 from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.contract import CONTRACT_KEY
 from delegraph.program.flat_tensor import deserialize_flat_tensor
 from delegraph.program.schema import DelegateCall, Tensor, TensorDataLocation
 from delegraph.runtime.runtime import Runtime
@@ -109,9 +110,10 @@ def test_it_can_be_written_in_every_way(lower_model, tmp_path: Path) -> None:
 def test_a_repr_is_short_whatever_the_weights() -> None:
     config = ExecutorchBackendConfig(check_kernels=False, external_constants=lambda node: "weights")
     lowered = lower(Scale3().eval(), (torch.ones(4),), config=config, plugins=registry_with())
+    contract = len(lowered.program.executorch_program.named_data[CONTRACT_KEY].data)
     assert repr(lowered) == (
         "Lowered(LoweringReport(forward: 0 nodes in 0 delegates, 3 nodes left to kernels), ExecutorchProgramManager("
-        "Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, 0 of named data), "
+        f"Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, {contract} of named data), "
         "weights.ptd: FlatTensor(1 keys; 16 bytes)))"
     )
 
@@ -303,7 +305,7 @@ def test_missing_out_variants_in_bodies_of_control_flow_are_told(lower_model) ->
 # ---- delegates -------------------------------------------------------------------------------------
 
 
-class Doubler(BackendDetails):
+class DoublerOfFinished(BackendDetails):
     """Its blob is the text "blob"; it shares a blob under a key."""
 
     @staticmethod
@@ -320,23 +322,25 @@ class TakesRelu(Partitioner):
             if node.target == torch.ops.aten.relu.default:
                 node.meta[TAG] = "relu"
         tag_constant_data(exported_program)
-        return PartitionResult(exported_program, {"relu": DelegationSpec("Doubler", [CompileSpec("k", b"v")])})
+        return PartitionResult(
+            exported_program, {"relu": DelegationSpec("DoublerOfFinished", [CompileSpec("k", b"v")])}
+        )
 
 
 def test_a_delegate_call_has_its_blob_specs_data_and_maps() -> None:
     registry = registry_with()
-    registry.register("lowerings", "Doubler", Doubler)
+    registry.register("lowerings", "DoublerOfFinished", DoublerOfFinished)
     exported = torch.export.export(Scale3(), (torch.randn(4),))
     edge = to_edge(exported, plugins=registry).to_backend(TakesRelu())
     manager = edge.to_executorch(ExecutorchBackendConfig(check_kernels=False))
     program = manager.executorch_program
     (plan,) = program.execution_plan
     (delegate,) = plan.delegates
-    assert (delegate.id, bytes(program.delegate_data[delegate.processed])) == ("Doubler", b"blob")
+    assert (delegate.id, bytes(program.delegate_data[delegate.processed])) == ("DoublerOfFinished", b"blob")
     assert CompileSpec("k", b"v") in delegate.compile_specs
     assert (bytes(program.named_data["shared"].data), program.named_data["shared"].alignment) == (b"weights", 32)
     assert list(manager.tensor_data["side"].named_data) == ["far"]
     (step,) = [i for i, call in enumerate(plan.chains[0].instructions) if isinstance(call, DelegateCall)]
     first, last = plan.chains[0].instructions[step - 1], plan.chains[0].instructions[step + 1]
     assert plan.chains[0].instructions[step].args == (first.args[-1], last.args[0])
-    assert manager.delegate_map["forward"][step] == {"name": "Doubler", "delegate_map": {7: [1, 2]}}
+    assert manager.delegate_map["forward"][step] == {"name": "DoublerOfFinished", "delegate_map": {7: [1, 2]}}

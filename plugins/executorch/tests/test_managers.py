@@ -143,8 +143,13 @@ def test_a_pass_gets_a_line_in_the_error() -> None:
 def test_what_is_gone_says_what_to_use() -> None:
     with pytest.raises(LoweringError, match=r"use torch\.export\.export"):
         exir._capture_legacy_do_not_use(Model(), (torch.randn(1, 3),))
+    with pytest.raises(LoweringError, match=r"use torch.export.export\(model, args\)"):
+        exir.capture(Model(), (torch.randn(1, 3),))
     with pytest.raises(ETRecordError, match="lower with generate_etrecord=True"):
         edge().to_executorch().get_etrecord()
+    for lowering in (to_edge, exir.to_edge_transform_and_lower):
+        finished = lowering(torch.export.export(Model(), (torch.randn(1, 3),)), generate_etrecord=True).to_executorch()
+        assert finished.get_etrecord()._debug_handle_map == finished.debug_handle_map
 
 
 def test_text() -> None:

@@ -114,6 +114,20 @@ def test_an_algorithm_of_ones_own_decides() -> None:
     assert (first.allocation_info.memory_offset, last.allocation_info.memory_offset) == (64, 0)
 
 
+@pytest.mark.parametrize("algorithm", [naive, greedy, backwards])
+@pytest.mark.parametrize("planning", [MemoryPlanningPass, SumsInMemory3])
+def test_an_algorithm_may_be_given_bare(planning: type[MemoryPlanningPass], algorithm: Any) -> None:
+    """As ExecuTorch's documentation gives it (`compiler-memory-planning.md`)."""
+    bare, suite = (
+        edge(Pools(), torch.ones(4)).to_executorch(
+            ExecutorchBackendConfig(memory_planning_pass=planning(memory_planning_algo=given))
+        )
+        for given in (algorithm, MemoryPlanningAlgorithmSuite([algorithm]))
+    )
+    assert places(bare) == places(suite)
+    assert plan_of(bare).non_const_buffer_sizes == plan_of(suite).non_const_buffer_sizes
+
+
 def on_one_place(
     alignment: int, specs: list[TensorSpec], graph_module: GraphModule, graph_signature: Any, extra_padding: int = 0
 ) -> MemoryAlgoResult:

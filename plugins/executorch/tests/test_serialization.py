@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from delegraph.aot import PreprocessResult
+from delegraph.errors import LoweringError
 from delegraph.program import deserialize_program
 from delegraph.program import schema as records
 from delegraph_executorch.exir._serialize._cord import Cord
@@ -140,6 +141,13 @@ def test_json_of_dataclasses() -> None:
 def test_a_program_as_json() -> None:
     tables = json.loads(_program_flatbuffer_to_json(bytes(serialize_pte_binary(PTEFile(program())))))
     assert tables["execution_plan"][0]["values"] == [{"val_type": "Int", "val": {"int_val": 7}}]
+
+
+def test_what_edits_a_programs_schema_says_what_writes_programs_here() -> None:
+    with pytest.raises(LoweringError, match=r"_ResourceFiles prepares a program's schema for flatc.*serialize"):
+        from delegraph_executorch.exir._serialize._flatbuffer import _ResourceFiles  # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name 'unknown'"):
+        from delegraph_executorch.exir._serialize._flatbuffer import unknown  # noqa: F401
 
 
 def test_other_schemas_need_flatc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -209,6 +209,13 @@ def _with_inplace(
     return places
 
 
+def _written(found: MemoryAlgoResult) -> list[int]:
+    """Write the places that an algorithm decided on into the specs; bytes by memory."""
+    for spec, place in found.spec_dict.items():
+        spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
+    return found.bufsizes
+
+
 class MemoryPlanningAlgorithmSuite:
     """Runs several algorithms and writes what takes the fewest bytes into the specs; gives the sizes."""
 
@@ -229,9 +236,7 @@ class MemoryPlanningAlgorithmSuite:
         if len({len(result.bufsizes) for result in results}) != 1:
             raise LoweringError("memory planning algorithms of one suite have to plan for the same number of memories")
         best = min(results, key=lambda result: sum(result.bufsizes))
-        for spec, place in best.spec_dict.items():
-            spec.mem_id, spec.mem_obj_id, spec.mem_offset = place.mem_id, place.mem_obj_id, place.mem_offset
-        return best.bufsizes
+        return _written(best)
 
 
 # ---- a graph and its bodies ------------------------------------------------------------------------
@@ -269,7 +274,7 @@ def apply_algo(
     for device, own in _by_device(specs, enable_non_cpu_memory_planning).items():
         graph_module.input_mem_buffer_sizes = bodies if device == _CPU else []  # type: ignore[assignment]
         found = algo(alignment, own, graph_module, graph_signature, padding)
-        found = found.bufsizes if isinstance(found, MemoryAlgoResult) else found
+        found = _written(found) if isinstance(found, MemoryAlgoResult) else found
         for spec in own:
             if spec.mem_id is not None:
                 spec.mem_id += len(sizes) - 1

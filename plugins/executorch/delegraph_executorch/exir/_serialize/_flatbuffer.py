@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from typing import Final, NoReturn
 
 from delegraph.errors import LoweringError
 from delegraph.program import read_tables
@@ -53,3 +54,27 @@ def _flatc_decompile(output_dir: str, schema_path: str, bin_path: str, flatc_arg
 def _program_flatbuffer_to_json(program_flatbuffer: bytes) -> bytes:
     """The tables of a program as JSON; enums are their numbers."""
     return json.dumps(read_tables(program_flatbuffer), default=list).encode()
+
+
+_SCHEMA_EDITING: Final = frozenset(
+    {
+        "_ResourceFiles",
+        "_SchemaFileIdentifierGetter",
+        "_SchemaInfo",
+        "_SchemaMaxAlignmentGetter",
+        "_patch_schema_alignment",
+        "_prepare_schema",
+    }
+)
+"""How ExecuTorch gets a program's text to flatc."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raises `LoweringError` for what edits the text of a program's schema, AttributeError for what is not known."""
+    if name in _SCHEMA_EDITING:
+        raise LoweringError(
+            f"{name} prepares a program's schema for flatc, and programs are written without it here: use"
+            " serialize_pte_binary of delegraph_executorch.exir._serialize._program, or"
+            " delegraph.program.serialize_program; both take the alignments as arguments"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

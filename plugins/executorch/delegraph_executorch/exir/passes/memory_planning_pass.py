@@ -148,15 +148,19 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
     @property
     def planner(self) -> str:
         """The installed planner that does over lifetimes what the algorithm does over specs."""
-        return "naive" if getattr(self.memory_planning_algo, "algo_list", None) == [naive] else "greedy"
+        return "naive" if self._algorithms == [naive] else "greedy"
+
+    @property
+    def _algorithms(self) -> list[Any]:
+        """What a suite runs, or the one algorithm that stands in a suite's place."""
+        return getattr(self.memory_planning_algo, "algo_list", [self.memory_planning_algo])
 
     @property
     def _knows_specs_only(self) -> bool:
         """Whether a method has to be shown as a graph with specs: by its options alone a pass is ours."""
         extensions = ("run", "call", "_set_alloc_node_spec")
         own = any(getattr(type(self), name) is not getattr(MemoryPlanningPass, name) for name in extensions)
-        algorithms = getattr(self.memory_planning_algo, "algo_list", [self.memory_planning_algo])
-        return own or any(algorithm not in (greedy, naive) for algorithm in algorithms)
+        return own or any(algorithm not in (greedy, naive) for algorithm in self._algorithms)
 
 
 class _PlanningByPass(MemoryPlanningPass):

@@ -3,12 +3,12 @@
 from typing import Optional  # noqa: F401
 
 import torch
-from delegraph_executorch.exir.memory_planning import greedy  # noqa: F401
 from torch.export import ExportGraphSignature, export  # noqa: F401
 from torch.fx import GraphModule  # noqa: F401
 from torch.fx.passes.infra.pass_base import PassResult  # noqa: F401
 
 from delegraph_executorch import exir
+from delegraph_executorch.exir.memory_planning import greedy  # noqa: F401
 from delegraph_executorch.exir.passes import MemoryPlanningPass  # noqa: F401
 
 
