@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["main", "ported"]
 
-PACKAGES = ("backends", "devtools", "examples", "exir", "export", "extension", "kernels", "runtime")
+PACKAGES = ("backends", "devtools", "examples", "exir", "export", "extension", "kernels", "runtime", "util")
 
 # Names such as `executorch_call_delegate` and `ExecutorchBackendConfig` are ExecuTorch's own and stay.
 IMPORTED = re.compile(

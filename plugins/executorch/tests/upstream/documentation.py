@@ -6,7 +6,8 @@ The documentation is read from what `DELEGRAPH_EXECUTORCH_SOURCE` names, a clone
 else from GitHub's archive of the tag; nothing of it is kept. The pieces of a page run one after the other in one
 namespace and a folder of their own, as a reader would type them, after setups/PAGE.py: that gives what the page speaks
 of and does not show (a model, its inputs, a partitioner). ExecuTorch's wheel lies beside, as it does for a user of its
-backends. What is not Python to run (signatures without a body, `…` for arguments, output) is not a piece.
+backends. What is not Python to run (signatures without a body, `…` for arguments, files in "/path/to", output) is not a
+piece.
 
 `PAGES` are the pages on export, lowering, passes, delegates, memory planning, quantization, the runtime's Python API
 and the developer tools. Left out: those on one vendor's backend or on language models, which need these packages, and
@@ -118,6 +119,8 @@ def pieces(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_code(source: str) -> bool:
+    if '"/path/to/' in source:
+        return False
     try:
         statements = ast.parse(source).body
     except SyntaxError:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 program = json.loads(sys.stdin.read())
 sys.path.append(program["fallback"])  # ExecuTorch's wheel, and what its environment has besides
-namespace: dict[str, object] = {"__name__": "__main__"}
+page = sys.modules["__main__"] = ModuleType("__main__")  # where a strict export looks up what a model's code names
+namespace = page.__dict__
 for setup in program["setups"]:
     exec(compile(Path(setup).read_text(encoding="utf-8"), setup, "exec"), namespace)
 

@@ -1,6 +1,7 @@
 """Python's operators on symbolic numbers -> `executorch_prim::*`, which runtimes have built in.
 
-Where ExecuTorch has been imported into the process before, its registration is the one that stands.
+Where ExecuTorch's wheel is installed too, its registration is the one that stands: it could not be imported after
+another one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from delegraph.aot import exir_ops
+from delegraph_executorch.wheel import let_wheel_define_operators
 
 __all__ = ["is_sym_op"]
 
@@ -56,6 +58,7 @@ def _schema(name: str) -> str:
 
 
 def _register() -> torch.library.Library | None:
+    let_wheel_define_operators()
     if hasattr(torch.ops.executorch_prim, "add"):
         return None
     library = torch.library.Library("executorch_prim", "FRAGMENT")

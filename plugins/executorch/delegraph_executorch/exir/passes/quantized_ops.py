@@ -1,8 +1,8 @@
 """`quantized_decomposed::embedding_*` and `add`: operators that compute on quantized tensors, defined for AOT.
 
 The names, schemas and packed layouts are those of ExecuTorch's runtime operators (`exir/passes/`
-`_quant_patterns_and_replacements.py`), of which the portable library has kernels. Where ExecuTorch has been imported
-into the process before, its registration is the one that stands.
+`_quant_patterns_and_replacements.py`), of which the portable library has kernels. Where ExecuTorch's wheel is
+installed too, its registration is the one that stands.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import torch
 from torch.ao.quantization.fx._decomposed import quantized_decomposed_lib
+
+from delegraph_executorch.wheel import let_wheel_define_operators
 
 __all__ = ["pack_embedding_weight", "quantized_decomposed_lib"]
 
@@ -95,6 +97,7 @@ def _define(name: str, parameters: str, function: Any) -> None:
         quantized_decomposed_lib.impl(target, implementation, "CompositeExplicitAutograd")
 
 
+let_wheel_define_operators()
 if not hasattr(torch.ops.quantized_decomposed, "embedding_byte"):
     for _name, _bits in BITS.items():
         _define(_name, _EMBEDDING, _embedding(_bits))

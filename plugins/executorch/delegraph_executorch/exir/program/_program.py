@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, BinaryIO, Self, TextIO
 
@@ -244,6 +245,13 @@ class ExecutorchProgramManager:
         self._result.save(path)
 
 
+def _own(config: Any) -> EdgeCompileConfig | None:
+    """`config`, which ExecuTorch's wheel may have made: its `get_xnnpack_edge_compile_config`, say."""
+    if config is None or isinstance(config, EdgeCompileConfig):
+        return config
+    return EdgeCompileConfig(**{f.name: getattr(config, f.name) for f in fields(EdgeCompileConfig) if f.init})
+
+
 def to_edge(
     programs: Programs,
     constant_methods: Mapping[str, Any] | None = None,
@@ -251,7 +259,7 @@ def to_edge(
     generate_etrecord: bool = False,
 ) -> EdgeProgramManager:
     """`delegraph.aot.to_edge`."""
-    return EdgeProgramManager.of(aot.to_edge(programs, constant_methods, compile_config, generate_etrecord))
+    return EdgeProgramManager.of(aot.to_edge(programs, constant_methods, _own(compile_config), generate_etrecord))
 
 
 def to_edge_transform_and_lower(
@@ -265,7 +273,7 @@ def to_edge_transform_and_lower(
     """`delegraph.aot.to_edge_transform_and_lower`."""
     return EdgeProgramManager.of(
         aot.to_edge_transform_and_lower(
-            programs, transform_passes, partitioner, constant_methods, compile_config, generate_etrecord
+            programs, transform_passes, partitioner, constant_methods, _own(compile_config), generate_etrecord
         )
     )
 

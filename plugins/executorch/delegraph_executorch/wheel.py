@@ -1,0 +1,17 @@
+"""ExecuTorch's wheel, where it is installed -> imported, before operators are defined here that it defines too.
+
+torch refuses a second definition of an operator: the wheel could not be imported after ours.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+
+__all__ = ["let_wheel_define_operators"]
+
+
+def let_wheel_define_operators() -> None:
+    """Import ExecuTorch if it is installed. Call it before looking whether an operator of its is there."""
+    with suppress(Exception):  # not installed, or broken: what uses the wheel says so
+        import_module("executorch.exir")
