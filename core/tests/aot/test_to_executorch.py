@@ -303,7 +303,7 @@ def test_missing_out_variants_in_bodies_of_control_flow_are_told(lower_model) ->
 # ---- delegates -------------------------------------------------------------------------------------
 
 
-class Doubler(BackendDetails):
+class BlobBackend(BackendDetails):
     """Its blob is the text "blob"; it shares a blob under a key."""
 
     @staticmethod
@@ -320,23 +320,23 @@ class TakesRelu(Partitioner):
             if node.target == torch.ops.aten.relu.default:
                 node.meta[TAG] = "relu"
         tag_constant_data(exported_program)
-        return PartitionResult(exported_program, {"relu": DelegationSpec("Doubler", [CompileSpec("k", b"v")])})
+        return PartitionResult(exported_program, {"relu": DelegationSpec("BlobBackend", [CompileSpec("k", b"v")])})
 
 
 def test_a_delegate_call_has_its_blob_specs_data_and_maps() -> None:
     registry = registry_with()
-    registry.register("lowerings", "Doubler", Doubler)
+    registry.register("lowerings", "BlobBackend", BlobBackend)
     exported = torch.export.export(Scale3(), (torch.randn(4),))
     edge = to_edge(exported, plugins=registry).to_backend(TakesRelu())
     manager = edge.to_executorch(ExecutorchBackendConfig(check_kernels=False))
     program = manager.executorch_program
     (plan,) = program.execution_plan
     (delegate,) = plan.delegates
-    assert (delegate.id, bytes(program.delegate_data[delegate.processed])) == ("Doubler", b"blob")
+    assert (delegate.id, bytes(program.delegate_data[delegate.processed])) == ("BlobBackend", b"blob")
     assert CompileSpec("k", b"v") in delegate.compile_specs
     assert (bytes(program.named_data["shared"].data), program.named_data["shared"].alignment) == (b"weights", 32)
     assert list(manager.tensor_data["side"].named_data) == ["far"]
     (step,) = [i for i, call in enumerate(plan.chains[0].instructions) if isinstance(call, DelegateCall)]
     first, last = plan.chains[0].instructions[step - 1], plan.chains[0].instructions[step + 1]
     assert plan.chains[0].instructions[step].args == (first.args[-1], last.args[0])
-    assert manager.delegate_map["forward"][step] == {"name": "Doubler", "delegate_map": {7: [1, 2]}}
+    assert manager.delegate_map["forward"][step] == {"name": "BlobBackend", "delegate_map": {7: [1, 2]}}
