@@ -172,7 +172,7 @@ def test_what_the_first_leaves_comes_to_the_next_undecomposed() -> None:
 
 def test_the_report_tells_who_saw_what_in_which_form() -> None:
     report = both(TwoLinears(), takes("A", "tanh"), takes("B", "linear", "linear")).report
-    linear = report.methods["forward"].asked["linear_default"]
+    linear = report.methods["forward"].asked["aten_linear_default"]
     assert [(seen.operator, seen.reason) for seen in linear["CapabilityBasedPartitioner"]] == [
         ("aten::permute_copy", "A has no permute_copy"),
         ("aten::addmm", "A has no addmm"),

@@ -51,7 +51,7 @@ def test_what_torch_decomposed_before_counts_as_what_it_was() -> None:
 
 def test_calls_that_a_pass_adds_get_handles_of_their_own_and_edge_operators() -> None:
     def add_neg(module: torch.fx.GraphModule) -> PassResult:
-        (last,) = (node for node in module.graph.nodes if node.name == "div_tensor")
+        (last,) = (node for node in module.graph.nodes if node.name == "aten_div_tensor")
         with module.graph.inserting_after(last):
             added: Node = module.graph.call_function(torch.ops.aten.neg.default, (last,))
         added.meta["val"] = last.meta["val"]

@@ -43,6 +43,15 @@ def test_calls_of_an_edge_program_are_edge_operators_under_executorchs_names(
     assert torch.equal(edge.module()(torch.ones(2)), torch.full((2,), 2.0))
 
 
+def test_edge_nodes_are_named_after_their_operators(edge: torch.export.ExportedProgram) -> None:
+    modules = [module for module in edge.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    names = {n.name for m in modules for n in m.graph.nodes if isinstance(n.target, EdgeOpOverload)}
+    assert names >= {"aten_add_tensor", "aten_mul_tensor", "aten_relu_default"}
+    assert list(edge.graph_signature.user_outputs) == ["aten_relu_default"]
+    again = to_edge(edge).exported_program()
+    assert [node.name for node in again.graph.nodes] == [node.name for node in edge.graph.nodes]
+
+
 def test_an_edge_operator_equals_torchs_own_in_any_table() -> None:
     assert EDGE_ADD == TORCH_ADD and TORCH_ADD == EDGE_ADD and EDGE_ADD is not TORCH_ADD
     assert {TORCH_ADD: 1}[EDGE_ADD] == 1 and {EDGE_ADD: 1}[TORCH_ADD] == 1

@@ -131,7 +131,7 @@ def with_memory_id(target: Any, memory_id: Any) -> Callable[[torch.fx.GraphModul
 @pytest.mark.parametrize(
     ("target", "memory_id", "message"),
     [
-        (torch.ops.aten.mul.Tensor, -3, r"is -3: -3 is out of range.*(?s:.)*node: mul_tensor\n  at: .*weight\)"),
+        (torch.ops.aten.mul.Tensor, -3, r"is -3: -3 is out of range.*(?s:.)*node: aten_mul_tensor\n  at: .*weight\)"),
         (torch.ops.aten.mul.Tensor, 0, r"is 0: 0 is out of range. A memory id is a whole number from 1 to"),
         (torch.ops.aten.mul.Tensor, 2**16, r"is 65536: 65536 is out of range"),
         (torch.ops.aten.mul.Tensor, True, r"is True: bool is not a whole number"),

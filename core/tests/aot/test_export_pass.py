@@ -479,7 +479,7 @@ def test_what_fails_in_the_trace_is_named_with_its_line() -> None:
                 return super().call_operator(aten.mm.default, (args[0], args[0]), {}, meta)
             return super().call_operator(op, args, kwargs, meta)
 
-    with pytest.raises(LoweringError, match=r"pass Wrong: .*\n  node: relu_default\n  at: .*test_export_pass.py"):
+    with pytest.raises(LoweringError, match=r"pass Wrong: .*\n  node: aten_relu_default\n  at: .*test_export_pass.py"):
         edge(Net(), X).transform([Wrong()])
 
 

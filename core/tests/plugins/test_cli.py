@@ -194,7 +194,10 @@ def test_check_tries_out_what_it_checks(install: Install, capsys: pytest.Capture
     rows = told(capsys)
     assert {row["result"] for row in rows if row["seconds"] != ""} == {"ok"}
     trials = {row["plugin"].partition(":")[2]: (row["result"], row["detail"]) for row in rows if row["seconds"] == ""}
-    assert trials["sound"] == ("ok", "it took add_tensor, mul_tensor, sub_tensor, relu_default, which ran")
+    assert trials["sound"] == (
+        "ok",
+        "it took aten_add_tensor, aten_mul_tensor, aten_sub_tensor, aten_relu_default, which ran",
+    )
     assert trials["picky"] == ("ok", "its partitioner took nothing of 3 small models, so that nothing was run")
     result, detail = trials["raw"]
     assert result == "trial failed"

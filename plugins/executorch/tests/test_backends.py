@@ -14,8 +14,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from delegraph.aot import to_edge, to_edge_transform_and_lower
-from delegraph.errors import InvalidPartition, PluginNotFound, PreprocessError
+from delegraph.errors import InvalidPartition, LoweringError, PluginNotFound, PreprocessError
 from delegraph_executorch.devtools.backend_debug import get_delegation_info, print_delegation_info
+from delegraph_executorch.exir import to_edge as executorch_to_edge
+from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 from delegraph_executorch.exir.backend.backend_api import to_backend
 from delegraph_executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from delegraph_executorch.exir.backend.canonical_partitioners.all_node_partitioner import AllNodePartitioner
@@ -53,6 +55,7 @@ from delegraph_executorch.exir.lowered_backend_module import (
     get_lowered_backend_modules,
     get_lowered_submodules,
 )
+from delegraph_executorch.exir.schema import DelegateCall
 
 X = torch.randn(2, 4)
 
@@ -64,6 +67,16 @@ class ListsOperators(BackendDetails):
         if "aten.cos.default" in names:
             raise RuntimeError("aten.cos.default is not supported")
         return PreprocessResult(";".join(names).encode())
+
+
+class SharesData(BackendDetails):
+    """Its delegates share a blob by key."""
+
+    @staticmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        store = NamedDataStore()
+        store.add_named_data("shared", b"weights")
+        return PreprocessResult(b"blob", data_store_output=store.get_named_data_store_output())
 
 
 class Is(OperatorSupportBase):
@@ -134,6 +147,42 @@ def test_a_whole_model_and_what_there_is_to_read_of_it() -> None:
     assert text.index("backend_id: ListsOperators") < text.index("aten.addmm.default") < text.index("call_delegate](")
     with torch.no_grad():
         torch.testing.assert_close(program.module()(X), model(X))
+
+
+def test_a_lowered_modules_program_is_in_executorchs_records() -> None:
+    lowered = to_backend("ListsOperators", to_edge(export(Model(), (X,))).exported_program(), [])
+    program = lowered.program()
+    (step,) = program.execution_plan[0].chains[0].instructions
+    assert isinstance(step.instr_args, DelegateCall)
+    assert program.backend_delegate_data[0].data == lowered.processed_bytes
+
+
+def test_a_lowered_module_that_is_called_twice_is_one_attribute() -> None:
+    lowered = to_backend("ListsOperators", to_edge(export(Model(), (X,))).exported_program(), [])
+
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lowered = lowered
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.add(self.lowered(x), self.lowered(x))
+
+    program = to_edge(export(Twice(), (X,), strict=True)).exported_program()
+    assert [name for name, _, _ in get_lowered_submodules(program.graph_module)] == ["lowered_module_0"] * 2
+
+
+def test_a_managers_programs_can_be_replaced_and_their_shared_data_are_there() -> None:
+    manager = executorch_to_edge(export(Model(), (X,)))
+    assert list(manager._edge_programs) == ["forward"] and len(manager._edge_programs) == 1
+    lowered = to_backend(manager.exported_program(), AllNodePartitioner("SharesData", []))
+    manager._edge_programs["forward"] = lowered
+    assert manager.exported_program() is lowered
+    assert manager._named_data_store.buffers == [b"weights"] and list(manager._named_data_store.pte_data) == ["shared"]
+    with pytest.raises(KeyError):
+        manager._edge_programs["other"] = lowered
+    with pytest.raises(LoweringError, match="make an EdgeProgramManager of the programs that shall stay"):
+        del manager._edge_programs["forward"]
 
 
 def test_how_much_is_delegated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "Operators",
     "edge_operator",
     "exir_ops",
+    "name_after_operators",
     "use_edge_operators",
 ]
 
@@ -224,3 +225,16 @@ def use_edge_operators(module: GraphModule) -> None:
         for node in body.graph.nodes:
             if type(node.target) is OpOverload and node.target not in _STAY_TORCHS:
                 node.target = edge_operator(node.target)
+
+
+def name_after_operators(module: GraphModule) -> None:
+    """Call every edge node what ExecuTorch calls it, bodies of control flow included: `aten_add_tensor`.
+
+    Signatures refer to nodes by name: the program's has to be made again.
+    """
+    for _, body in graph_modules(module):
+        for node in body.graph.nodes:
+            if isinstance(node.target, EdgeOpOverload):
+                name = body.graph._target_to_str(node.target).replace(".", "_")
+                if not node.name.startswith(name):  # one that has a number keeps it
+                    node._rename(name)

@@ -28,7 +28,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.edge import dim_order_ops
-from delegraph.aot.edge.edge_ops import use_edge_operators
+from delegraph.aot.edge.edge_ops import name_after_operators, use_edge_operators
 from delegraph.aot.edge.symbol_sources import read_sizes_early
 from delegraph.aot.edge.tensor_operands import TensorOperands
 from delegraph.aot.functional.functionalize import fake_mode_of
@@ -50,6 +50,7 @@ def to_edge_dialect(program: ExportedProgram) -> ExportedProgram:
     operands = TensorOperands(program, mode)
     _EdgeRewriter(operands, mode).rewrite(program.graph_module)
     use_edge_operators(program.graph_module)
+    name_after_operators(program.graph_module)
     fill_debug_handles(program.graph_module)
     root = attributes(program.graph_module)
     return rebuild(program, root, program.graph, program.graph_signature.output_specs, operands.constants)

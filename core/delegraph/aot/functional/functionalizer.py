@@ -129,7 +129,7 @@ class _Functionalizer:
             attribute = self._functional_body(attribute)
         copied = self._new.graph.node_copy(node)
         copied.meta.update(self._new.inherited_meta(node))
-        while str(copied.target) in self._root:  # a region's body has names of its own
+        while self._root.get(str(copied.target), attribute) is not attribute:  # a region's body has names of its own
             copied.target = f"{copied.target}_inner"
         self._root[str(copied.target)] = attribute
         return copied

@@ -21,7 +21,13 @@ from delegraph.aot import (
     validation_disabled,
 )
 from delegraph.errors import InvalidPartition, PluginNotFound, PreprocessError
-from delegraph_executorch.exir.delegate import executorch_call_delegate, get_lowered_module_name
+from delegraph_executorch.exir.delegate import (
+    LOWERED_BACKEND_MODULE_TYPE,
+    executorch_call_delegate,
+    get_lowered_module_name,
+)
+from delegraph_executorch.exir.emit._emit_program import output_of
+from delegraph_executorch.exir.schema import Program
 
 __all__ = [
     "BackendDetails",
@@ -57,7 +63,7 @@ class PartitionRefused(InvalidPartition, AssertionError):
 def to_backend(*args: Any, **kwargs: Any) -> Any:
     """`delegraph.aot.to_backend`, in its three forms: by backend id, by partitioner, by methods."""
     try:
-        return delegraph.aot.to_backend(*args, **kwargs)
+        result = delegraph.aot.to_backend(*args, **kwargs)
     except PluginNotFound as error:
         wanted = f"Backend {args[0]} was not found.\n" if args and isinstance(args[0], str) else ""
         raise BackendNotFound(f"{wanted}{error}") from error
@@ -65,6 +71,19 @@ def to_backend(*args: Any, **kwargs: Any) -> Any:
         raise PreprocessFailed(str(error)) from error.__cause__
     except InvalidPartition as error:
         raise PartitionRefused(str(error)) from error.__cause__
+    if isinstance(result, LoweredBackendModule):
+        result.__class__ = _WithRecords
+    return result
+
+
+class _WithRecords(LoweredBackendModule):
+    """A lowered module whose program is in ExecuTorch's records."""
+
+    def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:  # type: ignore[override]
+        return output_of(self._executorch(memory_planning, emit_stacktrace=emit_stacktrace)).program
+
+
+_WithRecords.__name__ = LOWERED_BACKEND_MODULE_TYPE  # torch knows a lowered module by the name of its class
 
 
 _disabled = ExitStack()

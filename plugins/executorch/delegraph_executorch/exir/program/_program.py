@@ -6,7 +6,7 @@ to_edge -> EdgeProgramManager.to_executorch -> ExecutorchProgramManager
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from dataclasses import fields
 from functools import cached_property
@@ -15,13 +15,15 @@ from typing import Any, BinaryIO, Self, TextIO
 from torch.export import ExportedProgram
 
 from delegraph import aot
-from delegraph.aot import EdgeCompileConfig
+from delegraph.aot import EdgeCompileConfig, graph_modules
 from delegraph.errors import LoweringError
 from delegraph.program import serialize_flat_tensor
 from delegraph_executorch.exir._execution import execution_of, source_of
 from delegraph_executorch.exir._serialize._cord import Cord
+from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 from delegraph_executorch.exir.capture._config import ExecutorchBackendConfig
 from delegraph_executorch.exir.emit._emit_program import EmitterOutput, output_of
+from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
 from delegraph_executorch.exir.print_program import pretty_print, print_program
 from delegraph_executorch.exir.program._transform import (
     _copy_module,
@@ -82,8 +84,19 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         return cls._of(manager._lowering)
 
     @property
-    def _edge_programs(self) -> dict[str, ExportedProgram]:
-        return {method: self.exported_program(method) for method in self.methods}
+    def _edge_programs(self) -> _EdgePrograms:
+        return _EdgePrograms(self)
+
+    @property
+    def _named_data_store(self) -> NamedDataStore:
+        """What the delegates share by key."""
+        store = NamedDataStore()
+        for program in self._lowering.programs.values():
+            for _, module in graph_modules(program.graph_module):
+                for lowered in get_lowered_backend_modules(module):
+                    if lowered.named_data_store_output is not None:
+                        store.merge(lowered.named_data_store_output)
+        return store
 
     @property
     def _config_methods(self) -> dict[str, Any]:
@@ -114,10 +127,33 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         if not changes:
             return self
         manager = deepcopy(self)
-        programs = manager._edge_programs
+        programs = dict(manager._edge_programs)
         for change in changes:
             programs = {method: change(program) for method, program in programs.items()}
         return self._of(self._lowering.with_programs(programs))
+
+
+class _EdgePrograms(MutableMapping[str, ExportedProgram]):
+    """The programs of a manager; one that is put in the place of another is the manager's from then on."""
+
+    def __init__(self, manager: EdgeProgramManager) -> None:
+        self._manager = manager
+
+    def __getitem__(self, method: str) -> ExportedProgram:
+        return self._manager._lowering.programs[method]
+
+    def __setitem__(self, method: str, program: ExportedProgram) -> None:
+        self[method]  # a manager's methods are given to it when it is made
+        self._manager._lowering = self._manager._lowering.with_programs({method: program})
+
+    def __delitem__(self, method: str) -> None:
+        raise LoweringError(f"method {method!r}: make an EdgeProgramManager of the programs that shall stay")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._manager._lowering.programs)
+
+    def __len__(self) -> int:
+        return len(self._manager._lowering.programs)
 
 
 class ExecutorchProgramManager:
