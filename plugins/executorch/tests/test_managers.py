@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from copy import deepcopy
 from typing import Any
@@ -143,6 +144,9 @@ def test_a_pass_gets_a_line_in_the_error() -> None:
 def test_what_is_gone_says_what_to_use() -> None:
     with pytest.raises(LoweringError, match=r"use torch\.export\.export"):
         exir._capture_legacy_do_not_use(Model(), (torch.randn(1, 3),))
+    importlib.import_module("delegraph_executorch.exir.capture")  # a package of the function's name
+    with pytest.raises(LoweringError, match=r"use torch\.export\.export"):
+        exir.capture(Model(), (torch.randn(1, 3),))
     with pytest.raises(ETRecordError, match="lower with generate_etrecord=True"):
         edge().to_executorch().get_etrecord()
 
@@ -156,7 +160,9 @@ def test_text() -> None:
     assert "data_buffer_idx: 0" in long.getvalue()
     program = edge().exported_program()
     node = next(node for node in program.graph.nodes if "stack_trace" in node.meta)
-    assert "-->" in inspect_node(program.graph, node)
+    header, *lines = inspect_node(program.graph, node).splitlines()
+    assert header == "graph():"
+    assert lines[list(program.graph.nodes).index(node)].startswith("--> ")
     assert "in forward\n    return torch.relu(self.linear(x)), 5, None" in inspect_node(program.graph, node)
 
 

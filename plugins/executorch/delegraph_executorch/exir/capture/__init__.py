@@ -1,4 +1,11 @@
-"""Settings, and what came before `torch.export` (ExecuTorch `exir/capture`)."""
+"""Settings, and what came before `torch.export` (ExecuTorch `exir/capture`).
+
+In ExecuTorch `exir.capture` is this package for an import and a function for a call.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any, NoReturn
 
 from delegraph_executorch.exir.capture._capture import CallSpec, _capture_legacy_do_not_use, capture
 from delegraph_executorch.exir.capture._config import CaptureConfig, EdgeCompileConfig, ExecutorchBackendConfig
@@ -11,3 +18,11 @@ __all__ = [
     "_capture_legacy_do_not_use",
     "capture",
 ]
+
+
+class _CallablePackage(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        capture(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallablePackage
