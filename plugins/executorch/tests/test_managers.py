@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from copy import deepcopy
 from typing import Any
@@ -161,7 +162,9 @@ def test_text() -> None:
     assert "data_buffer_idx: 0" in long.getvalue()
     program = edge().exported_program()
     node = next(node for node in program.graph.nodes if "stack_trace" in node.meta)
-    assert "-->" in inspect_node(program.graph, node)
+    header, *lines = inspect_node(program.graph, node).splitlines()
+    assert header == "graph():"
+    assert lines[list(program.graph.nodes).index(node)].startswith("--> ")
     assert "in forward\n    return torch.relu(self.linear(x)), 5, None" in inspect_node(program.graph, node)
 
 

@@ -519,6 +519,23 @@ def test_an_embedding_reads_its_quantized_table() -> None:
     assert_close(run(EdgeProgramManager(program), i), exported.module()(i))
 
 
+def test_a_symmetric_embedding_of_torchao_has_no_zero_points() -> None:
+    quantization = pytest.importorskip("torchao.quantization", reason="its tensors are the subject")
+    embedding = nn.Sequential(nn.Embedding(10, 64))
+    config = quantization.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=quantization.PerGroup(32))
+    quantization.quantize_(embedding, config, lambda module, _: isinstance(module, nn.Embedding))
+    i = torch.tensor([3, 9, 0])
+    expected = embedding(i)
+    kept = EdgeCompileConfig(_check_ir_validity=False, preserve_ops=[torch.ops.torchao.dequantize_affine.default])
+    program = to_edge(export(embedding, (i,)), compile_config=kept).exported_program()
+    program = quant_fusion_and_const_prop_pass(program)
+    (node,) = program.graph.find_nodes(
+        op="call_function", target=exir_ops.edge.quantized_decomposed.embedding_4bit.default
+    )
+    assert node.args[2] is None
+    assert_close(program.module()(i), expected)
+
+
 def test_a_table_that_torchao_quantized_is_packed() -> None:
     pytest.importorskip("torchao", reason="its operators are the subject")
     import torchao.quantization.quant_primitives  # noqa: F401 - registers them

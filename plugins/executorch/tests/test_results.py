@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from plugins.executorch.tests.upstream.results import Reason, read_outcomes, read_reasons, reason_for, stale
 
-REPORT = """<testsuites><testsuite>
+SESSION_A = """<testsuites><testsuite>
 <testcase classname="ported.exir.tests.test_a.TestA" name="test_one"/>
 <testcase classname="ported.exir.tests.test_a.TestA" name="test_two[3]"><failure message="no"/></testcase>
 <testcase classname="ported.exir.tests.test_a" name="test_alone"><skipped message="later"/></testcase>
+</testsuite></testsuites>"""
+
+SESSION_B = """<testsuites><testsuite>
 <testcase classname="" name="ported.exir.tests.test_b"><error message="ImportError"/></testcase>
 </testsuite></testsuites>"""
 
@@ -31,8 +34,9 @@ def outcomes(tmp_path: Path) -> dict[str, str]:
     tests.mkdir(parents=True)
     (tests / "test_a.py").write_text("")
     (tests / "test_b.py").write_text(TEST_B)
-    (tmp_path / "report.xml").write_text(REPORT)
-    return read_outcomes(tmp_path / "report.xml", tmp_path / "ported")
+    (tmp_path / "a.xml").write_text(SESSION_A)
+    (tmp_path / "b.xml").write_text(SESSION_B)
+    return read_outcomes([tmp_path / "a.xml", tmp_path / "b.xml"], tmp_path / "ported")
 
 
 def test_outcomes_have_the_names_that_pytest_shows(outcomes: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from plugins.executorch.tests.upstream.results import INTERNAL, Reason, read_outcomes, read_reasons, reason_for, stale
-from plugins.executorch.tests.upstream.suite import port_suite, run_suite
+from plugins.executorch.tests.upstream.suite import APART, port_suite, run_sessions
 
 pytestmark = pytest.mark.executorch
 
@@ -20,8 +20,7 @@ NOT_TESTS = frozenset({"names.toml", "documentation.toml"})
 def outcomes(executorch_package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     scratch = tmp_path_factory.mktemp("upstream")
     ported = port_suite(scratch)
-    run_suite(scratch, "-n", "2", "--tb=no", f"--junitxml={scratch / 'report.xml'}")
-    return read_outcomes(scratch / "report.xml", ported)
+    return read_outcomes(run_sessions(scratch, "-n", "2", "--tb=no"), ported)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +35,18 @@ def test_what_is_not_listed_passes(outcomes: dict[str, str], reasons: dict[str, 
         if outcome not in ("passed", "skipped") and reason_for(test, reasons) is None
     ]
     assert not failing, "\n".join(failing)
+
+
+@pytest.mark.parametrize("file", ["exir/program/test/test_program.py", "exir/_serialize/test/test_program.py", *APART])
+def test_files_of_one_name_or_one_library_run_each_as_themselves(
+    file: str, outcomes: dict[str, str], executorch_package: Path
+) -> None:
+    written = [
+        line for line in (executorch_package / file).read_text().splitlines() if line.startswith("    def test_")
+    ]
+    ran = {test: outcome for test, outcome in outcomes.items() if test.startswith(f"{file}::")}
+    assert len(ran) == len(written)
+    assert "error" not in ran.values()
 
 
 def test_what_is_listed_does_not_pass(outcomes: dict[str, str], reasons: dict[str, Reason]) -> None:

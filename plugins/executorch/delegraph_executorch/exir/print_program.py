@@ -147,9 +147,9 @@ _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<name>[^
 
 
 def add_cursor_to_graph(graph: Graph, finding_node: Node) -> str:
-    """The graph as text, with an arrow at one of its nodes."""
+    """The graph as text under a line `graph():`, with an arrow at one of its nodes."""
     lines = [f"{'-->' if node is finding_node else '   '} {node.format_node() or 'return'}" for node in graph.nodes]
-    return "\n".join(lines) + "\n"
+    return "\n".join(["graph():", *lines]) + "\n"
 
 
 def inspect_node(graph: Graph, node: Node) -> str:

@@ -12,6 +12,7 @@ import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -41,14 +42,14 @@ class Reason:
     file: str
 
 
-def read_outcomes(report: Path, ported: Path) -> dict[str, str]:
+def read_outcomes(reports: Iterable[Path], ported: Path) -> dict[str, str]:
     """Test ("exir/tests/test_x.py::TestX::test_y") -> "passed", "failed", "error" or "skipped".
 
-    `report` is pytest's JUnit file, `ported` the folder with ExecuTorch's packages. A file that cannot be imported
-    counts with every test that is written in it.
+    `reports` are pytest's JUnit files, one of each session, `ported` is the folder with ExecuTorch's packages. A file
+    that cannot be imported counts with every test that is written in it.
     """
     outcomes: dict[str, str] = {}
-    for case in ET.parse(report).iter("testcase"):
+    for case in chain.from_iterable(ET.parse(report).iter("testcase") for report in reports):
         found = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
         outcome = {"failure": "failed", "error": "error", "skipped": "skipped"}[found[0]] if found else "passed"
         classname = case.get("classname", "")

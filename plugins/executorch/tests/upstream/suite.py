@@ -1,6 +1,7 @@
 """ExecuTorch's installed wheel -> a folder with its own tests, ported: imports changed, nothing else.
 
-    python -m tests.upstream.suite [PYTEST_ARGUMENTS…]     # from plugins/executorch: into build/upstream, then run
+    python -m tests.upstream.suite                         # from plugins/executorch: into build/upstream, then run all
+    python -m tests.upstream.suite PYTEST_ARGUMENTS…       # one session of pytest
 
 Nothing of ExecuTorch's is kept in this repository: its tests are read from the wheel in `.venv-executorch`, rewritten
 as `python -m delegraph_executorch.port` rewrites a user's files, and run by a Python without ExecuTorch.
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from delegraph_executorch.port import ported
 
-__all__ = ["FOLDERS", "port_suite", "run_suite"]
+__all__ = ["APART", "FOLDERS", "port_suite", "run_sessions", "run_suite"]
 
 REPOSITORY = Path(__file__).parents[4]
 SITE_PACKAGES = REPOSITORY / ".venv-executorch" / "lib"
@@ -49,6 +50,10 @@ FOLDERS = (
     "devtools/intermediate_output_tap/tests",
     "export/tests",
 )
+
+# Files that define the library DO_NOT_USE_TEST_ONLY, as exir/dialects/backend/test/test_backend_ops.py does: a process
+# defines a library once, so each runs in a session of its own.
+APART = ("exir/tests/test_passes.py", "exir/operator/test/test_operator.py")
 
 CONFTEST = """
 import importlib, importlib.abc, importlib.machinery, pathlib, sys, types
@@ -103,6 +108,8 @@ def port_suite(scratch: Path) -> Path:
     package, target = executorch_package(), scratch / "delegraph_executorch"
     for folder in FOLDERS:
         for path in (package / folder).rglob("*.py"):
+            if path.name == "__init__.py":  # pytest would take `test` for a package at the top, and two of them for one
+                continue
             new = target / path.relative_to(package)
             new.parent.mkdir(parents=True, exist_ok=True)
             new.write_text(ported(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -119,7 +126,19 @@ def run_suite(scratch: Path, *arguments: str) -> int:
     return subprocess.run(command, cwd=scratch, env=environment, check=False).returncode
 
 
+def run_sessions(scratch: Path, *arguments: str) -> list[Path]:
+    """All ported tests, the files `APART` in sessions of their own; the JUnit file of each session."""
+    apart = [f"delegraph_executorch/{file}" for file in APART]
+    sessions = [[f"--ignore={file}" for file in apart], *([file] for file in apart)]
+    reports = [scratch / f"report_{number}.xml" for number in range(len(sessions))]
+    for session, report in zip(sessions, reports, strict=True):
+        run_suite(scratch, *session, *arguments, f"--junitxml={report}")
+    return reports
+
+
 if __name__ == "__main__":
     folder = REPOSITORY / "build" / "upstream"
     port_suite(folder)
-    raise SystemExit(run_suite(folder, *sys.argv[1:]))
+    if sys.argv[1:]:
+        raise SystemExit(run_suite(folder, *sys.argv[1:]))
+    run_sessions(folder)

@@ -51,7 +51,8 @@ def constant_prop_pass(
     values = _constant_values(program, skipped)
     if not values:
         return program
-    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    placeholders = program.graph.find_nodes(op="placeholder")  # a node's name may differ: `input` is a builtin's
+    specs = {node.name: spec for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True)}
     for node, value in reversed(values.items()):
         if all(user in values for user in node.users):
             _erase(program, node, specs)

@@ -157,9 +157,18 @@ def _affine(given: dict[str, Any], values: dict[str, torch.Tensor]) -> Any:
     limits = given["quant_min"], given["quant_max"]
     if len(block) != 2 or block[0] != 1 or None in limits or weight.meta["val"].dtype != torch.int8:
         return None
-    known = values.get(getattr(zeros, "name", ""))
+    known = _tensor_behind(zeros, values)
     symmetric = known is not None and not known.any()
     return weight, given["scale"], None if symmetric else zeros, *limits
+
+
+def _tensor_behind(node: Node | None, values: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """What a placeholder stands for, or a part of it: torchao's quantized weights are tensors made of tensors."""
+    if node is not None and node.target == exir_ops.edge.export.access_subclass_inner_tensor.default:
+        holder, part = node.args
+        assert isinstance(holder, Node) and isinstance(part, str)
+        return getattr(values.get(holder.name), part, None)
+    return None if node is None else values.get(node.name)
 
 
 @torch.library.custom_op("quant_fusion::_pack_embedding_weight", mutates_args=())
