@@ -111,7 +111,7 @@ def test_a_repr_is_short_whatever_the_weights() -> None:
     lowered = lower(Scale3().eval(), (torch.ones(4),), config=config, plugins=registry_with())
     assert repr(lowered) == (
         "Lowered(LoweringReport(forward: 0 nodes in 0 delegates, 3 nodes left to kernels), ExecutorchProgramManager("
-        "Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, 0 of named data), "
+        "Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, 56 of named data), "
         "weights.ptd: FlatTensor(1 keys; 16 bytes)))"
     )
 
