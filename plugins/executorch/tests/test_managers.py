@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from copy import deepcopy
 from typing import Any

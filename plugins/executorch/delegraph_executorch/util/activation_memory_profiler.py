@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import torch
 
 from delegraph_executorch.exir import ExecutorchProgramManager, memory
 from delegraph_executorch.exir.memory_planning import get_node_tensor_specs, update_all_tensors_lifetime
-from delegraph_executorch.exir.tensor import TensorSpec
 
 __all__ = ["generate_memory_trace"]
 
@@ -40,45 +40,54 @@ def generate_memory_trace(
     if not planned:
         raise ValueError(f"method {method_name!r} has no planned tensors; give to_executorch() a memory planning pass")
     events = []
-    for step in range(max(spec.lifetime[1] for _, spec in planned) + 1):
+    for step in range(max(tensor.last for tensor in planned) + 1):
         end = 0
-        for node, spec in planned:
-            if spec.lifetime[0] <= step <= spec.lifetime[1]:
-                start = spec.mem_offset if enable_memory_offsets else end
-                arguments = {} if ommit_metadata else _metadata(node, spec)
-                events.append(_event(node.name, start, spec, step, arguments))
-                end += _size(spec)
+        for tensor in planned:
+            if tensor.first <= step <= tensor.last:
+                start = tensor.offset if enable_memory_offsets else end
+                events.append(_event(tensor, start, step, {} if ommit_metadata else _metadata(tensor)))
+                end += tensor.nbytes
     Path(chrome_trace_filename).write_text(json.dumps({"traceEvents": events}, indent=2), encoding="ascii")
 
 
-def _planned_tensors(graph: torch.fx.Graph) -> Iterator[tuple[torch.fx.Node, TensorSpec]]:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A tensor of `nbytes` at `offset` of memory `memory_id`, alive from step `first` to step `last`."""
+
+    node: torch.fx.Node
+    memory_id: int
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+
+
+def _planned_tensors(graph: torch.fx.Graph) -> Iterator[_Planned]:
     """Each tensor that memory is planned for, with the first node that gives it."""
     seen: set[int] = set()
     for node in graph.nodes:
         named = node.op != "output" and node.target not in (memory.alloc, memory.view)
         for spec in get_node_tensor_specs(node) if named else ():
-            is_planned = spec is not None and not spec.const and None not in (spec.mem_id, spec.mem_offset)
-            if is_planned and id(spec) not in seen:
-                seen.add(id(spec))
-                yield node, spec
+            if spec is None or spec.const or id(spec) in seen or spec.mem_id is None or spec.mem_offset is None:
+                continue
+            seen.add(id(spec))
+            first, last = spec.lifetime
+            assert first is not None and last is not None  # of every tensor that has a place
+            yield _Planned(node, spec.mem_id, spec.mem_offset, spec.nbytes(), first, last)
 
 
-def _size(spec: TensorSpec) -> int:
-    return spec.nbytes()
-
-
-def _metadata(node: torch.fx.Node, spec: TensorSpec) -> dict[str, Any]:
-    modules = list(node.meta.get("nn_module_stack", {}).values())
+def _metadata(tensor: _Planned) -> dict[str, Any]:
+    modules = list(tensor.node.meta.get("nn_module_stack", {}).values())
     return {
-        "op_name": str(node.target),
-        "Memory ID": spec.mem_id,
+        "op_name": str(tensor.node.target),
+        "Memory ID": tensor.memory_id,
         "fqn": modules[-1][0] if modules else "",
-        "source": str(node.meta.get("stack_trace")),
-        "bytes": _size(spec),
+        "source": str(tensor.node.meta.get("stack_trace")),
+        "bytes": tensor.nbytes,
     }
 
 
-def _event(name: str, start: int, spec: TensorSpec, step: int, arguments: dict[str, Any]) -> dict[str, Any]:
+def _event(tensor: _Planned, start: int, step: int, arguments: dict[str, Any]) -> dict[str, Any]:
     """One tensor at one step: a complete event ("X") of Chrome's trace event format."""
-    where = {"ts": start, "dur": _size(spec), "pid": spec.mem_id, "tid": step}
-    return {"name": name, "cat": "memory_allocation", "ph": "X", **where, "args": arguments}
+    where = {"ts": start, "dur": tensor.nbytes, "pid": tensor.memory_id, "tid": step}
+    return {"name": tensor.node.name, "cat": "memory_allocation", "ph": "X", **where, "args": arguments}
