@@ -31,8 +31,8 @@ def edge(function: Any, *args: Any) -> ExportedProgram:
 
 
 def plain(names: Iterable[str]) -> list[str]:
-    """`add_1` for `add_tensor_1`: how the edge dialect names its nodes is not the subject here."""
-    return [re.sub(r"_(copy_default|default|tensor)(?=_\d+$|$)", "", name) for name in names]
+    """`add_1` for `aten_add_tensor_1`: how the edge dialect names its nodes is not the subject here."""
+    return [re.sub(r"^aten_|_(copy_default|default|tensor)(?=_\d+$|$)", "", name) for name in names]
 
 
 def found(pattern: Pattern | Op, function: Any, *args: Any) -> list[list[str]]:

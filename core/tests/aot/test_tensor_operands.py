@@ -73,19 +73,27 @@ def calls(program: ExportedProgram) -> list[str]:
         (
             lambda x: x * 2.5,
             (INTS,),
-            ["aten._to_copy.default(args_0)", "aten.mul.Tensor(_to_copy_default, float32 2.5)"],
+            ["aten._to_copy.default(args_0)", "aten.mul.Tensor(aten__to_copy_default, float32 2.5)"],
         ),
-        (lambda x: x / 2, (INTS,), ["aten._to_copy.default(args_0)", "aten.div.Tensor(_to_copy_default, float32 2.0)"]),
-        (lambda x: x * 2, (FLAGS,), ["aten._to_copy.default(args_0)", "aten.mul.Tensor(_to_copy_default, int64 2)"]),
+        (
+            lambda x: x / 2,
+            (INTS,),
+            ["aten._to_copy.default(args_0)", "aten.div.Tensor(aten__to_copy_default, float32 2.0)"],
+        ),
+        (
+            lambda x: x * 2,
+            (FLAGS,),
+            ["aten._to_copy.default(args_0)", "aten.mul.Tensor(aten__to_copy_default, int64 2)"],
+        ),
         (
             lambda x, y: x + y,
             (X, INTS),
-            ["aten._to_copy.default(args_1)", "aten.add.Tensor(args_0, _to_copy_default)"],
+            ["aten._to_copy.default(args_1)", "aten.add.Tensor(args_0, aten__to_copy_default)"],
         ),
         (
             torch.minimum,
             (X, INTS),
-            ["aten._to_copy.default(args_1)", "aten.minimum.default(args_0, _to_copy_default)"],
+            ["aten._to_copy.default(args_1)", "aten.minimum.default(args_0, aten__to_copy_default)"],
         ),
         (torch.maximum, (X, INTS), ["aten.maximum.default(args_0, args_1)"]),
     ],

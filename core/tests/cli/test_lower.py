@@ -120,7 +120,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["planned_nbytes"] == {"forward": sum(program.execution_plan[0].non_const_buffer_sizes)}
     assert {"export", "edge", "partition", "emit", "compile"} <= set(answer["seconds"])
     assert [entry["operator"] for entry in answer["report"]["methods"]["forward"]["leftovers"]] == [
-        "aten::mul.Scalar",
+        "aten::mul.Tensor",
         "aten::relu",
     ]
 

@@ -44,6 +44,7 @@ def test_public_names_are_pinned() -> None:
         "deserialize_program",
         "nbytes",
         "numpy_dtype",
+        "read_tables",
         "scalar_type",
         "serialize_flat_tensor",
         "serialize_program",
@@ -51,6 +52,7 @@ def test_public_names_are_pinned() -> None:
         "verify_program",
         "write_flat_tensor",
         "write_program",
+        "write_tables",
     ]
 
 

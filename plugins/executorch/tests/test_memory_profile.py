@@ -27,8 +27,8 @@ def events(path: Path, **options: Any) -> list[dict[str, Any]]:
 def test_tensors_that_live_at_once_do_not_overlap(tmp_path: Path) -> None:
     found = events(tmp_path / "trace.json", enable_memory_offsets=True)
     names = {event["name"] for event in found}
-    assert any(name.startswith("relu") for name in names) and any(name.startswith("addmm") for name in names)
-    assert {event["dur"] for event in found if event["name"].startswith("relu")} == {2 * 4 * 4}
+    assert any(name.startswith("aten_relu") for name in names) and any(name.startswith("aten_addmm") for name in names)
+    assert {event["dur"] for event in found if event["name"].startswith("aten_relu")} == {2 * 4 * 4}
     for step in {event["tid"] for event in found}:
         alive = sorted((event["ts"], event["dur"]) for event in found if event["tid"] == step)
         assert all(start + size <= after for (start, size), (after, _) in pairwise(alive))
