@@ -6,12 +6,22 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from plugins.executorch.tests.upstream.results import INTERNAL, Reason, read_outcomes, read_reasons, reason_for, stale
+from plugins.executorch.tests.upstream.results import (
+    DIFFERS,
+    LACKING,
+    Reason,
+    read_outcomes,
+    read_reasons,
+    reason_for,
+    stale,
+)
 from plugins.executorch.tests.upstream.suite import APART, port_suite, run_sessions
 
 pytestmark = pytest.mark.executorch
 
 LISTS = Path(__file__).parent / "upstream" / "cannot_pass"
+OURS = ("failed", "error", DIFFERS, LACKING)
+"""Outcomes, and reasons, that are ours to change."""
 NOT_TESTS = frozenset({"names.toml", "documentation.toml"})
 """Lists beside the tests': public names, and pieces of documentation."""
 
@@ -53,14 +63,14 @@ def test_what_is_listed_does_not_pass(outcomes: dict[str, str], reasons: dict[st
     assert stale(outcomes, reasons) == []
 
 
-def test_nine_in_ten_pass_of_those_that_test_no_internals(
+def test_nine_in_ten_pass_of_those_that_could(
     outcomes: dict[str, str], reasons: dict[str, Reason], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Of those that neither test internals nor need ExecuTorch's binaries, its other packages or a bug of its own."""
     counts: Counter[str] = Counter()
     for test, outcome in outcomes.items():
         reason = reason_for(test, reasons)
         counts[reason.kind if reason is not None and outcome != "skipped" else outcome] += 1
     with capsys.disabled():
         print("\nExecuTorch's own tests:", ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
-    base = counts.total() - counts["skipped"] - counts[INTERNAL]
-    assert counts["passed"] >= 0.9 * base
+    assert counts["passed"] >= 0.9 * (counts["passed"] + sum(counts[kind] for kind in OURS))

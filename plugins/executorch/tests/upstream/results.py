@@ -16,7 +16,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CLASSES", "INTERNAL", "Reason", "read_outcomes", "read_reasons", "reason_for", "stale"]
+__all__ = [
+    "CLASSES",
+    "DIFFERS",
+    "INTERNAL",
+    "LACKING",
+    "Reason",
+    "read_outcomes",
+    "read_reasons",
+    "reason_for",
+    "stale",
+]
 
 INTERNAL: Final = "internal of ExecuTorch"
 DIFFERS: Final = "differs on purpose"
