@@ -64,10 +64,14 @@ def documented_commands() -> list[list[str]]:
 
 
 def with_extras(distribution: Distribution) -> str:
-    """The wheel of a distribution and all its extras, as an argument of pip."""
+    """The wheel of a distribution and its extras, as an argument of pip.
+
+    All but the bridge: it brings ExecuTorch, most of whose backends want devices or SDKs that are not here.
+    """
     found = list((ROOT / "dist").glob(f"{distribution.package.name}-[0-9]*.whl"))
     assert len(found) == 1, f"dist/ has {len(found)} wheels of {distribution.name}: run `make wheels`"
-    return f"{found[0]}[{','.join(distribution.extras)}]" if distribution.extras else str(found[0])
+    extras = [extra for extra in distribution.extras if extra != "bridge"]
+    return f"{found[0]}[{','.join(extras)}]" if extras else str(found[0])
 
 
 @pytest.fixture(scope="module")
