@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from delegraph.aot import graph_modules
+from delegraph_executorch.exir.passes._retarget import retarget
 from delegraph_executorch.exir.passes.executorch_prim_ops_registry import _PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS
 
 __all__ = ["EdgeToBackendOpsPass"]
@@ -16,11 +16,4 @@ class EdgeToBackendOpsPass(PassBase):
 
     def call(self, graph_module: GraphModule) -> PassResult:
         """Look at each call, those of bodies too."""
-        modified = False
-        for _, module in graph_modules(graph_module):
-            for node in module.graph.nodes:
-                if node.op == "call_function" and node.target in _PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS:
-                    node.target = _PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS[node.target]
-                    modified = True
-            module.recompile()
-        return PassResult(graph_module, modified)
+        return retarget(graph_module, _PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS)

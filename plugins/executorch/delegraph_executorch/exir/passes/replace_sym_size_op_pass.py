@@ -7,8 +7,8 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule
 
-from delegraph.aot import graph_modules
 from delegraph_executorch.exir.pass_base import PassBase, PassResult
+from delegraph_executorch.exir.passes._retarget import retarget
 
 __all__ = ["ReplaceSymSizeOpPass", "replacements"]
 
@@ -25,10 +25,4 @@ class ReplaceSymSizeOpPass(PassBase):
 
     def call(self, graph_module: GraphModule) -> PassResult:
         """Look at each call, those of bodies too."""
-        modified = False
-        for _, module in graph_modules(graph_module):
-            for node in module.graph.nodes:
-                if node.op == "call_function" and node.target in replacements:
-                    node.target = replacements[node.target]
-                    modified = True
-        return PassResult(graph_module, modified)
+        return retarget(graph_module, replacements)
