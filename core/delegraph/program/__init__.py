@@ -12,7 +12,7 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.program.deserialize import deserialize_program
-    from delegraph.program.dtypes import nbytes, numpy_dtype, scalar_type
+    from delegraph.program.dtypes import DTYPES, nbytes, numpy_dtype, scalar_type
     from delegraph.program.flat_tensor import (
         ExternalData,
         FlatTensor,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from delegraph.program.verify import verify_program
 
 __all__ = [
+    "DTYPES",
     "ExternalData",
     "FlatTensor",
     "Program",
@@ -71,7 +72,7 @@ __getattr__, __dir__ = lazy_names(
             "serialize_program",
             "write_program",
         ),
-        "dtypes": ("nbytes", "numpy_dtype", "scalar_type"),
+        "dtypes": ("DTYPES", "nbytes", "numpy_dtype", "scalar_type"),
         "text": ("to_text",),
         "verify": ("verify_program",),
     },

@@ -10,6 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, guard_or_false, guard_or_true
 
 from delegraph.errors import LoweringError
+from delegraph.program import DTYPES
 from delegraph_executorch.exir import schema
 from delegraph_executorch.exir.schema import DeviceType, ExtraTensorInfo, ScalarType, TensorShapeDynamism
 from delegraph_executorch.exir.sym_util import eval_shape
@@ -38,30 +39,7 @@ __all__ = [
 ALIGNMENT = 16
 """Bytes; every planned tensor starts at a multiple unless a memory planning pass asks for another."""
 
-scalar_type_table: dict[torch.dtype, ScalarType] = {
-    torch.uint8: ScalarType.BYTE,
-    torch.int8: ScalarType.CHAR,
-    torch.int16: ScalarType.SHORT,
-    torch.int32: ScalarType.INT,
-    torch.int64: ScalarType.LONG,
-    torch.float16: ScalarType.HALF,
-    torch.float32: ScalarType.FLOAT,
-    torch.float64: ScalarType.DOUBLE,
-    torch.complex32: ScalarType.COMPLEX32,
-    torch.complex64: ScalarType.COMPLEX64,
-    torch.complex128: ScalarType.COMPLEX128,
-    torch.bool: ScalarType.BOOL,
-    torch.qint8: ScalarType.QINT8,
-    torch.quint8: ScalarType.QUINT8,
-    torch.qint32: ScalarType.QINT32,
-    torch.bfloat16: ScalarType.BFLOAT16,
-    torch.quint4x2: ScalarType.QUINT4x2,
-    torch.float8_e5m2: ScalarType.FLOAT8E5M2,
-    torch.float8_e4m3fn: ScalarType.FLOAT8E4M3FN,
-    torch.uint16: ScalarType.UINT16,
-    torch.uint32: ScalarType.UINT32,
-    torch.uint64: ScalarType.UINT64,
-}
+scalar_type_table: dict[torch.dtype, ScalarType] = {getattr(torch, info.name): info.code for info in DTYPES}
 
 enum_to_scalar_map: dict[ScalarType, torch.dtype] = {code: dtype for dtype, code in scalar_type_table.items()}
 

@@ -10,6 +10,7 @@ import delegraph.devtools
 from delegraph.devtools import BundledTensor
 from delegraph.program import ScalarType
 from delegraph_executorch.devtools.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
+from delegraph_executorch.exir.schema import Bool, Int
 
 __all__ = [
     "Bool",
@@ -33,20 +34,6 @@ class Tensor:
     sizes: list[int]
     data: bytes
     dim_order: list[int]
-
-
-@dataclass
-class Int:
-    """An int."""
-
-    int_val: int
-
-
-@dataclass
-class Bool:
-    """A bool."""
-
-    bool_val: bool
 
 
 @dataclass
