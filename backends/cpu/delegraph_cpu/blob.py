@@ -43,11 +43,6 @@ class TensorInfo:
     shape: tuple[int | str, ...]
     scalar: bool = False
 
-    @property
-    def is_static(self) -> bool:
-        """Whether every dim is a number."""
-        return all(isinstance(dim, int) for dim in self.shape)
-
 
 @dataclass(frozen=True, slots=True)
 class Weight:

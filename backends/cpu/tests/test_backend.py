@@ -71,10 +71,24 @@ def test_dynamic_output_is_resized_and_written_in_place() -> None:
     lowered = Lowered(edge(nn.Linear(8, 4), (X,), ({0: dim},)))
     planned = np.full(32 * 4, 7, np.float32)
     out = planned.reshape(32, 4)
-    assert lowered.backend.bind(Context(), lowered.handle, [X.numpy(), out]) is None
     lowered.backend.execute(Context(), lowered.handle, [X.numpy(), out])
     np.testing.assert_array_equal(planned[:16].reshape(4, 4), lowered(X)[0])
     assert (planned[16:] == 7).all()
+
+
+def test_a_dynamic_graph_is_bound_to_shapes_that_stay() -> None:
+    lowered = Lowered(edge(nn.Linear(8, 4), (X,), ({0: Dim("n", min=2, max=32)},)))
+    out = np.empty((len(X), 4), np.float32)
+    bound = lowered.backend.bind(Context(), lowered.handle, [X.numpy(), out])
+    assert bound is not None
+    bound()
+    np.testing.assert_array_equal(out, lowered(X)[0])
+
+
+def test_nothing_is_bound_where_a_shape_is_found_by_running() -> None:
+    lowered = Lowered(edge(Function(lambda t: torch.cat([t, t]) + 1), (X,), (({0: Dim("n", min=2, max=16)},),)))
+    out = np.empty((2 * len(X), X.shape[1]), np.float32)
+    assert lowered.backend.bind(Context(), lowered.handle, [X.numpy(), out]) is None
 
 
 def test_a_size_that_no_input_has_is_found_by_running() -> None:

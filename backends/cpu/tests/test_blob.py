@@ -33,10 +33,10 @@ def sample() -> bytes:
 def test_round_trip() -> None:
     blob = unpack(memoryview(sample()))
     assert blob.onnxruntime == "1.2.3"
-    assert [(i.name, i.dtype, i.shape, i.scalar, i.is_static) for i in (*blob.inputs, *blob.outputs)] == [
-        ("x", "float32", (1, "s0"), False, False),
-        ("n", "int64", (), True, True),
-        ("y", "bool", (4,), False, True),
+    assert [(i.name, i.dtype, i.shape, i.scalar) for i in (*blob.inputs, *blob.outputs)] == [
+        ("x", "float32", (1, "s0"), False),
+        ("n", "int64", (), True),
+        ("y", "bool", (4,), False),
     ]
     assert bytes(blob.graph) == b"graph"
     w, elsewhere, v = blob.weights

@@ -169,7 +169,8 @@ class BackendInterface(ABC):
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
     ) -> Callable[[], object] | None:
         """Called at load where every argument is an array of fixed shape and place: an equivalent of `execute` with
-        all of them already in it, or None to be called through `execute`."""
+        all of them already in it, or None to be called through `execute`. Where shapes change it is called after a run
+        whose shapes were those of the run before, once for these shapes; the places stay."""
         return None
 
     def destroy(self, handle: Handle) -> None:

@@ -54,7 +54,8 @@ class Kernel:
     """One implementation of one operator.
 
     `key` None makes it the library's fallback. `bind`, if given, is called at load in place of `function` where
-    every argument is known and fixed (static shapes): `bind(context, *args)` returns a call without arguments, with
+    every argument is known and fixed (static shapes), and where shapes change once for shapes that stay:
+    `bind(context, *args)` returns a call without arguments, with
     whatever can be prepared already done (packed weights, chosen code path), or None to decline. Tensor arguments keep
     their memory for the method's life; only those that `context.is_constant(array)` says never change content.
     """

@@ -30,6 +30,12 @@ class MethodContext:
         self._temp_allocator = temp_allocator
         self._workspace = Workspace()
 
+    def over(self, values: ValueTable) -> MethodContext:
+        """The same for calls that are bound to `values`."""
+        context = MethodContext(self.method_name, values, self._temp_allocator, self.event_tracer)
+        context._workspace = self._workspace
+        return context
+
     def resize(self, out: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
         """`out` at its new `shape`, over the same planned memory. Raises `InvalidArgument`."""
         return self._values.resize(out, shape)

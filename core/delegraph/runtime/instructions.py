@@ -83,7 +83,7 @@ class Binder:
         self.records = plan.values
         self.kernels = kernels
         self.delegates = delegates
-        self.context = context
+        self.context = self.delegate_context = context
         self.op_names = [str(operator) for operator in plan.operators]
 
     def bind(self, instruction: Instruction) -> BoundCall:
@@ -134,8 +134,8 @@ class Binder:
     def delegate(self, call: DelegateCall) -> BoundCall:
         delegate = self.delegates[call.delegate_index]
         if self.values.fixed(call.args):
-            return delegate.bind(self.context, [self.slots[index] for index in call.args])
-        context, handle, execute = self.context, delegate.handle, delegate.execute
+            return delegate.bind(self.delegate_context, [self.slots[index] for index in call.args])
+        context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
         return self.gathering(lambda *args: execute(context, handle, args), call.args)
 
     def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
@@ -182,7 +182,8 @@ class Binder:
             return lambda: slots.__setitem__(call.move_to, slots[call.move_from])
         if source.scalar_type != target.scalar_type:
             raise InvalidProgram(f"a {source.scalar_type.name} tensor is moved to a {target.scalar_type.name} tensor")
-        if values.fixed((call.move_from, call.move_to)) and source.sizes == target.sizes:
+        same = values.fixed((call.move_from, call.move_to))
+        if same and slots[call.move_from].shape == slots[call.move_to].shape:
             return partial(np.copyto, slots[call.move_to], slots[call.move_from])
 
         def run() -> None:

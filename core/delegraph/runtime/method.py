@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,12 +37,17 @@ from delegraph.runtime.inputs import expected_text, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method_meta import MethodMeta
+from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
 from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import TensorSources, parse_values
 from delegraph.runtime.values import Array, attribute_name
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.kernel import Kernel
+    from delegraph.program.kernel_calls import Need
+    from delegraph.runtime.delegates import Delegate
+    from delegraph.runtime.executor import Block, FaultOf
     from delegraph.runtime.instructions import Finish
     from delegraph.runtime.program import Program
 
@@ -113,10 +118,11 @@ class Method:
             """Which kernel library each operator runs on."""
             binder = Binder(plan, self._values, kernels, delegates, self._context)
             with np.errstate(all="ignore"):
-                self._blocks = bind_blocks(plan, binder, self._finish(memory), self._fault)
+                blocks = bind_blocks(plan, binder, self._finish(memory), self._fault)
             dims = dims_of_inputs(self._contract, plan)
             self._setters = [input_setter(self._values, *input_) for input_ in zip(plan.inputs, dims, strict=True)]
             self._check_relations = self._relation_check(dims)
+            self._execute = self._how_to_execute(blocks, kernels, delegates, memory)
         except BaseException:
             self._destroy()
             raise
@@ -129,6 +135,25 @@ class Method:
         if self._tracer is not None:
             finish = InstructionTracer(self._tracer, self._plan, self._values.slots).around(finish)
         return finish
+
+    def _how_to_execute(
+        self,
+        blocks: tuple[Block, ...],
+        kernels: Mapping[Need, Kernel],
+        delegates: Sequence[Delegate],
+        memory: MemoryManager,
+    ) -> Callable[[FaultOf], None]:
+        """What runs the instructions; it remembers shapes where those of the inputs change."""
+        plan, moving = self._plan, self._values.moving
+        if not any(index in moving and moving[index].resizable for index in plan.inputs):
+            return partial(executor.run, blocks)
+        return ShapeBindings(
+            plan,
+            self._values,
+            blocks,
+            lambda values: SettledBinder(plan, values, kernels, delegates, self._context),
+            lambda binder: bind_blocks(plan, binder, self._finish(memory), self._fault),
+        ).run
 
     # ---- executing ----
 
@@ -205,7 +230,7 @@ class Method:
             self._values.provide(tensor)
         try:
             with _run_traced(self._tracer), np.errstate(all="ignore"):
-                executor.run(self._blocks, self._fault)
+                self._execute(self._fault)
         except BaseException:
             self._values.restore_scalars()
             raise

@@ -86,10 +86,16 @@ def _only_element(tensor: Array) -> int | float | bool:
     return value
 
 
+LOCAL_SCALAR_DENSE: Final = "aten::_local_scalar_dense"
+"""The one scalar operator that looks at what is in a tensor."""
+
+OF_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
+"""Those that look at a tensor's shape."""
+
 SCALAR_OPS: Final[dict[str, ScalarOp]] = {
     "aten::sym_size.int": ScalarOp(2, _size),
     "aten::sym_numel": ScalarOp(1, lambda tensor: tensor.size),
-    "aten::_local_scalar_dense": ScalarOp(1, _only_element),
+    LOCAL_SCALAR_DENSE: ScalarOp(1, _only_element),
     "executorch_prim::add.Scalar": ScalarOp(2, _number(operator.add)),
     "executorch_prim::sub.Scalar": ScalarOp(2, _number(operator.sub)),
     "executorch_prim::mul.Scalar": ScalarOp(2, _number(operator.mul)),

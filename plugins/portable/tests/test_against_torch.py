@@ -6,20 +6,13 @@ kernel here is compared with it, in every way in which the runtime may call a ke
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import product
-from typing import Any
-
 import pytest
 import torch
-from tests.kernels.opinfo.compare import check, why_not_compared
-from tests.kernels.opinfo.entries import ENTRIES
-from tests.kernels.opinfo.record import record
+from tests.kernels.opinfo.compare import check
 from tests.kernels.oracle import Oracle
+from tests.kernels.samples import calls_of_samples
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8)
-SAMPLES = 8  # of float32, taken evenly from an entry's list
-FEW_SAMPLES = 3  # of the other dtypes
 CALLS = 3  # of one sample: entries that call an operator over and over add nothing
 
 OPINFOS = {
@@ -180,26 +173,12 @@ OPINFOS = {
 }
 """Database entry -> the kernels that it must reach; `aten::` is left out."""
 
-DATABASE = {name: [info for info in ENTRIES.values() if info.name == name] for name in OPINFOS}
-"""An entry may have variants: rounding modes, kinds of padding."""
-
-
-def _samples(info: Any, dtype: torch.dtype) -> list[Any]:
-    try:
-        samples = list(info.sample_inputs("cpu", dtype, requires_grad=False))
-    except (NotImplementedError, RuntimeError):  # some entries make no samples of a dtype that they name
-        return []
-    wanted = SAMPLES if dtype == torch.float32 else FEW_SAMPLES
-    return samples[:: max(1, len(samples) // wanted)][:wanted]
-
 
 @pytest.mark.parametrize("name", OPINFOS)
 def test_database_entry(oracle: Oracle, name: str) -> None:
     reached = set()
-    for info, dtype in product(DATABASE[name], DTYPES):
-        for sample in _samples(info, dtype) if dtype in info.dtypes else ():
-            calls = record(partial(info, sample.input, *sample.args, **sample.kwargs)).calls
-            for call in [call for call in calls if not why_not_compared(call)][:CALLS]:
-                reached.add(call.op)
-                check(oracle, call)
+    for calls in calls_of_samples(name, DTYPES):
+        for call in calls[:CALLS]:
+            reached.add(call.op)
+            check(oracle, call)
     assert reached >= {f"aten::{op}" for op in OPINFOS[name].split()}

@@ -34,5 +34,5 @@ SAMPLES_OF_INTERPOLATION = 60  # which has one entry for all of its modes
 
 @pytest.mark.parametrize("name", OPINFOS)
 def test_database_entry(oracle: Oracle, name: str) -> None:
-    wanted = SAMPLES_OF_INTERPOLATION if name.endswith("interpolate") else SAMPLES
-    check_samples(oracle, name, OPINFOS[name], DTYPES, wanted)
+    samples = SAMPLES_OF_INTERPOLATION if name.endswith("interpolate") else SAMPLES
+    check_samples(oracle, name, OPINFOS[name], DTYPES, samples=samples)

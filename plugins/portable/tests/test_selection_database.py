@@ -6,17 +6,11 @@ only, whose samples differ. So are bags: those of bfloat16 have other outputs th
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import product
-
 import pytest
 import torch
 from plugins.portable.tests.test_against_torch import DTYPES as ALL_DTYPES
-from plugins.portable.tests.test_against_torch import _samples
-from tests.kernels.opinfo.compare import check, why_not_compared
-from tests.kernels.opinfo.entries import ENTRIES
-from tests.kernels.opinfo.record import record
 from tests.kernels.oracle import Oracle
+from tests.kernels.samples import check_samples
 
 WANTED = {
     "_segment_reduce": "segment_reduce.out",
@@ -75,13 +69,5 @@ DTYPES = (*ALL_DTYPES, torch.float64, torch.complex64)
 
 @pytest.mark.parametrize("name", WANTED)
 def test_database_entry(oracle: Oracle, name: str) -> None:
-    reached, wanted = set(), {f"aten::{op}" for op in WANTED[name].split()}
-    modes = oracle.modes if "as_strided" not in name else ("run", "bind", "constant")  # strides are those of the input
-    infos = [info for info in ENTRIES.values() if info.name == name]
-    for info, dtype in product(infos, FLOATS if name in ON_FLOATS else DTYPES):
-        for sample in _samples(info, dtype) if dtype in info.dtypes else ():
-            for call in record(partial(info, sample.input, *sample.args, **sample.kwargs)).calls:
-                if call.op in wanted and not why_not_compared(call):
-                    reached.add(call.op)
-                    check(oracle, call, modes)
-    assert reached == wanted
+    modes = Oracle.modes if "as_strided" not in name else ("run", "bind", "constant")  # strides are those of the input
+    check_samples(oracle, name, WANTED[name], FLOATS if name in ON_FLOATS else DTYPES, modes=modes)

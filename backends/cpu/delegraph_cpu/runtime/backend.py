@@ -98,15 +98,18 @@ class CpuBackend(BackendInterface):
     def bind(
         self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]
     ) -> Callable[[], object] | None:
-        """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place."""
+        """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place, and the
+        outputs' shapes follow from the inputs'.
+        """
         infos = (*handle.inputs, *handle.outputs)
         if len(args) != len(infos) or not all(map(_fits, infos, args)):
             return None
         binding = handle.session.io_binding()
         inputs = _bind_inputs(binding, handle.inputs, args)
         copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
-        assert not copies
-        return partial(_run, handle.session, binding)
+        if copies:
+            return None
+        return partial(_run, handle.session, binding, inputs)
 
     def set_option(self, options: Mapping[str, OptionValue]) -> None:
         """Change the defaults for delegates loaded from now on; see `CpuOptions`."""
@@ -185,8 +188,8 @@ def _refusal(made_with: str, here: str, error: Exception) -> str:
 
 
 def _fits(info: TensorInfo, argument: Argument) -> bool:
-    """Whether onnxruntime can use `argument` in place, always in this shape."""
-    return isinstance(argument, np.ndarray) and info.is_static and _usable(argument) and not info.scalar
+    """Whether `argument` is a number, which never changes, or an array that onnxruntime can use in place."""
+    return info.scalar or (isinstance(argument, np.ndarray) and _usable(argument))
 
 
 def _usable(array: NDArray[Any]) -> bool:
@@ -243,7 +246,8 @@ def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -
     return sizes
 
 
-def _run(session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding) -> None:
+def _run(session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding, keep: object = None) -> None:
+    """Run what is bound; `keep` lives as long as a call with it in it: the arrays that the binding only points to."""
     try:
         session.run_with_iobinding(binding)
     except Exception as error:  # pybind's exceptions have no common base
