@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 from tests.operators.case import ALL, FLOATS, NUMBERS, Case, call, function, tensor
 
 aten = torch.ops.aten
-
-_EMPTY_DIM_ORDER: Final = "dim_order_ops::_empty_dim_order.out"
 
 
 def factory_cases() -> Iterator[Case]:
@@ -25,8 +22,7 @@ def factory_cases() -> Iterator[Case]:
         yield call("aten::fill.Scalar_out", dtype, aten.fill.Scalar, tensor(2, 3, dtype=dtype), 1)
         yield call("aten::fill.Tensor_out", dtype, aten.fill.Tensor, tensor(2, 3, dtype=dtype), tensor(dtype=dtype))
         yield _filled(dtype, kind)
-        filled = _filled(dtype, kind)  # without a dim order, the arguments are those of `empty`
-        yield replace(filled, operator=_EMPTY_DIM_ORDER, renamed={"aten::empty.out": _EMPTY_DIM_ORDER})
+        yield _filled_in_channels_last(dtype, kind)
     for dtype in NUMBERS:
         kind = getattr(torch, dtype)
         yield call("aten::arange.out", dtype, aten.arange.default, 5, dtype=kind)
@@ -62,6 +58,17 @@ def _filled(variant: str, dtype: torch.dtype) -> Case:
         return filled
 
     return function("aten::empty.out", variant, body, keep=[aten.empty.memory_format, aten.fill.Scalar])
+
+
+def _filled_in_channels_last(variant: str, dtype: torch.dtype) -> Case:
+    def body() -> torch.Tensor:
+        empty = aten.empty.memory_format([2, 3, 4, 2], dtype=dtype, memory_format=torch.channels_last)
+        filled: torch.Tensor = aten.fill.Scalar(empty, 1)
+        return filled
+
+    return function(
+        "dim_order_ops::_empty_dim_order.out", variant, body, keep=[aten.empty.memory_format, aten.fill.Scalar]
+    )
 
 
 def _random(operator: str, dtype: str, body: Callable[[], Any]) -> Case:

@@ -253,9 +253,6 @@ def copies() -> Iterator[Case]:
                     tensor(*X, dtype=source, low=0),
                     dtype=kind,
                 )
-        yield call(
-            "dim_order_ops::_clone_dim_order.out", source, order._clone_dim_order.default, value, dim_order=[0, 1, 2]
-        )
         yield call("aten::copy.out", source, aten.copy.default, torch.zeros_like(value), value)
     yield call("aten::_to_copy.out", "special values to float16", aten._to_copy.default, special(), dtype=torch.float16)
     yield call("aten::_to_copy.out", "special values to bool", aten._to_copy.default, special(), dtype=torch.bool)
@@ -275,8 +272,7 @@ def copies() -> Iterator[Case]:
     )
     yield call("aten::copy.out", "broadcast", aten.copy.default, torch.zeros(*X), tensor(3, 1))
     yield call("aten::copy.out", "int32 into float32", aten.copy.default, torch.zeros(*X), x.int())
-    image = tensor(2, 3, 4, 5)
-    to, clone = order._to_dim_order_copy.default, order._clone_dim_order.default
+    to = order._to_dim_order_copy.default
     for dtype in ALL:
         other = torch.float32 if dtype != "float32" else torch.int32
         value = tensor(2, 3, 4, 5, dtype=dtype)
@@ -287,7 +283,7 @@ def copies() -> Iterator[Case]:
             "dim_order_ops::_to_dim_order_copy.out",
             f"{dtype} to {other}",
             to,
-            value,
+            value.contiguous(memory_format=torch.channels_last),
             dtype=other,
             dim_order=[0, 1, 2, 3],
         )
@@ -298,14 +294,7 @@ def copies() -> Iterator[Case]:
         channels_last(2, 3, 4, 5),
         dim_order=[0, 1, 2, 3],
     )
-    yield call("dim_order_ops::_clone_dim_order.out", "to channels_last", clone, image, dim_order=[0, 2, 3, 1])
-    yield call(
-        "dim_order_ops::_clone_dim_order.out",
-        "from channels_last",
-        clone,
-        channels_last(2, 3, 4, 5),
-        dim_order=[0, 1, 2, 3],
-    )
+    yield from _clones()
     yield call("aten::_conj_physical.out", "complex64", aten._conj_physical.default, tensor(3, dtype="complex64"))
     yield call(
         "aten::view_as_real_copy.out", "complex64", aten.view_as_real_copy.default, tensor(2, 3, dtype="complex64")
@@ -314,6 +303,20 @@ def copies() -> Iterator[Case]:
         "aten::view_as_real_copy.out", "complex128", aten.view_as_real_copy.default, tensor(2, 3, dtype="complex128")
     )
     yield call("aten::view_as_real_copy.out", "0-d", aten.view_as_real_copy.default, tensor(dtype="complex64"))
+
+
+def _clones() -> Iterator[Case]:
+    """Into a dim order: `_to_dim_order_copy` in programs, unless nothing changes."""
+    operator = "dim_order_ops::_clone_dim_order.out"
+    clone = stand_in(
+        "clone_dim_order(Tensor self, *, bool non_blocking=False, int[]? dim_order=None) -> Tensor",
+        lambda x, non_blocking=False, dim_order=None: order._clone_dim_order.default(x, dim_order=dim_order),
+    )
+    for dtype in ALL:
+        yield renamed_call(operator, dtype, clone, tensor(*X, dtype=dtype), dim_order=[0, 1, 2])
+    image = tensor(2, 3, 4, 5)
+    yield renamed_call(operator, "to channels_last", clone, image, dim_order=[0, 2, 3, 1])
+    yield renamed_call(operator, "from channels_last", clone, channels_last(2, 3, 4, 5), dim_order=[0, 1, 2, 3])
 
 
 def shape_cases() -> Iterator[Case]:

@@ -198,7 +198,7 @@ NOT_LOWERED_TO: Final = {
     )), _LEFT_OUT),
     "et_copy::_h2d_copy.out": "there is no other device than the CPU",
     "et_copy::_d2h_copy.out": "there is no other device than the CPU",
-    "dim_order_ops::_empty_dim_order.out": "lowering writes empty",
+    "dim_order_ops::_clone_dim_order.out": "lowering writes _to_dim_order_copy, or leaves it out",
     "aten::_native_batch_norm_legit.out": "it writes running statistics, and lowering makes it functional",
     "aten::index_put_": "lowering leaves programs functional",
     "aten::sym_numel": "torch.export writes a product of sizes",

@@ -28,8 +28,8 @@ Reading a graph
     use_edge_operators: a graph of torch's operators calls them by those names
     graph_modules: a graph and the bodies of its control flow
     is_delegate_call, is_scalar, lifted_number, get_lowered_module, schema_arguments, user_location: of a node
-    is_delegate_call, is_scalar, get_lowered_module, lifted_number, schema_arguments, user_location: of a node
     number_overload: `mul.Scalar` for `mul.Tensor`
+    get_dim_order, get_memory_format: torch's memory formats <-> dim orders
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
     memory_use, MemoryUse: which results show or overwrite the memory of others, in a program that was emitted
     program_text: the whole program as text
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         exir_ops,
         use_edge_operators,
     )
+    from delegraph.aot.edge.memory_formats import get_dim_order, get_memory_format
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
     from delegraph.aot.emission.manager import ExecutorchProgramManager
     from delegraph.aot.etrecord.record import (
@@ -161,7 +162,9 @@ __all__ = [
     "edge_program",
     "exir_ops",
     "generate_etrecord",
+    "get_dim_order",
     "get_lowered_module",
+    "get_memory_format",
     "graph_modules",
     "is_delegate_call",
     "is_scalar",
@@ -218,6 +221,7 @@ __getattr__, __dir__ = lazy_names(
             "exir_ops",
             "use_edge_operators",
         ),
+        "edge.memory_formats": ("get_dim_order", "get_memory_format"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),

@@ -37,7 +37,7 @@ from delegraph.aot.delegation.report import make_report
 from delegraph.aot.dump import Dumps
 from delegraph.aot.edge import dialects
 from delegraph.aot.edge.dialects import Dialect, verify
-from delegraph.aot.edge.memory_formats import use_memory_formats
+from delegraph.aot.edge.memory_formats import keep_memory_formats
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.emission import stages as emission
 from delegraph.aot.emission.assemble import assemble
@@ -122,10 +122,10 @@ def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 
 def _edge(lowering: Lowering, methods: Sequence[str]) -> Lowering:
-    programs = {method: to_edge_dialect(lowering.programs[method]) for method in methods}
+    programs = {method: lowering.programs[method] for method in methods}
     if lowering.config.edge._skip_dim_order:
-        programs = {method: use_memory_formats(program) for method, program in programs.items()}
-    return lowering.with_programs(programs)
+        programs = {method: keep_memory_formats(program) for method, program in programs.items()}
+    return lowering.with_programs({method: to_edge_dialect(program) for method, program in programs.items()})
 
 
 def _transform(lowering: Lowering, methods: Sequence[str]) -> Lowering:

@@ -57,10 +57,10 @@ IMAGE = torch.arange(48.0).reshape(1, 3, 4, 4)
         (lambda x: torch.div(x, 2, rounding_mode="floor"), ["div.Tensor_mode"]),
         (lambda x: 2 - x, ["sub.Tensor"]),
         (lambda x: torch.nn.functional.dropout(x, 0.5, training=False) + x, ["add.Tensor"]),
-        (lambda x: x.clone() + x.to(torch.float32), ["add.Tensor"]),
+        (lambda x: x.clone() + x.to(torch.float32), ["dim_order_ops._clone_dim_order.default", "add.Tensor"]),
         (lambda x: x.reshape(3, 4) * x[:, :4].expand(3, 4), ["mul.Tensor"]),
-        (lambda x: x.double(), ["_to_copy.default"]),
-        (lambda x: x.int() << 2, ["_to_copy.default", "bitwise_left_shift.Tensor_Scalar"]),
+        (lambda x: x.double(), ["dim_order_ops._to_dim_order_copy.default"]),
+        (lambda x: x.int() << 2, ["dim_order_ops._to_dim_order_copy.default", "bitwise_left_shift.Tensor_Scalar"]),
         (lambda x: torch.xlogy(x, 2).sum() * 0, None),
     ],
 )

@@ -1,4 +1,4 @@
-"""`dim_order_ops`: copies whose layout is a dim order instead of a memory format.
+"""`dim_order_ops`: copies and empty tensors whose layout is a dim order instead of a memory format.
 
 The names and schemas are those of ExecuTorch's runtime operators (`exir/passes/dim_order_ops_registry.py`), and torch
 admits one definition of an operator in a process. Where ExecuTorch has been imported before, its definitions are used;
@@ -14,20 +14,29 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["dim_order"]
+__all__ = ["BY_DIM_ORDER", "dim_order"]
+
+aten = torch.ops.aten
 
 _TO: Final = (
     "_to_dim_order_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,"
     " bool? pin_memory=None, bool non_blocking=False, int[]? dim_order=None"
 )
 _CLONE: Final = "_clone_dim_order(Tensor self, *, bool non_blocking=False, int[]? dim_order=None"
+_EMPTY: Final = (
+    "_empty_dim_order(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,"
+    " bool? pin_memory=None, int[]? dim_order=None"
+)
 _SCHEMAS: Final = (
     f"{_TO}) -> Tensor",
     "_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, Tensor(a!) out)"
     " -> Tensor(a!)",
     f"{_CLONE}) -> Tensor",
     f"_clone_dim_order.out{_CLONE.removeprefix('_clone_dim_order')}, Tensor(a!) out) -> Tensor(a!)",
+    f"{_EMPTY}) -> Tensor",
+    "_empty_dim_order.out(SymInt[] size, *, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
 )
+"""ExecuTorch's, but for sizes: it has int[], which a fake tensor of dynamic shape cannot be made with."""
 _THEIR_DEFINITIONS: Final = "executorch.exir.passes.dim_order_ops_registry"
 
 
@@ -36,15 +45,19 @@ def dim_order(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.dim_order())
 
 
-def _copy(source: torch.Tensor, dtype: torch.dtype, order: Sequence[int] | None) -> torch.Tensor:
-    order = dim_order(source) if order is None else tuple(order)
-    strides: list[Any] = [0] * len(order)
+def _empty(size: Sequence[Any], order: Sequence[int] | None, **options: Any) -> torch.Tensor:
+    """A tensor whose dims lie in this order, which is contiguous by default."""
+    strides: list[Any] = [0] * len(size)
     step: Any = 1
-    for dim in reversed(order):
+    for dim in reversed(range(len(size)) if order is None else order):
         strides[dim] = step
-        step = step * source.shape[dim]
-    out = torch.empty_strided(tuple(source.shape), strides, dtype=dtype, device=source.device)
-    return out.copy_(source)
+        step = step * size[dim]
+    return torch.empty_strided(tuple(size), strides, **options)
+
+
+def _copy(source: torch.Tensor, dtype: torch.dtype, order: Sequence[int] | None) -> torch.Tensor:
+    order = dim_order(source) if order is None else order
+    return _empty(source.shape, order, dtype=dtype, device=source.device).copy_(source)
 
 
 def _to_dim_order_copy(self: torch.Tensor, *, dtype: torch.dtype | None = None, dim_order: Any = None, **_: Any) -> Any:
@@ -55,8 +68,18 @@ def _clone_dim_order(self: torch.Tensor, *, dim_order: Any = None, **_: Any) -> 
     return _copy(self, self.dtype, dim_order)
 
 
+def _empty_dim_order(
+    size: Sequence[Any], *, dtype: torch.dtype | None = None, device: Any = None, dim_order: Any = None, **_: Any
+) -> torch.Tensor:
+    return _empty(size, dim_order, dtype=dtype, device=device)
+
+
 def _out(self: torch.Tensor, *, out: torch.Tensor, **_: Any) -> torch.Tensor:
     return out.copy_(self)
+
+
+def _resized(size: Sequence[Any], *, out: torch.Tensor, **_: Any) -> torch.Tensor:
+    return out if list(out.shape) == list(size) else out.resize_(tuple(size))
 
 
 class _MakeWay(MetaPathFinder):
@@ -84,6 +107,8 @@ def _register() -> tuple[torch.library.Library, ...]:
         "_to_dim_order_copy.out": _out,
         "_clone_dim_order": _clone_dim_order,
         "_clone_dim_order.out": _out,
+        "_empty_dim_order": _empty_dim_order,
+        "_empty_dim_order.out": _resized,
     }
     for name, implementation in implementations.items():
         kernels.impl(name, implementation, "CompositeExplicitAutograd")
@@ -92,3 +117,11 @@ def _register() -> tuple[torch.library.Library, ...]:
 
 
 _LIBRARIES: Final = _register()  # torch unregisters operators and kernels when the library objects go
+
+_OPS: Final = torch.ops.dim_order_ops
+BY_DIM_ORDER: Final = {
+    aten._to_copy.default: _OPS._to_dim_order_copy.default,
+    aten.clone.default: _OPS._clone_dim_order.default,
+    aten.empty.memory_format: _OPS._empty_dim_order.default,
+}
+"""torch's operator that takes a memory format -> the one that takes a dim order."""

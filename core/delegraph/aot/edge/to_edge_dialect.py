@@ -1,9 +1,9 @@
 """Functional core ATen program -> edge program: what a kernel library or a backend has to know.
 
 Against core ATen, the edge dialect has no aliases (views are `*_copy`), no Python scalar where a tensor belongs and one
-dtype for the operands of arithmetic (`tensor_operands.py`), no assertions, no operator that does nothing, and an
-explicit dim order wherever a copy changes the layout. The graph is edited in place; a fake value is computed again only
-where a layout changed.
+dtype for the operands of arithmetic (`tensor_operands.py`), no assertions, no view of everything, and a dim order that
+every copy and every empty tensor names (ExecuTorch: `exir/passes/memory_format_ops_pass.py`). The graph is edited in
+place; a fake value is computed again only where a layout changed.
 
 A view of another layout becomes a copy, which is contiguous. What keeps its input's layout follows it:
 
@@ -11,12 +11,13 @@ A view of another layout becomes a copy, which is contiguous. What keeps its inp
     v = permute(x, [1, 0])     strides (1, 4)   v = permute_copy(x, [1, 0])     strides (3, 1)
     r = relu(v)                        (1, 4)   r = relu(v)                             (3, 1)
     m = mm(r, w)               contiguous       m = mm(r, w)                    contiguous as before: no further
+    c = m.to(float64)                           c = _to_dim_order_copy(m, dtype=float64, dim_order=[0, 1])
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.edge import dim_order_ops
+from delegraph.aot.edge.dim_order_ops import BY_DIM_ORDER, dim_order
 from delegraph.aot.edge.edge_ops import name_after_operators, use_edge_operators
+from delegraph.aot.edge.memory_formats import get_dim_order
 from delegraph.aot.edge.symbol_sources import read_sizes_early
 from delegraph.aot.edge.tensor_operands import TensorOperands
 from delegraph.aot.functional.functionalize import fake_mode_of
@@ -89,9 +91,9 @@ class _EdgeRewriter:
             return
         if node.target in _COPIES:
             self._make_contiguous(node, changed)
+        _name_dim_order(node, changed)
         for added in self.operands.fit(node, is_body):
-            if added.target == aten._to_copy.default:
-                _explicit_layout(added)
+            _name_dim_order(added, changed)
             changed.update([added] if any(source in changed for source in added.all_input_nodes) else [])
 
     def _make_contiguous(self, node: Node, changed: set[Node]) -> None:
@@ -143,22 +145,16 @@ def _as_permute(dims: Callable[[Node], tuple[int, int] | None]) -> Callable[[Nod
     return rewrite
 
 
-def _explicit_layout(node: Node) -> None:
-    """A copy that changes the layout says so by its dim order; one that does not drops `memory_format`."""
-    if MEMORY_FORMAT in node.meta:
+def _name_dim_order(node: Node, changed: Collection[Node]) -> None:
+    """A copy, or an empty tensor, by its dim order; without a memory format a copy keeps its argument's."""
+    if node.target not in BY_DIM_ORDER or MEMORY_FORMAT in node.meta:
         return
-    val, source = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
-    kwargs = {key: value for key, value in node.kwargs.items() if key != "memory_format"}
-    order = dim_order_ops.dim_order(val)
-    if order != dim_order_ops.dim_order(source):
-        node.target = torch.ops.dim_order_ops._to_dim_order_copy.default
-        kwargs = {"dtype": val.dtype, "dim_order": list(order)}
-    elif val.dtype != source.dtype:
-        node.target = aten._to_copy.default
-        kwargs = {"dtype": val.dtype}
-    else:
-        node.target, kwargs = aten.clone.default, {}
-    node.args, node.kwargs = node.args[:1], kwargs
+    kwargs = dict(node.kwargs)
+    value, source = node.meta["val"], node.args[0]
+    order = get_dim_order(kwargs.pop("memory_format", None), value.dim())  # type: ignore[arg-type]
+    if order is None:  # where the argument's order has changed, the value is not yet computed again
+        order = list(dim_order(source.meta["val"] if isinstance(source, Node) and source in changed else value))
+    node.target, node.kwargs = BY_DIM_ORDER[node.target], {**kwargs, "dim_order": order}
 
 
 def _prim_convert(node: Node) -> None:
@@ -178,8 +174,6 @@ REWRITES: dict[OpOverload, Callable[[Node], None]] = {
     aten.t_copy.default: _as_permute(lambda node: (0, 1) if node.meta["val"].dim() == 2 else None),
     aten._conj.default: _retarget(aten._conj_physical.default),
     aten._neg_view.default: _retarget(aten.neg.default),
-    aten.clone.default: _explicit_layout,
-    aten._to_copy.default: _explicit_layout,
     aten.__lshift__.Scalar: _retarget(aten.bitwise_left_shift.Tensor_Scalar),
     aten.__rshift__.Scalar: _retarget(aten.bitwise_right_shift.Tensor_Scalar),
     torch.ops.prims.scalar_tensor.default: _retarget(aten.scalar_tensor.default),
@@ -212,10 +206,13 @@ def _no_op_source(node: Node) -> Node | None:
     if node.target == aten.permute_copy.default:
         order = node.args[1]
         return source if list(order) == list(range(old.dim())) else None  # type: ignore[arg-type]
+    if node.target == aten._to_copy.default:
+        same = (old.dtype, old.device, dim_order(old)) == (new.dtype, new.device, dim_order(new))
+        return source if same else None
     if node.target not in KEEP_ORDER or len(old.shape) != len(new.shape) or old.dtype != new.dtype:
         return None
     same = all(_statically_equal(a, b) for a, b in zip(old.shape, new.shape, strict=True))
-    return source if same and (is_contiguous_or_false(old) or node.target == aten.clone.default) else None
+    return source if same and is_contiguous_or_false(old) else None
 
 
 def _statically_equal(a: Any, b: Any) -> bool:

@@ -32,7 +32,7 @@ from delegraph.aot.graph.memory_use import clear_memory_use
 from delegraph.aot.graph.signature import SHARED_STATE, MethodGraph, ResolvedSignature
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.aot.passes.constant_folding import ConstantFolding
-from delegraph.aot.passes.dim_order_copies import DimOrderCopies
+from delegraph.aot.passes.kernel_copies import KernelCopies
 from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
@@ -132,7 +132,7 @@ def built_in_passes(
     planning = config.memory_planning(method)
     views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, external_tag)
     elided = (views,) if config.remove_view_copy else ()
-    return (NumberOperands(), DimOrderCopies(), *folding, Reinplacing(), *elided)
+    return (NumberOperands(), KernelCopies(), *folding, Reinplacing(), *elided)
 
 
 def _after_built_in_passes(

@@ -2,7 +2,7 @@
 
     before                      after
     x.add_(1)                   x' = add(x, 1)                                        its functional twin
-    x.copy_(y)                  x' = y, cast and expanded to x                        it sets the value
+    x.copy_(y)                  x' = y, in the shape, dtype and format of x           it sets the value
     mul(x, y, out=z[0])         r = mul(x, y);  z' = select_scatter(z, r, 0, 0)       the overload without `out`
     mylib.fill(cache, x)        c = auto_functionalized(mylib.fill, cache, x)         on copies
                                 cache' = c[1]
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._prims_common import is_contiguous_for_memory_format_or_false
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
@@ -59,7 +60,7 @@ class WritingCalls:
         if (functional := without_out(op)) is not None:
             return self._into_out(node, functional, args, kwargs)
         if op in _SET_VALUE:
-            value = self._set_value(args)
+            value = self._set_value(node, args)
         elif (twin := functional_twin(op)) is not None:
             value = self.graph.call(twin, args, kwargs, node, node.meta.get("val"))
         else:
@@ -70,14 +71,21 @@ class WritingCalls:
         self.values.rename(node, target)
         return value
 
-    def _set_value(self, args: Any) -> Value:
-        """`copy_(self, src)`: what `self` holds afterwards is `src`, in `self`'s shape and dtype."""
+    def _set_value(self, node: Node, args: Any) -> Value:
+        """`copy_(self, src)`: what `self` holds afterwards is `src`, in `self`'s shape and dtype, and channels last
+        where `self` is."""
         old, new = fake_values(args[0]), fake_values(args[1])
         value = args[1]
         if new.dtype != old.dtype:
             value = self.graph.emit(aten._to_copy.default, (value,), {"dtype": old.dtype})
         if tuple(new.shape) != tuple(old.shape):
             value = self.graph.emit(aten.expand.default, (value, list(old.shape)), {})
+        if (
+            not self.values.is_view(node.args[0])
+            and _is_channels_last(old)
+            and not _is_channels_last(fake_values(value))
+        ):
+            value = self.graph.emit(aten._to_copy.default, (value,), {"memory_format": _CHANNELS_LAST[old.dim()]})
         return value
 
     def _into_out(self, node: Node, functional: OpOverload, args: Any, kwargs: Any) -> Value:
@@ -148,6 +156,18 @@ class WritingCalls:
 
 
 _SET_VALUE = frozenset({aten.copy_.default})
+
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` is so for sure, and not contiguous as well."""
+    contiguous, last = (
+        is_contiguous_for_memory_format_or_false(tensor, memory_format=memory_format)
+        for memory_format in (torch.contiguous_format, _CHANNELS_LAST.get(tensor.dim(), torch.contiguous_format))
+    )
+    return last and not contiguous
+
 
 _REMEDIES = {
     aten._native_batch_norm_legit.default: "it updates the statistics of a model in training mode: call model.eval()"

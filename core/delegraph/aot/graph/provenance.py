@@ -24,7 +24,7 @@ OPERAND: Final = "delegraph_operand"
 """The key in `node.meta` of what `edge.tensor_operands` put in the place of an operand: a constant's is the number."""
 
 MEMORY_FORMAT: Final = "delegraph_memory_format"
-"""The key in `node.meta` of a copy that says its layout by a memory format on purpose (`edge.memory_formats`)."""
+"""The key in `node.meta` of calls whose copies say layouts by memory formats on purpose (`edge.memory_formats`)."""
 
 
 def name_sources(program: ExportedProgram) -> None:

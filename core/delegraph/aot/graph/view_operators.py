@@ -127,10 +127,8 @@ VIEW_TO_COPY: Final = {row.view: row.copy for row in VIEW_OPERATORS if row.copy 
 
 VIEW_INVERSES: Final[dict[Any, Inverse]] = {row.view: row.inverse for row in VIEW_OPERATORS if row.inverse is not None}
 
-KEEP_ORDER: Final = frozenset(
-    {*(row.copy for row in VIEW_OPERATORS if row.keeps_order and row.copy), aten.clone.default}
-)
-"""Copies whose elements come in the order of the input's."""
+KEEP_ORDER: Final = frozenset(row.copy for row in VIEW_OPERATORS if row.keeps_order and row.copy)
+"""Copies of views whose elements come in the order of the input's."""
 
 
 def scatter_by_index(

@@ -38,7 +38,9 @@ ALLOWANCE: Final = 1024
 INSTRUCTION_NBYTES: Final = 128
 """What an instruction and its values take in a file, about: each one that folding saves makes room for a result."""
 
-_UNDEFINED_CONTENT: Final = frozenset({"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided"})
+_UNDEFINED_CONTENT: Final = frozenset(
+    {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided", "dim_order_ops::_empty_dim_order"}
+)
 
 
 class ConstantFolding(ExportedProgramPassBase):

@@ -284,8 +284,6 @@ def _shows_same_bytes(node: Node, old: TensorSpec, new: TensorSpec) -> bool:
     """Whether `node`'s result (`new`) is its first argument (`old`), byte for byte, whatever the data."""
     if not (old.is_static and new.is_static and old.dtype == new.dtype and old.nbytes == new.nbytes):
         return False
-    if old.sizes == new.sizes and node.target == aten.clone.default:
-        return old.dim_order == new.dim_order
     if not (old.is_contiguous and new.is_contiguous):
         return False
     return node.target in KEEP_ORDER or (node.target == _PERMUTE and _moves_only_ones(node, old))

@@ -2,8 +2,6 @@
 
     before                                           after
     r = aten.relu.default(x)                         r = exir_ops.edge.aten.relu.default(r)
-    c = aten._to_copy.default(r, dtype=float16)      c = exir_ops.edge.dim_order_ops._to_dim_order_copy.default(
-                                                         r, dtype=float16, dim_order=[0, 1])
 
 Nodes keep their names, `debug_handle` and fake values; weights are shared, not copied. One walk over the graph.
 """
@@ -16,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
@@ -24,8 +21,6 @@ from torch.fx import Graph, GraphModule, Node
 from delegraph_executorch.bridge.imports import executorch
 
 __all__ = ["Translated", "torch_operator", "translated"]
-
-aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +88,7 @@ def torch_operator(target: OpOverload) -> OpOverload:
 
 def _use_edge_operator(node: Node, op: OpOverload) -> None:
     edge = executorch("exir.passes.replace_aten_with_edge_pass")
-    if op in (aten.clone.default, aten._to_copy.default):
-        op = _say_dim_order(node, op)
     node.target = _edge_operator(op) if edge.should_lower_to_edge(op) else op
-
-
-def _say_dim_order(node: Node, op: OpOverload) -> OpOverload:
-    """Every copy of ExecuTorch's names the dim order of its result; ours does where the layout changes."""
-    value = node.meta["val"]
-    node.kwargs = {**node.kwargs, "dim_order": list(value.dim_order())}
-    ops = torch.ops.dim_order_ops
-    return ops._clone_dim_order.default if op is aten.clone.default else ops._to_dim_order_copy.default
 
 
 @cache
