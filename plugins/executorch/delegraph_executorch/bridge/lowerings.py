@@ -74,7 +74,7 @@ _COMPILERS: Final = {
         "Arm's model-converter is not on the PATH; what to do: pip install ai-ml-sdk-model-converter",
     )
 }
-"""Backend -> a function of ExecuTorch that finds the program by which it compiles, and what to say where it finds none."""
+"""Backend -> a function of ExecuTorch that finds the program by which it compiles, and what to say if there is none."""
 
 
 def _require_compiler(backend_id: str) -> None:

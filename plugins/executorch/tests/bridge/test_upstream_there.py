@@ -1,9 +1,11 @@
-"""ExecuTorch's own tests of its backends, imports changed, pass where its wheel is: all that are listed as needing it."""
+"""ExecuTorch's own tests that need its wheel, imports changed, pass where it is: all that are listed as such."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
-from plugins.executorch.tests.upstream.results import WHEEL, read_outcomes, reason_for
+from plugins.executorch.tests.upstream.results import WHEEL, Reason, read_outcomes, reason_for
 from plugins.executorch.tests.upstream.suite import port_suite, reasons_of_tests, run_sessions
 
 pytestmark = [pytest.mark.executorch, pytest.mark.slow]
@@ -32,6 +34,6 @@ def test_each_of_them_ran(outcomes: dict[str, str]) -> None:
             assert any(f"{ran}::".startswith(f"{test}::") for ran in outcomes), test
 
 
-def _kind(test: str, reasons: dict) -> str:  # type: ignore[type-arg]
+def _kind(test: str, reasons: Mapping[str, Reason]) -> str:
     reason = reason_for(test, reasons)
     return "" if reason is None else reason.kind

@@ -7,8 +7,9 @@ The documentation is read from what `DELEGRAPH_EXECUTORCH_SOURCE` names, a clone
 else from GitHub's archive of the tag; nothing of it is kept. The pieces of a page run one after the other in one
 namespace and a folder of their own, as a reader would type them, after setups/PAGE.py: that gives what the page speaks
 of and does not show (a model, its inputs, a partitioner). ExecuTorch's wheel lies beside, as it does for a user of its
-backends; `--unported` leaves the imports as they are and runs the page by the wheel's own Python. What is not Python to run (signatures without a body, `…` for arguments, files in "/path/to", output) is not a
-piece.
+backends; `--unported` leaves the imports as they are and runs the page by the wheel's own Python. What is not Python to
+run (signatures without a body, `…` for arguments, files in "/path/to", output) is not a piece. The wheel holds no
+documentation, and there is no sdist.
 
 `PAGES` are the pages on export, lowering, passes, delegates, memory planning, quantization, the runtime's Python API
 and the developer tools. Left out: those on one vendor's backend or on language models, which need these packages, and
