@@ -30,10 +30,12 @@ _Answer: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What a trial of a partitioner came to. `told` is worth knowing where nothing is wrong."""
+    """What a trial of a partitioner came to: it is sound, but for an `error` or where what it needs is `unavailable`.
+    `told` is worth knowing where nothing is wrong."""
 
     offer: Offer
     error: str = ""
+    unavailable: str = ""
     told: str = ""
 
 
@@ -59,14 +61,17 @@ def _lowered(trials: Sequence[tuple[str, str]], limit: float) -> list[_Answer]:
 
 
 def _result(offer: Offer, file: str, lowered: _Answer, limit: float) -> TrialResult:
-    if "error" in lowered:
-        return TrialResult(offer, lowered["error"])
+    if "taken" not in lowered:
+        return TrialResult(offer, lowered.get("error", ""), lowered.get("unavailable", ""))
     if not lowered["taken"]:
         told = f"its partitioner took nothing of {lowered['models']} small models, so that nothing was run"
         return TrialResult(offer, told=told)
     answers, death = _ask(["run", file], limit)
     ran = answers[0] if answers else {"error": death}
-    return TrialResult(offer, ran.get("error", ""), f"it took {', '.join(lowered['taken'])}, which ran")
+    taken = f"it took {', '.join(lowered['taken'])}, which "
+    if "unavailable" in ran:
+        return TrialResult(offer, unavailable=f"{taken}compiled and cannot run here: {ran['unavailable']}")
+    return TrialResult(offer, ran.get("error", ""), told=f"{taken}ran")
 
 
 def _ask(words: list[str], limit: float) -> tuple[list[_Answer], str]:
@@ -136,10 +141,15 @@ def _models() -> list[tuple[Any, tuple[Any, ...]]]:
 def _run(file: str) -> _Answer:
     """Load the program, run it on zeros and destroy its delegates, watching for torch."""
     from delegraph.plugins.torch_watch import TorchWatch
+    from delegraph.program import deserialize_program
     from delegraph.runtime import Runtime
 
+    runtime = Runtime(kernels=[_do_nothing()])
+    plans = deserialize_program(Path(file).read_bytes()).execution_plan
+    for backend in {delegate.id for plan in plans for delegate in plan.delegates}:
+        runtime.backend_registry.is_available(backend)  # whose engine needs torch says so: it imports torch to answer
     with TorchWatch() as watch:
-        method = Runtime(kernels=[_do_nothing()]).load_program(file).load_method("forward")
+        method = runtime.load_program(file).load_method("forward")
         method.execute(_zeros(method.metadata))
         method.close()
     if watch.leak:
@@ -181,8 +191,12 @@ def _serve(half: str, *arguments: str) -> None:
 
 
 def _caught(half: str, trial: Callable[[], _Answer]) -> _Answer:
+    from delegraph.errors import BackendMissing, PluginUnavailable
+
     try:
         return trial()
+    except (BackendMissing, PluginUnavailable) as error:  # a backend without its other half is reported for that
+        return {"unavailable": str(error)}
     except Exception as error:
         return {"error": f"{type(error).__name__} as it was to {half} a small model: {error}"}
 

@@ -11,13 +11,16 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import DelegraphError
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, scan, scan_unknown_groups
 from delegraph.plugins.hookspecs import GROUPS
 from delegraph.plugins.inventory import Entry, State, inventory
 from delegraph.tables import Table, print_table
+
+if TYPE_CHECKING:
+    from delegraph.cli.plugin_trial import TrialResult
 
 __all__ = ["add_parser", "run"]
 
@@ -109,7 +112,7 @@ def _check(args: argparse.Namespace) -> _Answer:
         {
             "plugin": result.offer.id,
             "distribution": result.offer.provider,
-            "result": result.kind or "ok",
+            "result": result.kind or ("unavailable" if result.unavailable else "ok"),
             "seconds": round(result.seconds, 3),
             "detail": result.error or result.unavailable,
         }
@@ -118,7 +121,7 @@ def _check(args: argparse.Namespace) -> _Answer:
     problems = [*_misnamed(args.name), *_lone_halves(entries), *_trials(sound, args.timeout)]
     details = [f"\n{row['plugin']}: {row['detail']}" for row in [*rows, *problems] if row["detail"]]
     columns = ("plugin", "distribution", "result", "seconds")
-    bad = any(result.error for result in results) or any(row["result"] != "ok" for row in problems)
+    bad = any(result.error for result in results) or any(row["result"] not in ("ok", "unavailable") for row in problems)
     return _Answer([*rows, *problems], int(bad), columns, details)
 
 
@@ -153,7 +156,13 @@ def _trials(sound: Sequence[Offer], limit: float) -> list[dict[str, Any]]:
     if find_spec("torch") is None:
         return [_told(offer, "ok", "it was not tried out: torch is not installed") for offer in partitioners]
     trials = try_out(partitioners, limit)
-    return [_told(trial.offer, "trial failed" if trial.error else "ok", trial.error or trial.told) for trial in trials]
+    return [_told(trial.offer, *_verdict(trial)) for trial in trials]
+
+
+def _verdict(trial: TrialResult) -> tuple[str, str]:
+    if trial.error:
+        return "trial failed", trial.error
+    return ("unavailable", trial.unavailable) if trial.unavailable else ("ok", trial.told)
 
 
 def _told(offer: Offer, result: str, detail: str) -> dict[str, Any]:

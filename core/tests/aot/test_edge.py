@@ -69,6 +69,22 @@ def test_rewrites(function: Any, expected: list[str] | None) -> None:
     assert found == expected if expected else not any(name.startswith("prims") for name in found)
 
 
+@pytest.mark.parametrize(("end", "quantized_again"), [(4, False), (3, True)])
+def test_a_no_op_between_quantized_values_goes_with_its_quantization(end: int, quantized_again: bool) -> None:
+    import torch.ao.quantization.fx._decomposed  # defines the operators
+
+    ops, parameters = torch.ops.quantized_decomposed, (0.5, 0, -128, 127, torch.int8)
+
+    def requantized(x: torch.Tensor) -> torch.Tensor:
+        x = ops.dequantize_per_tensor(ops.quantize_per_tensor(x, *parameters), *parameters)
+        x = x[:, :end]
+        return ops.dequantize_per_tensor(ops.quantize_per_tensor(x, *parameters), *parameters)
+
+    operators = [name.removeprefix("quantized_decomposed.") for name in calls(edge(requantized, X))]
+    twice = ["quantize_per_tensor.default", "dequantize_per_tensor.default"]
+    assert operators == ([*twice, "slice_copy.Tensor", *twice] if quantized_again else twice)
+
+
 def test_a_change_of_layout_is_an_explicit_dim_order() -> None:
     program = edge(lambda x: x.to(memory_format=torch.channels_last) * 2, IMAGE)
     copy, product = (node for node in program.graph.nodes if node.op == "call_function")

@@ -216,6 +216,46 @@ def test_check_tries_out_what_it_checks(install: Install, capsys: pytest.Capture
     assert "did you mean 'Sound'" in detail
 
 
+ABSENT_AOT = """
+from delegraph.errors import PluginUnavailable
+
+def uncompiled(): return Taking("Uncompiled")
+def away(): return Taking("Away")
+
+class Uncompiled(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        raise PluginUnavailable("acme-cc is not on the PATH; what to do: pip install acme-cc")
+"""
+
+ABSENT_RUNTIME = """
+from delegraph.interfaces import Availability
+
+class Away(Sound):
+    def is_available(self):
+        return Availability(False, "no /dev/npu0", "load the driver")
+"""
+
+
+def test_a_compiler_or_device_that_is_absent_is_no_fault(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = {
+        "partitioners": {"uncompiled": "acme_aot:uncompiled", "away": "acme_aot:away"},
+        "lowerings": {"Uncompiled": "acme_aot:Uncompiled", "Away": "acme_aot:Lowering"},
+        "backends": {"Uncompiled": "acme_rt:Sound", "Away": "acme_rt:Away"},
+    }
+    install("acme", entries, {"acme_aot.py": AOT + ABSENT_AOT, "acme_rt.py": RUNTIME + ABSENT_RUNTIME})
+    assert run("check", "acme", "--json") == 0
+    rows = {(row["plugin"], row["seconds"] == ""): (row["result"], row["detail"]) for row in told(capsys)}
+    assert rows["backends:Away", False] == ("unavailable", "no /dev/npu0; load the driver")
+    result, detail = rows["partitioners:away", True]
+    assert result == "unavailable"
+    assert detail.startswith("it took aten_add_tensor")
+    assert "compiled and cannot run here: method 'forward' cannot be loaded" in detail
+    assert "no /dev/npu0; load the driver" in detail
+    told_of_compiler = "acme-cc is not on the PATH; what to do: pip install acme-cc"
+    assert rows["partitioners:uncompiled", True] == ("unavailable", told_of_compiler)
+
+
 def test_doctor(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
     install("acme", {"kernels": {"acme": "npu_rt:library"}}, {"npu_rt.py": "library = 3"})
     assert run("doctor") == 1

@@ -33,3 +33,20 @@ def test_a_backend_of_the_wheel_is_the_same_module(executorch_package: Path) -> 
 def test_without_the_wheel_an_import_says_what_to_install() -> None:
     with pytest.raises(PluginLoadError, match="ExecuTorch is not installed; what to do: pip install"):
         importlib.import_module("delegraph_executorch.backends.xnnpack")
+
+
+STRICT = """
+import sys, warnings
+sys.path.append({site_packages!r})
+warnings.simplefilter("error", DeprecationWarning)
+import delegraph_executorch.exir.passes
+warnings.resetwarnings()
+import executorch.exir.passes
+"""
+
+
+@pytest.mark.executorch
+def test_where_warnings_are_errors_the_wheel_can_still_be_imported_after_ours(executorch_package: Path) -> None:
+    script = STRICT.format(site_packages=str(executorch_package.parent))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

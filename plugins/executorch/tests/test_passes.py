@@ -346,6 +346,22 @@ def test_constants_of_a_program_are_computed() -> None:
     assert_close(run(EdgeProgramManager(program), X), expected.detach())
 
 
+def test_weights_of_an_aten_program_are_dequantized_and_those_of_an_edge_program_are_left() -> None:
+    operators = torch.ops.quantized_decomposed
+
+    def scaled(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return x + operators.dequantize_per_tensor(self.weight, 0.5, 0, -128, 127, torch.int8)
+
+    manager = edge(scaled, X, weight=nn.Buffer(torch.tensor([[2, 4, 6]], dtype=torch.int8)))
+    program = constant_prop_pass(manager.exported_program())
+    assert called(program) == ["quantized_decomposed.dequantize_per_tensor.default", "aten.add.Tensor"]
+    for node in program.graph.nodes:
+        node.target = getattr(node.target, "_op", node.target)
+    program = constant_prop_pass(program)
+    assert called(program) == ["aten.add.Tensor"]
+    assert_close(program.module()(X), X + torch.tensor([[1.0, 2.0, 3.0]]))
+
+
 def test_a_constant_output_is_a_copy_of_the_constant() -> None:
     program = constant_prop_pass(
         edge(lambda self, x: (x, self.weight.neg()), X, weight=nn.Parameter(X)).exported_program()

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from plugins.executorch.tests.upstream.results import (
-    DIFFERS,
-    LACKING,
-    Reason,
-    read_outcomes,
-    read_reasons,
-    reason_for,
-    stale,
-)
-from plugins.executorch.tests.upstream.suite import APART, port_suite, run_sessions
+from plugins.executorch.tests.upstream.results import Reason, read_outcomes, reason_for, share, stale
+from plugins.executorch.tests.upstream.suite import APART, port_suite, reasons_of_tests, run_sessions
 
 pytestmark = pytest.mark.executorch
-
-LISTS = Path(__file__).parent / "upstream" / "cannot_pass"
-OURS = ("failed", "error", DIFFERS, LACKING)
-"""Outcomes, and reasons, that are ours to change."""
-NOT_TESTS = frozenset({"names.toml", "documentation.toml"})
-"""Lists beside the tests': public names, and pieces of documentation."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +20,7 @@ def outcomes(executorch_package: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def reasons() -> dict[str, Reason]:
-    return read_reasons(path for path in sorted(LISTS.glob("*.toml")) if path.name not in NOT_TESTS)
+    return reasons_of_tests()
 
 
 def test_what_is_not_listed_passes(outcomes: dict[str, str], reasons: dict[str, Reason]) -> None:
@@ -63,14 +48,11 @@ def test_what_is_listed_does_not_pass(outcomes: dict[str, str], reasons: dict[st
     assert stale(outcomes, reasons) == []
 
 
-def test_nine_in_ten_pass_of_those_that_could(
+def test_nine_in_ten_pass_of_those_that_do_not_test_internals(
     outcomes: dict[str, str], reasons: dict[str, Reason], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of those that neither test internals nor need ExecuTorch's binaries, its other packages or a bug of its own."""
-    counts: Counter[str] = Counter()
-    for test, outcome in outcomes.items():
-        reason = reason_for(test, reasons)
-        counts[reason.kind if reason is not None and outcome != "skipped" else outcome] += 1
+    """Here or in the wheel's environment, of all others: also those that need what is nowhere here."""
+    figure = share(outcomes, reasons)
     with capsys.disabled():
-        print("\nExecuTorch's own tests:", ", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
-    assert counts["passed"] >= 0.9 * (counts["passed"] + sum(counts[kind] for kind in OURS))
+        print(f"\nExecuTorch's own tests: {figure}")
+    assert figure.passed >= 0.9 * figure.total

@@ -7,7 +7,7 @@ from typing import Any
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, lowered_modules
 from delegraph.aot.delegation.lowerings import find_lowering
-from delegraph.errors import DelegraphError, PreprocessError, UnsupportedOperator
+from delegraph.errors import DelegraphError, PluginUnavailable, PreprocessError, UnsupportedOperator
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
@@ -25,7 +25,7 @@ def compile_delegates(
 
     Each backend's `preprocess_multimethod` is called once, with all its partitions of all methods; those that hold
     other delegates in a call of their own, after those. Raises `PreprocessError` naming the partitions, the plug-in and
-    the cause; `UnsupportedOperator` passes through.
+    the cause; `UnsupportedOperator` and `PluginUnavailable` (a compiler is not installed) pass through.
     """
     plugins = plugins or default_registry()
     for ready in _innermost_first(modules):
@@ -97,7 +97,7 @@ _MAX_NAMED = 8  # nodes listed in a message; a partition can hold thousands
 def _call(function: Any, arguments: tuple[Any, ...], offer: Offer, modules: Mapping[str, Sequence[Any]]) -> Any:
     try:
         return function(*arguments)
-    except (UnsupportedOperator, PreprocessError):
+    except (UnsupportedOperator, PreprocessError, PluginUnavailable):
         raise
     except DelegraphError as error:
         raise _failure(offer, modules, str(error)) from error

@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch._ops import OpOverload
@@ -88,6 +88,7 @@ class _EdgeRewriter:
         if (source := _no_op_source(node)) is not None:
             node.replace_all_uses_with(source)
             node.graph.erase_node(node)
+            _let_quantized_stand(source)
             return
         if node.target in _COPIES:
             self._make_contiguous(node, changed)
@@ -120,6 +121,22 @@ class _EdgeRewriter:
         if _layouts(new) != _layouts(node.meta["val"]):
             node.meta["val"] = new
             changed.add(node)
+
+
+def _let_quantized_stand(dequantized: Node) -> None:
+    """Without the operator between them, `quantize, dequantize, quantize` with the same parameters is the first."""
+    op = dequantized.target
+    if not isinstance(op, OpOverload) or not op.name().startswith("quantized_decomposed::dequantize_"):
+        return
+    quantize, parameters = op.name().replace("::de", "::"), dequantized.args[1:]
+
+    def is_quantized_alike(node: object) -> TypeGuard[Node]:
+        called = isinstance(node, Node) and isinstance(node.target, OpOverload) and node.target.name() == quantize
+        return called and node.args[1:] == parameters  # type: ignore[attr-defined]
+
+    if is_quantized_alike(quantized := dequantized.args[0]):
+        for user in filter(is_quantized_alike, list(dequantized.users)):
+            user.replace_all_uses_with(quantized)
 
 
 # ---- rewrites of single calls ----------------------------------------------------------------------

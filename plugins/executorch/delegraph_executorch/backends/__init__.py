@@ -1,41 +1,12 @@
-"""`delegraph_executorch.backends.X` -> ExecuTorch's own `executorch.backends.X`, the same module, from its wheel.
+"""ExecuTorch's `executorch.backends`: its own modules, from its wheel, under our name.
 
-Its partitioners are used as they are: what lowers here hands them to the bridge (`delegraph_executorch.bridge`). Where
-the wheel is not installed, an import raises `PluginLoadError`, which says what to install.
+Its partitioners are used as they are: what lowers here hands them to the bridge (`delegraph_executorch.bridge`).
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-
-from delegraph_executorch.bridge.imports import executorch
+from delegraph_executorch.of_the_wheel import let_modules_stand_for
 
 __all__: list[str] = []
 
-
-class _Theirs(Loader):
-    """Has a module of ExecuTorch's stand under a second name, and leaves it as it is."""
-
-    own_spec: ModuleSpec | None = None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module: ModuleType = executorch(spec.name.removeprefix("delegraph_executorch."))
-        self.own_spec = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.own_spec  # which the import system has just replaced by that of the second name
-
-
-class _Finder(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, _Theirs()) if fullname.startswith(f"{__name__}.") else None
-
-
-sys.meta_path.insert(0, _Finder())
+let_modules_stand_for(__name__)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from torch.export import ExportedProgram
 
 from delegraph.aot import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
-from delegraph.errors import PluginLoadError
+from delegraph.errors import PluginLoadError, PluginUnavailable
 from delegraph.program.schema import NamedData
 from delegraph_executorch.bridge.backends import BACKENDS
 from delegraph_executorch.bridge.imports import executorch
@@ -42,6 +42,7 @@ def _compile(
 ) -> dict[str, list[PreprocessResult]]:
     """All partitions of a backend at once, as ExecuTorch gives them to it."""
     backend = _their_class(backend_id)
+    _require_compiler(backend_id)
     theirs = executorch("exir.backend.compile_spec_schema:CompileSpec")
     copies = {method: [translated(program).program for program in group] for method, group in programs.items()}
     their_specs = {
@@ -65,6 +66,22 @@ def _their_class(backend_id: str) -> Any:
             " defines it before lowering"
         )
     return known[backend_id]
+
+
+_COMPILERS: Final = {
+    "VgfBackend": (
+        "backends.arm.vgf.model_converter:find_model_converter_binary",
+        "Arm's model-converter is not on the PATH; what to do: pip install ai-ml-sdk-model-converter",
+    )
+}
+"""Backend -> a function of ExecuTorch that finds the program by which it compiles, and what to say if there is none."""
+
+
+def _require_compiler(backend_id: str) -> None:
+    if backend_id in _COMPILERS:
+        find, missing = _COMPILERS[backend_id]
+        if not executorch(find)():
+            raise PluginUnavailable(f"{backend_id} cannot compile here: {missing}")
 
 
 def _result(result: Any) -> PreprocessResult:

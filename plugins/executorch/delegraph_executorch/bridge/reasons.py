@@ -6,18 +6,16 @@ They tell it to two helpers of `executorch.exir.backend.utils`: `WhyNoPartition`
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch.fx import Node
 
 from delegraph_executorch.bridge.imports import executorch
+from delegraph_executorch.bridge.replacing import replaced
 
 __all__ = ["listening"]
-
-_ONE_AT_A_TIME = threading.RLock()
 
 
 @contextmanager
@@ -25,25 +23,19 @@ def listening() -> Iterator[dict[Node, str]]:
     """The reasons, by node of ExecuTorch's program, that come up within the `with` block; the first one counts."""
     utils = executorch("exir.backend.utils")
     reasons: dict[Node, str] = {}
-    with _ONE_AT_A_TIME:
-        undo = [
-            _listen(utils.WhyNoPartition, "__call__", reasons),
-            _listen(utils.WhyNoPartitionReporter, "report_reject", reasons),
-        ]
-        try:
-            yield reasons
-        finally:
-            for restore in undo:
-                restore()
+    with (
+        _listening(utils.WhyNoPartition, "__call__", reasons),
+        _listening(utils.WhyNoPartitionReporter, "report_reject", reasons),
+    ):
+        yield reasons
 
 
-def _listen(helper: type, method: str, reasons: dict[Node, str]) -> Callable[[], None]:
-    """Note what `helper` is told; the call that ends it."""
+def _listening(helper: type, method: str, reasons: dict[Node, str]) -> AbstractContextManager[None]:
+    """Note what `helper` is told in this thread."""
     told = getattr(helper, method)
 
     def note(self: Any, node: Node, reason: str) -> Any:
         reasons.setdefault(node, str(reason).strip())
         return told(self, node, reason)
 
-    setattr(helper, method, note)
-    return lambda: setattr(helper, method, told)
+    return replaced(helper, method, note)

@@ -12,13 +12,12 @@ Within `quick_retracing()`:
     b = view_copy(a, [2, 2])     none       computed                      b = view_copy(…)   [2, 2]
     c = mul(b, b)                [4]        stale: mul of two [2, 2]      c = mul(b, b)      [2, 2]
 
-The results are those of ExecuTorch; `tests/bridge` compares the blobs.
+The results are those of ExecuTorch; `tests/bridge` compares the blobs. Other threads are not concerned.
 """
 
 from __future__ import annotations
 
 import operator
-import threading
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,10 +32,9 @@ from torch.fx.graph import CodeGen
 
 from delegraph.aot import graph_modules
 from delegraph_executorch.bridge.imports import executorch
+from delegraph_executorch.bridge.replacing import replaced
 
 __all__ = ["quick_retracing"]
-
-_ONE_AT_A_TIME = threading.RLock()
 
 
 @contextmanager
@@ -53,12 +51,8 @@ def quick_retracing(programs: Iterable[ExportedProgram]) -> Iterator[None]:
             return slow(self, graph_module)
         return passes.PassResult(graph_module, True)
 
-    with _ONE_AT_A_TIME, _code_when_it_is_run():
-        base.call = call
-        try:
-            yield
-        finally:
-            base.call = slow
+    with replaced(base, "call", call), _code_when_it_is_run():
+        yield
 
 
 _HOOKS: Final = (
@@ -164,8 +158,8 @@ def _fake_mode(module: GraphModule) -> FakeTensorMode | None:
 
 @contextmanager
 def _code_when_it_is_run() -> Iterator[None]:
-    """Within the block a graph module gets its Python code when it is first run; what is left of them behind it has
-    its code at once."""
+    """Within the block a graph module of this thread gets its Python code when it is first run; what is left of them
+    behind it has its code at once."""
     generate = GraphModule.recompile
     waiting: weakref.WeakSet[GraphModule] = weakref.WeakSet()
 
@@ -182,10 +176,7 @@ def _code_when_it_is_run() -> Iterator[None]:
         waiting.add(self)
         return None
 
-    GraphModule.recompile = recompile  # type: ignore[method-assign]
-    try:
+    with replaced(GraphModule, "recompile", recompile):
         yield
-    finally:
-        GraphModule.recompile = generate  # type: ignore[method-assign]
-        for module in list(waiting):
-            generate(module)
+    for module in list(waiting):  # after an error they wait for whoever runs them: a graph may be half edited
+        generate(module)

@@ -12,8 +12,9 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from delegraph.aot import EdgeProgramManager, ExecutorchProgramManager
-from delegraph.program.schema import Program
+from delegraph_executorch.bridge.recipes import own_recipe
+from delegraph_executorch.exir.program._program import EdgeProgramManager, ExecutorchProgramManager
+from delegraph_executorch.exir.schema import Program
 from delegraph_executorch.export.recipe import ExportRecipe
 from delegraph_executorch.export.stages import (
     EdgeProgramManagerTransformStage,
@@ -111,7 +112,7 @@ class ExportSession:
         self._model = _by_method(model)
         self._example_inputs = {} if example_inputs is None else _by_method(example_inputs)
         self._dynamic_shapes = {} if dynamic_shapes is None else _by_method(dynamic_shapes)
-        self._export_recipe = export_recipe or ExportRecipe()
+        self._export_recipe: ExportRecipe = own_recipe(export_recipe) or ExportRecipe()
         self._quant_recipe = self._export_recipe.quantization_recipe
         self._lowering_recipe = self._export_recipe.lowering_recipe
         self._pipeline_stages = self._export_recipe.pipeline_stages or self._get_default_pipeline()

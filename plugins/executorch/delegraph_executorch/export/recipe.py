@@ -93,7 +93,7 @@ class ExportRecipe:
         """The recipe that the backend's registered provider makes of `kwargs`. Raises `ValueError` if it makes none."""
         from delegraph_executorch.export.recipe_registry import recipe_registry
 
-        if not isinstance(recipe, RecipeType):
+        if not (isinstance(recipe, Enum) and hasattr(recipe, "get_backend_name")):  # of either RecipeType
             raise ValueError(
                 f"Invalid recipe type: {recipe}; a backend's recipes are an enum that derives from RecipeType"
             )

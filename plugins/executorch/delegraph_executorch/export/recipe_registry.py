@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from delegraph_executorch.bridge.recipes import own_recipe
 from delegraph_executorch.export.recipe import ExportRecipe, RecipeType
 from delegraph_executorch.export.recipe_provider import BackendRecipeProvider
 
@@ -30,7 +31,7 @@ class RecipeRegistry:
 
     def create_recipe(self, recipe_type: RecipeType, backend: str, **kwargs: Any) -> ExportRecipe | None:
         """What the backend's provider makes. Raises `ValueError` for a backend without one."""
-        return self._provider(backend).create_recipe(recipe_type, **kwargs)
+        return cast("ExportRecipe | None", own_recipe(self._provider(backend).create_recipe(recipe_type, **kwargs)))
 
     def get_supported_recipes(self, backend: str) -> Sequence[RecipeType]:
         """What the backend's provider makes. Raises `ValueError` for a backend without one."""

@@ -19,8 +19,10 @@ from typing import Any, Final
 import torch
 from torch.export import ExportedProgram
 
-from delegraph.aot import EdgeProgramManager, to_edge, to_edge_transform_and_lower, validation_disabled
+from delegraph import aot
+from delegraph.aot import validation_disabled
 from delegraph_executorch.devtools.backend_debug import get_delegation_info
+from delegraph_executorch.exir.program._program import to_edge, to_edge_transform_and_lower
 from delegraph_executorch.export._torchao import (
     ComposableQuantizer,
     convert_pt2e,
@@ -318,7 +320,7 @@ class EdgeProgramManagerTransformStage(Stage):
     def run(self, artifact: PipelineArtifact) -> None:
         """Raises `TypeError` for data that is no manager, `ValueError` for passes that cannot be called."""
         manager = artifact.data
-        if not isinstance(manager, EdgeProgramManager):
+        if not isinstance(manager, aot.EdgeProgramManager):
             raise TypeError(f"Expected EdgeProgramManager but got {type(manager)}")
         if self._edge_transform_passes:
             programs = {method: manager.exported_program(method) for method in manager.methods}

@@ -1,13 +1,15 @@
 """ExecuTorch's documentation at its tag -> for each piece of Python in it whether it runs here, imports changed.
 
     python -m plugins.executorch.tests.upstream.documentation [PAGE…]     # from the repository's folder; all pages
+    python -m plugins.executorch.tests.upstream.documentation --unported PAGE…      # the same on ExecuTorch itself
 
 The documentation is read from what `DELEGRAPH_EXECUTORCH_SOURCE` names, a clone, a bare repository or an unpacked tree,
 else from GitHub's archive of the tag; nothing of it is kept. The pieces of a page run one after the other in one
 namespace and a folder of their own, as a reader would type them, after setups/PAGE.py: that gives what the page speaks
 of and does not show (a model, its inputs, a partitioner). ExecuTorch's wheel lies beside, as it does for a user of its
-backends. What is not Python to run (signatures without a body, `…` for arguments, files in "/path/to", output) is not a
-piece.
+backends; `--unported` leaves the imports as they are and runs the page by the wheel's own Python. What is not Python to
+run (signatures without a body, `…` for arguments, files in "/path/to", output) is not a piece. The wheel holds no
+documentation, and there is no sdist.
 
 `PAGES` are the pages on export, lowering, passes, delegates, memory planning, quantization, the runtime's Python API
 and the developer tools. Left out: those on one vendor's backend or on language models, which need these packages, and
@@ -130,16 +132,20 @@ def _is_code(source: str) -> bool:
     return not left_out and (bool(calls) or any(not isinstance(statement, ast.Expr) for statement in statements))
 
 
-def run_page(name: str, text: str, scratch: Path) -> dict[str, str]:
+def run_page(name: str, text: str, scratch: Path, unported: bool = False) -> dict[str, str]:
     """Piece -> "" if it ran, else the last line of its exception. Each page has a Python of its own."""
     setup = SETUPS / f"{Path(name).stem}.py"
     program = {
-        "setups": [str(path) for path in (SETUPS / "every_page.py", setup) if path.exists()],
+        "setups": [path.read_text(encoding="utf-8") for path in (SETUPS / "every_page.py", setup) if path.exists()],
         "pieces": list(pieces(name, text)),
         "fallback": str(executorch_package().parent),
         "results": str(scratch / "results.json"),
     }
-    command = [sys.executable, "-W", "ignore", str(RUNNER)]
+    if unported:
+        program["setups"] = [text.replace("delegraph_executorch", "executorch") for text in program["setups"]]
+        program["pieces"] = [(n, text.replace("delegraph_executorch", "executorch")) for n, text in program["pieces"]]
+    python = executorch_package().parents[3] / "bin" / "python" if unported else sys.executable
+    command = [str(python), "-W", "ignore", str(RUNNER)]
     done = subprocess.run(
         command,
         input=json.dumps(program),
@@ -159,13 +165,14 @@ def run_page(name: str, text: str, scratch: Path) -> dict[str, str]:
 
 def main(names: Sequence[str]) -> int:
     failed = total = 0
-    for name in names or PAGES:
+    unported = "--unported" in names
+    for name in [name for name in names if not name.startswith("--")] or PAGES:
         with tempfile.TemporaryDirectory() as scratch:
-            for piece, raised in run_page(name, read_page(name), Path(scratch)).items():
+            for piece, raised in run_page(name, read_page(name), Path(scratch), unported).items():
                 expected = EXPECTED_ERRORS.get(piece, "")
                 fails = raised.split(":")[0] != expected
                 failed, total = failed + fails, total + 1
-                print(f"{'fails' if fails else 'runs ':5} {piece}  {raised.strip()[:300]}")
+                print(f"{'fails' if fails else 'runs ':5} {piece}  {raised.strip()[:300]}", flush=True)
     print(f"{total - failed} of {total} pieces run")
     return int(failed > 0)
 

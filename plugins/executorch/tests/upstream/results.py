@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import tomllib
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -21,19 +22,25 @@ __all__ = [
     "DIFFERS",
     "INTERNAL",
     "LACKING",
+    "WHEEL",
     "Reason",
+    "Share",
     "read_outcomes",
     "read_reasons",
     "reason_for",
+    "share",
     "stale",
 ]
 
 INTERNAL: Final = "internal of ExecuTorch"
 DIFFERS: Final = "differs on purpose"
 LACKING: Final = "lacking"
+WHEEL: Final = "needs ExecuTorch's wheel"
+"""Passes where the wheel is installed, which `tests/bridge/test_upstream_there.py` checks."""
 
 CLASSES: Final = (
     INTERNAL,
+    WHEEL,
     "needs ExecuTorch's C++ build or its flatc",
     DIFFERS,
     "bug of ExecuTorch's own",
@@ -124,6 +131,29 @@ def stale(outcomes: Mapping[str, str], reasons: Mapping[str, Reason]) -> list[st
         for name in _names(test):
             outcomes_of.get(name, set()).add(outcome)
     return [name for name, found in outcomes_of.items() if not found or "passed" in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many tests pass, here or where the wheel is, of all that don't test internals; and how many of each kind."""
+
+    passed: int
+    total: int
+    kinds: Mapping[str, int]
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
+        return f"{self.passed} of {self.total} that don't test internals pass ({self.passed / self.total:.1%}): {kinds}"
+
+
+def share(outcomes: Mapping[str, str], reasons: Mapping[str, Reason]) -> Share:
+    """The figure of both environments. What a test itself skips (for another platform, say) is left out."""
+    counts: Counter[str] = Counter()
+    for test, outcome in outcomes.items():
+        reason = reason_for(test, reasons)
+        counts[reason.kind if reason is not None and outcome != "skipped" else outcome] += 1
+    counted = counts.total() - counts[INTERNAL] - counts["skipped"]
+    return Share(counts["passed"] + counts[WHEEL], counted, dict(counts.most_common()))
 
 
 def _names(test: str) -> list[str]:

@@ -6,8 +6,9 @@
 Nothing of ExecuTorch's is kept in this repository: its tests are read from the wheel in `.venv-executorch`, rewritten
 as `python -m delegraph_executorch.port` rewrites a user's files, and run by a Python without ExecuTorch.
 What tests share (`exir/tests/models.py`, `exir/backend/test/demo_backend.py` …) lies beside them and is ported too; it
-is found under `delegraph_executorch` since the ported folders are appended to its packages' paths. Its backends'
-paths are not here, and torchvision need not be: a test file may import them, and a test that uses one fails.
+is found under `delegraph_executorch` since the ported folders are appended to its packages' paths. Its backends and
+example models are there where the wheel is (`tests/bridge`), torchvision need not be: elsewhere a test file may import
+them, and a test that uses one fails.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from delegraph_executorch.port import ported
 
-__all__ = ["APART", "FOLDERS", "port_suite", "run_sessions", "run_suite"]
+from .results import Reason, read_reasons
+
+__all__ = ["APART", "FOLDERS", "port_suite", "reasons_of_tests", "run_sessions", "run_suite"]
 
 REPOSITORY = Path(__file__).parents[4]
 SITE_PACKAGES = REPOSITORY / ".venv-executorch" / "lib"
@@ -56,12 +60,18 @@ FOLDERS = (
 APART = ("exir/tests/test_passes.py", "exir/operator/test/test_operator.py")
 
 CONFTEST = """
-import importlib, importlib.abc, importlib.machinery, pathlib, sys, types
+import importlib, importlib.abc, importlib.machinery, importlib.util, pathlib, sys, types
+
+NEEDED = {
+    "delegraph_executorch.backends": "executorch", "delegraph_executorch.examples": "executorch",
+    "torchvision": "torchvision",
+}
+absent = tuple(f"{package}." for package, needs in NEEDED.items() if importlib.util.find_spec(needs) is None)
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):  # for what is not here: a test that uses it fails
     def find_spec(self, name, path, target=None):
-        if f"{name}.".startswith(("delegraph_executorch.backends.", "torchvision.")):
+        if f"{name}.".startswith(absent):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec):
@@ -91,9 +101,20 @@ for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.
 from delegraph_executorch.exir.dialects.edge import _ops as edge_ops
 edge_ops._edge_dialect_info, edge_ops.AllowedDtypeSet, edge_ops.FunctionDtypeConstraint = {}, object, object
 
-from tests.upstream import demo_runtimes
+from tests.upstream import demo_operators, demo_runtimes
+demo_operators.register()
 demo_runtimes.register()
 """
+
+
+LISTS = Path(__file__).with_name("cannot_pass")
+NOT_TESTS = frozenset({"names.toml", "documentation.toml"})
+"""Lists beside the tests': public names, and pieces of documentation."""
+
+
+def reasons_of_tests() -> dict[str, Reason]:
+    """What is listed that cannot pass without the wheel, and why."""
+    return read_reasons(path for path in sorted(LISTS.glob("*.toml")) if path.name not in NOT_TESTS)
 
 
 def executorch_package() -> Path:
@@ -121,15 +142,21 @@ def port_suite(scratch: Path) -> Path:
 def run_suite(scratch: Path, *arguments: str) -> int:
     """pytest on the ported tests; its exit code."""
     # The package before the scratch folder: alone on the path, the folder of the same name would hide it.
-    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'plugins' / 'executorch'}{os.pathsep}{scratch}"}
+    path = os.pathsep.join([str(REPOSITORY / "plugins" / "executorch"), str(scratch), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path.removesuffix(os.pathsep)}
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(scratch), *arguments]
     return subprocess.run(command, cwd=scratch, env=environment, check=False).returncode
 
 
-def run_sessions(scratch: Path, *arguments: str) -> list[Path]:
-    """All ported tests, the files `APART` in sessions of their own; the JUnit file of each session."""
+def run_sessions(scratch: Path, *arguments: str, tests: Sequence[str] = ()) -> list[Path]:
+    """All ported tests, or these, the files `APART` in sessions of their own; the JUnit file of each session."""
     apart = [f"delegraph_executorch/{file}" for file in APART]
-    sessions = [[f"--ignore={file}" for file in apart], *([file] for file in apart)]
+    chosen = [f"delegraph_executorch/{test}" for test in tests]
+    together = [test for test in chosen if not test.startswith(tuple(apart))]
+    sessions = [[*together, *(f"--ignore={file}" for file in apart)]] if together or not tests else []
+    for file in apart:
+        mine = [test for test in chosen if test.startswith(file)] if tests else [file]
+        sessions += [mine] if mine else []
     reports = [scratch / f"report_{number}.xml" for number in range(len(sessions))]
     for session, report in zip(sessions, reports, strict=True):
         run_suite(scratch, *session, *arguments, f"--junitxml={report}")

@@ -7,7 +7,7 @@ everything, and makes placeholders.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, cast
 
 import torch
@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from delegraph.aot import ResolvedSignature, exir_ops
+from delegraph.aot import EdgeOpOverload, ResolvedSignature, exir_ops
 from delegraph_executorch.exir.operator.util import _QUANT_PRIMITIVES
 
 __all__ = ["constant_prop_pass", "get_default_skip_targets_no_quant"]
@@ -38,17 +38,15 @@ def get_default_skip_targets_no_quant() -> set[Any]:
 def constant_prop_pass(
     exported_program: ExportedProgram, custom_skip_targets: Collection[Any] | None = None, _skip_dim_order: bool = True
 ) -> ExportedProgram:
-    """Fold, in place. `custom_skip_targets` are the operators to leave; by default `full` and those of quantization.
+    """Fold, in place. `custom_skip_targets` are the operators to leave; by default `full`, and in
+    edge programs those of quantization (an ATen program's weights are dequantized, as in ExecuTorch).
 
     `_skip_dim_order` says which clone stands before an output that would be a constant.
     """
     program = exported_program
     if program.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond):
         logging.warning("constant_prop_pass does not constant propagate in control flow modules")
-    skipped = custom_skip_targets
-    if skipped is None:
-        skipped = {*get_default_skip_targets_no_quant(), *_QUANT_PRIMITIVES}
-    values = _constant_values(program, skipped)
+    values = _constant_values(program, _is_left if custom_skip_targets is None else custom_skip_targets.__contains__)
     if not values:
         return program
     placeholders = program.graph.find_nodes(op="placeholder")  # a node's name may differ: `input` is a builtin's
@@ -68,13 +66,17 @@ def constant_prop_pass(
     return program
 
 
-def _constant_values(program: ExportedProgram, skipped: Collection[Any]) -> dict[Node, Any]:
+def _is_left(op: Any) -> bool:
+    return op in get_default_skip_targets_no_quant() or (isinstance(op, EdgeOpOverload) and op in _QUANT_PRIMITIVES)
+
+
+def _constant_values(program: ExportedProgram, is_left: Callable[[Any], bool]) -> dict[Node, Any]:
     """The constants, and the results of the calls that depend on them alone, in graph order."""
     values: dict[Node, Any] = {
         node: held.tensor for node, held in ResolvedSignature.of(program).constants.items() if held.tensor is not None
     }
     for node in program.graph.nodes:
-        if node.op != "call_function" or node.target in skipped or getattr(node.target, "_schema", None) is None:
+        if node.op != "call_function" or is_left(node.target) or getattr(node.target, "_schema", None) is None:
             continue
         if torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.is_mutable:
             continue

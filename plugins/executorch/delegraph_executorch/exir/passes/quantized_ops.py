@@ -104,3 +104,7 @@ if not hasattr(torch.ops.quantized_decomposed, "embedding_byte"):
         _define(f"{_name}.dtype", f"{_EMBEDDING}, *, ScalarType? dtype=None", _embedding(_bits))
 if not hasattr(torch.ops.quantized_decomposed, "add"):
     _define("add", _ADD, _add)
+elif not torch._C._dispatch_has_computed_kernel_for_dispatch_key("quantized_decomposed::add", "CPU"):
+    quantized_decomposed_lib.impl(
+        "add", _add, "CompositeExplicitAutograd"
+    )  # which the wheel defines by its schema alone

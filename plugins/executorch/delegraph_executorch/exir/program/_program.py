@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
-from dataclasses import fields
 from functools import cached_property
 from typing import Any, BinaryIO, Self, TextIO
 
@@ -18,6 +17,7 @@ from delegraph import aot
 from delegraph.aot import EdgeCompileConfig, graph_modules
 from delegraph.errors import LoweringError
 from delegraph.program import serialize_flat_tensor
+from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
 from delegraph_executorch.exir._execution import execution_of, source_of
 from delegraph_executorch.exir._serialize._cord import Cord
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
@@ -65,7 +65,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         core_aten_ops_exception_list: Sequence[Any] | None = None,
         preserve_ops: Sequence[Any] | None = None,
     ) -> None:
-        config = compile_config or EdgeCompileConfig()
+        config = own_edge_config(compile_config) or EdgeCompileConfig()
         if core_aten_ops_exception_list or preserve_ops:
             config = EdgeCompileConfig(
                 preserve_ops=[*config.preserve_ops, *(preserve_ops or ())],
@@ -106,9 +106,9 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         self, config: ExecutorchBackendConfig | aot.ExecutorchBackendConfig | None = None
     ) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
+        config = own_backend_config(config)
         if isinstance(config, aot.ExecutorchBackendConfig):
             return ExecutorchProgramManager.of(super().to_executorch(config))
-        config = config or ExecutorchBackendConfig()
         settings = config.for_delegraph(self.methods)
         return ExecutorchProgramManager.of(super(EdgeProgramManager, self._prepared(config)).to_executorch(settings))
 
@@ -281,13 +281,6 @@ class ExecutorchProgramManager:
         self._result.save(path)
 
 
-def _own(config: Any) -> EdgeCompileConfig | None:
-    """`config`, which ExecuTorch's wheel may have made: its `get_xnnpack_edge_compile_config`, say."""
-    if config is None or isinstance(config, EdgeCompileConfig):
-        return config
-    return EdgeCompileConfig(**{f.name: getattr(config, f.name) for f in fields(EdgeCompileConfig) if f.init})
-
-
 def to_edge(
     programs: Programs,
     constant_methods: Mapping[str, Any] | None = None,
@@ -295,7 +288,9 @@ def to_edge(
     generate_etrecord: bool = False,
 ) -> EdgeProgramManager:
     """`delegraph.aot.to_edge`."""
-    return EdgeProgramManager.of(aot.to_edge(programs, constant_methods, _own(compile_config), generate_etrecord))
+    return EdgeProgramManager.of(
+        aot.to_edge(programs, constant_methods, own_edge_config(compile_config), generate_etrecord)
+    )
 
 
 def to_edge_transform_and_lower(
@@ -309,7 +304,12 @@ def to_edge_transform_and_lower(
     """`delegraph.aot.to_edge_transform_and_lower`."""
     return EdgeProgramManager.of(
         aot.to_edge_transform_and_lower(
-            programs, transform_passes, partitioner, constant_methods, _own(compile_config), generate_etrecord
+            programs,
+            transform_passes,
+            partitioner,
+            constant_methods,
+            own_edge_config(compile_config),
+            generate_etrecord,
         )
     )
 
