@@ -9,6 +9,7 @@ Lowering in steps
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
     ETRecord, generate_etrecord, parse_etrecord: which instruction came from which node, for an Inspector
+    serialize_exported_program, deserialize_exported_program, SerializedExportedProgram: a program as JSON and tensors
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives
     Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
@@ -27,7 +28,6 @@ Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
     use_edge_operators: a graph of torch's operators calls them by those names
     graph_modules: a graph and the bodies of its control flow
-    is_delegate_call, is_scalar, lifted_number, get_lowered_module, schema_arguments, user_location: of a node
     is_delegate_call, is_scalar, get_lowered_module, lifted_number, schema_arguments, user_location: of a node
     number_overload: `mul.Scalar` for `mul.Tensor`
     ResolvedSignature, HeldTensor, WriteBack: which placeholder is which weight, which buffer changes
@@ -69,6 +69,11 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
     from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.etrecord.program_json import (
+        SerializedExportedProgram,
+        deserialize_exported_program,
+        serialize_exported_program,
+    )
     from delegraph.aot.etrecord.record import (
         ETRecord,
         ETRecordReservedFileNames,
@@ -153,11 +158,13 @@ __all__ = [
     "PreprocessResult",
     "ProxyValue",
     "ResolvedSignature",
+    "SerializedExportedProgram",
     "SharedWeights",
     "Stage",
     "StageWatcher",
     "WriteBack",
     "condensed_order",
+    "deserialize_exported_program",
     "edge_program",
     "exir_ops",
     "generate_etrecord",
@@ -172,6 +179,7 @@ __all__ = [
     "program_text",
     "program_with_graph",
     "schema_arguments",
+    "serialize_exported_program",
     "tag_constant_data",
     "tag_mutated_buffer",
     "to_backend",
@@ -204,6 +212,7 @@ __getattr__, __dir__ = lazy_names(
         "delegation.partition": (
             "DependencyCycle",
             "condensed_order",
+    "deserialize_exported_program",
             "tag_constant_data",
             "tag_mutated_buffer",
             "validation_disabled",
@@ -220,6 +229,11 @@ __getattr__, __dir__ = lazy_names(
         ),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
+        "etrecord.program_json": (
+            "SerializedExportedProgram",
+            "deserialize_exported_program",
+            "serialize_exported_program",
+        ),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),

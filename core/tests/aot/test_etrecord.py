@@ -145,7 +145,7 @@ def test_what_is_refused(exported: ExportedProgram, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("exported_program", "a program in the ETRecord cannot be read: JSONDecodeError"),
+        ("exported_program", "the exported program cannot be read: JSONDecodeError"),
         ("reference_outputs", "the ETRecord's reference_outputs cannot be read as tensors"),
     ],
 )

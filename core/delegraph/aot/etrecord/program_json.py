@@ -28,18 +28,18 @@ import torch
 from torch._export.serde import schema as torch_schema
 from torch._export.serde.serialize import SerializedArtifact, deserialize, serialize
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from delegraph.aot.edge.edge_ops import use_edge_operators
-from delegraph.aot.graph.bodies import all_nodes, attributes
+from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import ETRecordError
 
-__all__ = ["SerializedProgram", "deserialize_program", "serialize_program"]
+__all__ = ["SerializedExportedProgram", "deserialize_exported_program", "serialize_exported_program"]
 
 
-class SerializedProgram(NamedTuple):
-    """The files of one program in an ETRecord."""
+class SerializedExportedProgram(NamedTuple):
+    """The files of one program, as an ETRecord and ExecuTorch's `exir.save` have them: JSON, and three torch files."""
 
     exported_program: bytes
     state_dict: bytes
@@ -75,16 +75,11 @@ DTYPE_CODES: Final = {
 Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def serialize_program(program: ExportedProgram) -> SerializedProgram:
-    """The files of `program`; nodes keep their debug handles.
+def serialize_exported_program(program: ExportedProgram) -> SerializedExportedProgram:
+    """The files of `program`, of any dialect; nodes keep their debug handles and what they come from.
 
-    Raises `ETRecordError` for a program that calls delegates: what an ETRecord has is the program before.
+    Raises what torch raises for a program that it cannot write, such as one that calls delegates.
     """
-    if any(getattr(node.target, "__name__", "").endswith("call_delegate") for node in all_nodes(program.graph_module)):
-        raise ETRecordError(
-            "an ETRecord holds programs as they were before delegation, this one calls delegates; lower with"
-            " generate_etrecord=True, or hand in a deepcopy of the manager that to_edge gave"
-        )
     program = _lifted(program)
     written = serialize(program)
     document = _rewritten(json.loads(written.exported_program), _as_executorch_has_it)
@@ -94,12 +89,12 @@ def serialize_program(program: ExportedProgram) -> SerializedProgram:
     _rename_targets(document, EDGE_MODULE, EDGE_OPERATORS)
     document["verifiers"] = [EDGE if name == OUR_DIALECT else name for name in document["verifiers"]]
     document["schema_version"] = VERSION
-    return SerializedProgram(
+    return SerializedExportedProgram(
         json.dumps(document).encode(), written.state_dict, written.constants, written.example_inputs or b""
     )
 
 
-def deserialize_program(files: SerializedProgram) -> ExportedProgram:
+def deserialize_exported_program(files: SerializedExportedProgram) -> ExportedProgram:
     """The program in `files`, written here or by ExecuTorch. Raises `ETRecordError` if they hold none."""
     try:
         document = _rewritten(json.loads(files.exported_program), _as_torch_has_it)
@@ -110,7 +105,7 @@ def deserialize_program(files: SerializedProgram) -> ExportedProgram:
         artifact = SerializedArtifact(json.dumps(document).encode(), *files[1:])
         program = deserialize(artifact)
     except Exception as error:  # whatever torch says of a file that it cannot read
-        raise ETRecordError(f"a program in the ETRecord cannot be read: {type(error).__name__}: {error}") from error
+        raise ETRecordError(f"the exported program cannot be read: {type(error).__name__}: {error}") from error
     if OUR_DIALECT in document["verifiers"]:
         use_edge_operators(program.graph_module)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
@@ -129,14 +124,18 @@ def _lifted(program: ExportedProgram) -> ExportedProgram:
         return program
     program = copy_program(program)
     graph = program.graph
+    placeholders: dict[str, Node] = {}
     for node in graph.find_nodes(op="get_attr"):
-        if node.target in folded:
+        name = str(node.target)
+        if name in folded:
             with graph.inserting_before(next(iter(graph.nodes))):
-                placeholder = graph.placeholder(node.name)
-            placeholder.meta = {"val": node.meta["val"], "constant_name": node.target}
+                placeholder = placeholders.get(name) or graph.placeholder(name)
+            placeholder.meta = {"val": node.meta["val"], "constant_name": name}
             node.replace_all_uses_with(placeholder)
             graph.erase_node(node)
-            placeholder.name = str(node.target)
+            placeholders[name] = placeholder
+    for name, placeholder in placeholders.items():
+        placeholder.name = name
     return rebuild(program, attributes(program.graph_module), graph, program.graph_signature.output_specs, folded)
 
 
