@@ -4,7 +4,8 @@ torch writes and reads the JSON; this is what changes between torch's schema of 
 version 8) and the older one that ExecuTorch kept (`exir/serde/schema.py`, version 5.4):
 
     torch                                       ExecuTorch
-    fields that came later                      not there: it refuses a field that it does not know
+    fields that came later                      not there: it refuses a field that it does not know; guards and names of
+                                                inputs are kept in the first node's metadata, of which it takes any
     dtype 28 (uint16)                           dtype 14
     a range without an end: null                Infinity
     Symbol('s77', positive=True, integer=True)  s77
@@ -12,7 +13,8 @@ version 8) and the older one that ExecuTorch kept (`exir/serde/schema.py`, versi
     edge operators by where their class is      executorch.exir.dialects.edge.ops.aten.add.Tensor
     metadata of a node                          the debug handle too
 
-Its reader knows nothing of a graph's `getitem` calls; they get the metadata of what they take an item of.
+Its reader knows nothing of a graph's `getitem` calls; they get the metadata of what they take an item of, and the
+`get_attr` of a body that of what runs it.
 """
 
 from __future__ import annotations
@@ -72,6 +74,8 @@ DTYPE_CODES: Final = {
 }
 """torch's code of a dtype -> ExecuTorch's, where they differ."""
 
+LATER: Final = "delegraph_later_fields"
+
 Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -82,8 +86,12 @@ def serialize_exported_program(program: ExportedProgram) -> SerializedExportedPr
     """
     program = _lifted(program)
     written = serialize(program)
-    document = _rewritten(json.loads(written.exported_program), _as_executorch_has_it)
+    document = json.loads(written.exported_program)
+    later = _later_fields(document)
+    document = _rewritten(document, _as_executorch_has_it)
     document["graph_module"].pop("metadata", None)
+    for node in document["graph_module"]["graph"]["nodes"][:1]:
+        node["metadata"][LATER] = json.dumps(later)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
         _add_handles(graph, module)
     _rename_targets(document, EDGE_MODULE, EDGE_OPERATORS)
@@ -98,6 +106,7 @@ def deserialize_exported_program(files: SerializedExportedProgram) -> ExportedPr
     """The program in `files`, written here or by ExecuTorch. Raises `ETRecordError` if they hold none."""
     try:
         document = _rewritten(json.loads(files.exported_program), _as_torch_has_it)
+        _restore_later_fields(document)
         handles = {id(graph): _take_handles(graph) for graph in _all_graphs(document["graph_module"]["graph"])}
         document["verifiers"] = [OUR_DIALECT if name == EDGE else name for name in document["verifiers"]]
         document["schema_version"] = dict(zip(("major", "minor"), torch_schema.SCHEMA_VERSION, strict=True))
@@ -109,11 +118,26 @@ def deserialize_exported_program(files: SerializedExportedProgram) -> ExportedPr
     if OUR_DIALECT in document["verifiers"]:
         use_edge_operators(program.graph_module)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
+        _erase_unused_items(module)
         for node in module.graph.nodes:
-            name = node.args[0].name if node.target is operator.getitem else node.name
-            if (handle := handles[id(graph)].get(name)) is not None:
+            if (handle := handles[id(graph)].get(_call_of(node).name)) is not None:
                 node.meta["debug_handle"] = handle
     return program
+
+
+def _call_of(node: Node) -> Node:
+    """The call that a `getitem` takes a result of, or that a `get_attr` of a body is for; `node` if it is neither."""
+    if node.op == "get_attr" and node.users:
+        return next(iter(node.users))
+    return node.all_input_nodes[0] if node.target is operator.getitem else node
+
+
+def _erase_unused_items(module: GraphModule) -> None:
+    """Take the `getitem` calls away that torch's reader makes of results which nothing reads."""
+    for node in list(module.graph.nodes):
+        if node.target is operator.getitem and not node.users and _UNUSED.search(node.name):
+            module.graph.erase_node(node)
+    module.recompile()
 
 
 def _lifted(program: ExportedProgram) -> ExportedProgram:
@@ -182,8 +206,33 @@ def _as_torch_has_it(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+_UNUSED: Final = re.compile(r"_unused_\d+$")
 _SYMBOL: Final = re.compile(r"Symbol\('(\w+)'[^)]*\)")
 _CODES_HERE: Final = {there: here for here, there in DTYPE_CODES.items()}
+
+
+def _later_fields(document: dict[str, Any]) -> dict[str, Any]:
+    """What a program needs of `LATER_FIELDS`."""
+    module = document["graph_module"]
+    return {
+        "guards_code": document.get("guards_code", []),
+        "treespec_namedtuple_fields": module.get("treespec_namedtuple_fields", {}),
+        "forward_arg_names": [
+            (call.get("signature") or {}).get("forward_arg_names") for call in module["module_call_graph"]
+        ],
+    }
+
+
+def _restore_later_fields(document: dict[str, Any]) -> None:
+    module = document["graph_module"]
+    for node in module["graph"]["nodes"][:1]:
+        if LATER in node["metadata"]:
+            later = json.loads(node["metadata"].pop(LATER))
+            document["guards_code"] = later["guards_code"]
+            module["treespec_namedtuple_fields"] = later["treespec_namedtuple_fields"]
+            for call, names in zip(module["module_call_graph"], later["forward_arg_names"], strict=True):
+                if call.get("signature"):
+                    call["signature"]["forward_arg_names"] = names
 
 
 def _rename_targets(document: dict[str, Any], old: str, new: str) -> None:

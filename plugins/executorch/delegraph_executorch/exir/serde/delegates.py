@@ -71,9 +71,7 @@ def with_text_as_delegates(program: ExportedProgram, read: Read) -> None:
     """Give `program`, whose delegates are JSON, lowered modules to call, in place. `read` is `write`'s inverse."""
     for module, call in _calls(program.graph_module):
         (name, text), *inputs = call.kwargs.items()
-        handles = call.meta.get("custom", {}).pop(_HANDLES, [])
-        if not call.meta.get("custom", True):
-            del call.meta["custom"]
+        handles = _take_handles(call)
         if not hasattr(module, name):
             setattr(module, name, _lowered(json.loads(str(text)), handles, read))
         with module.graph.inserting_before(call):
@@ -85,6 +83,15 @@ def with_text_as_delegates(program: ExportedProgram, read: Read) -> None:
 def _calls(root: GraphModule) -> Iterator[tuple[GraphModule, Node]]:
     for _, module in graph_modules(root):
         yield from ((module, node) for node in list(module.graph.nodes) if is_delegate_call(node))
+
+
+def _take_handles(call: Node) -> list[Any]:
+    handles: list[Any] = call.meta["custom"][_HANDLES] if _HANDLES in call.meta.get("custom", {}) else []
+    for node in (call, *call.users):  # torch's reader gives a call's metadata to what takes its results too
+        custom = {key: value for key, value in node.meta.pop("custom", {}).items() if key != _HANDLES}
+        if custom:
+            node.meta["custom"] = custom
+    return handles
 
 
 # ---- one delegate ----------------------------------------------------------------------------------
