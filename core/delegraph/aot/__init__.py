@@ -9,6 +9,7 @@ Lowering in steps
     to_backend, MethodProgramsPartitionerSpec: a program lowered by itself, onto one backend or by one partitioner;
     LoweredBackendModule, what it gives, may stand in a larger model
     ETRecord, generate_etrecord, parse_etrecord: which instruction came from which node, for an Inspector
+    serialize_exported_program, deserialize_exported_program, SerializedExportedProgram: a program as JSON and tensors
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives
     Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
@@ -70,6 +71,11 @@ if TYPE_CHECKING:
     from delegraph.aot.edge.memory_formats import get_dim_order, get_memory_format
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
     from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.etrecord.program_json import (
+        SerializedExportedProgram,
+        deserialize_exported_program,
+        serialize_exported_program,
+    )
     from delegraph.aot.etrecord.record import (
         ETRecord,
         ETRecordReservedFileNames,
@@ -154,11 +160,13 @@ __all__ = [
     "PreprocessResult",
     "ProxyValue",
     "ResolvedSignature",
+    "SerializedExportedProgram",
     "SharedWeights",
     "Stage",
     "StageWatcher",
     "WriteBack",
     "condensed_order",
+    "deserialize_exported_program",
     "edge_program",
     "exir_ops",
     "generate_etrecord",
@@ -175,6 +183,7 @@ __all__ = [
     "program_text",
     "program_with_graph",
     "schema_arguments",
+    "serialize_exported_program",
     "tag_constant_data",
     "tag_mutated_buffer",
     "to_backend",
@@ -207,6 +216,7 @@ __getattr__, __dir__ = lazy_names(
         "delegation.partition": (
             "DependencyCycle",
             "condensed_order",
+    "deserialize_exported_program",
             "tag_constant_data",
             "tag_mutated_buffer",
             "validation_disabled",
@@ -224,6 +234,11 @@ __getattr__, __dir__ = lazy_names(
         "edge.memory_formats": ("get_dim_order", "get_memory_format"),
         "edge.tensor_operands": ("lifted_number", "number_overload"),
         "emission.manager": ("ExecutorchProgramManager",),
+        "etrecord.program_json": (
+            "SerializedExportedProgram",
+            "deserialize_exported_program",
+            "serialize_exported_program",
+        ),
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),

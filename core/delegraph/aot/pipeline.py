@@ -44,6 +44,7 @@ from delegraph.aot.emission.assemble import assemble
 from delegraph.aot.export import export_method
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.functional.vmap_regions import without_vmap
+from delegraph.aot.graph.debug_handles import close_gaps
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
@@ -125,7 +126,10 @@ def _edge(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     programs = {method: lowering.programs[method] for method in methods}
     if lowering.config.edge._skip_dim_order:
         programs = {method: keep_memory_formats(program) for method, program in programs.items()}
-    return lowering.with_programs({method: to_edge_dialect(program) for method, program in programs.items()})
+    programs = {method: to_edge_dialect(program) for method, program in programs.items()}
+    for program in programs.values():
+        close_gaps(program.graph_module)
+    return lowering.with_programs(programs)
 
 
 def _transform(lowering: Lowering, methods: Sequence[str]) -> Lowering:

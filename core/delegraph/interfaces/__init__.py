@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.options import Options
     from delegraph.interfaces.platform import LogLevel, Platform
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
-    from delegraph.interfaces.stamp import BlobStamp
+    from delegraph.interfaces.stamp import BlobStamp, read_stamp
     from delegraph.interfaces.tool import ToolHooks
     from delegraph.program.schema import Buffer
 
@@ -129,6 +129,7 @@ __all__ = [
     "Verdict",
     "check_plan",
     "kernel_key_text",
+    "read_stamp",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -173,7 +174,7 @@ __getattr__, __dir__ = lazy_names(
         "options": ("Options",),
         "platform": ("LogLevel", "Platform"),
         "quantizer": ("Quantizer", "QuantizerFactory"),
-        "stamp": ("BlobStamp",),
+        "stamp": ("BlobStamp", "read_stamp"),
         "tool": ("ToolHooks",),
     },
 )

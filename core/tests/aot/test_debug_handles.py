@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
-from delegraph.aot import PassResult, graph_modules, to_edge
+from delegraph.aot import PassResult, edge_program, graph_modules, to_edge
 from delegraph.aot.graph.debug_handles import highest_handle
 
 
@@ -47,6 +47,19 @@ def test_what_torch_decomposed_before_counts_as_what_it_was() -> None:
         program = torch.export.export(Model(), (torch.ones(2, 3),), strict=True).run_decompositions()
     numbered = [handle for _, handle in handles(to_edge(program).exported_program()) if handle is not None]
     assert numbered[:9] == [1, 1, 2, 2, 3, 3, 3, 3, 3]
+
+
+def test_what_lowering_removes_leaves_no_gaps() -> None:
+    class Removed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.to(torch.float32).view(x.shape)
+            return (y.sin().contiguous() + 1).cos()
+
+    program = torch.export.export(Removed(), (torch.ones(2, 3),))
+    edge = to_edge(program).exported_program()
+    numbered = [(name, handle) for name, handle in handles(edge) if handle is not None]
+    assert numbered == [("aten_sin_default", 1), ("aten_add_tensor", 2), ("aten_cos_default", 3)]
+    assert [*dict(handles(edge_program(program))).values()] == [*dict(handles(edge)).values()]
 
 
 def test_calls_that_a_pass_adds_get_handles_of_their_own_and_edge_operators() -> None:

@@ -145,7 +145,7 @@ def test_what_is_refused(exported: ExportedProgram, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("exported_program", "a program in the ETRecord cannot be read: JSONDecodeError"),
+        ("exported_program", "the exported program cannot be read: JSONDecodeError"),
         ("reference_outputs", "the ETRecord's reference_outputs cannot be read as tensors"),
     ],
 )
@@ -162,10 +162,10 @@ def test_a_damaged_file(exported: ExportedProgram, tmp_path: Path, name: str, me
         parse_etrecord(tmp_path / "etrecord.bin")
 
 
-def test_a_program_that_calls_delegates() -> None:
+def test_a_program_that_calls_delegates(exported: ExportedProgram, tmp_path: Path) -> None:
     from core.tests.aot.test_managers import lowered
 
-    from delegraph.aot.etrecord.program_json import serialize_program
-
+    record = to_edge(exported, generate_etrecord=True).to_executorch(CONFIG).get_etrecord()
+    record.add_extra_export_modules({"lowered": lowered().exported_program()})
     with pytest.raises(ETRecordError, match="programs as they were before delegation, this one calls delegates"):
-        serialize_program(lowered().exported_program())
+        record.save(tmp_path / "etrecord.bin")

@@ -27,6 +27,7 @@ from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.decompose import Keep, NodeFilter, is_composite
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.graph.debug_handles import close_gaps
 from delegraph.aot.graph.provenance import source_of
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner
@@ -41,7 +42,9 @@ def edge_program(exported: ExportedProgram, partitioner: Partitioner | None = No
     lowering does.
     """
     keep = kept_whole(exported, partitioner, type(partitioner).__name__) if partitioner is not None else {}
-    return _in_edge_dialect(with_flat_calls(exported), keep)
+    program = _in_edge_dialect(with_flat_calls(exported), keep)
+    close_gaps(program.graph_module)
+    return program
 
 
 def kept_whole(program: ExportedProgram, partitioner: Partitioner, name: str) -> Keep:

@@ -4,7 +4,8 @@ torch writes and reads the JSON; this is what changes between torch's schema of 
 version 8) and the older one that ExecuTorch kept (`exir/serde/schema.py`, version 5.4):
 
     torch                                       ExecuTorch
-    fields that came later                      not there: it refuses a field that it does not know
+    fields that came later                      not there: it refuses a field that it does not know; guards and names of
+                                                inputs are kept in the first node's metadata, of which it takes any
     dtype 28 (uint16)                           dtype 14
     a range without an end: null                Infinity
     Symbol('s77', positive=True, integer=True)  s77
@@ -12,7 +13,8 @@ version 8) and the older one that ExecuTorch kept (`exir/serde/schema.py`, versi
     edge operators by where their class is      executorch.exir.dialects.edge.ops.aten.add.Tensor
     metadata of a node                          the debug handle too
 
-Its reader knows nothing of a graph's `getitem` calls; they get the metadata of what they take an item of.
+Its reader knows nothing of a graph's `getitem` calls; they get the metadata of what they take an item of, and the
+`get_attr` of a body that of what runs it.
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ import torch
 from torch._export.serde import schema as torch_schema
 from torch._export.serde.serialize import SerializedArtifact, deserialize, serialize
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from delegraph.aot.edge.edge_ops import use_edge_operators
-from delegraph.aot.graph.bodies import all_nodes, attributes
+from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import copy_program, rebuild
 from delegraph.errors import ETRecordError
 
-__all__ = ["SerializedProgram", "deserialize_program", "serialize_program"]
+__all__ = ["SerializedExportedProgram", "deserialize_exported_program", "serialize_exported_program"]
 
 
-class SerializedProgram(NamedTuple):
-    """The files of one program in an ETRecord."""
+class SerializedExportedProgram(NamedTuple):
+    """The files of one program, as an ETRecord and ExecuTorch's `exir.save` have them: JSON, and three torch files."""
 
     exported_program: bytes
     state_dict: bytes
@@ -72,37 +74,39 @@ DTYPE_CODES: Final = {
 }
 """torch's code of a dtype -> ExecuTorch's, where they differ."""
 
+LATER: Final = "delegraph_later_fields"
+
 Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def serialize_program(program: ExportedProgram) -> SerializedProgram:
-    """The files of `program`; nodes keep their debug handles.
+def serialize_exported_program(program: ExportedProgram) -> SerializedExportedProgram:
+    """The files of `program`, of any dialect; nodes keep their debug handles and what they come from.
 
-    Raises `ETRecordError` for a program that calls delegates: what an ETRecord has is the program before.
+    Raises what torch raises for a program that it cannot write, such as one that calls delegates.
     """
-    if any(getattr(node.target, "__name__", "").endswith("call_delegate") for node in all_nodes(program.graph_module)):
-        raise ETRecordError(
-            "an ETRecord holds programs as they were before delegation, this one calls delegates; lower with"
-            " generate_etrecord=True, or hand in a deepcopy of the manager that to_edge gave"
-        )
     program = _lifted(program)
     written = serialize(program)
-    document = _rewritten(json.loads(written.exported_program), _as_executorch_has_it)
+    document = json.loads(written.exported_program)
+    later = _later_fields(document)
+    document = _rewritten(document, _as_executorch_has_it)
     document["graph_module"].pop("metadata", None)
+    for node in document["graph_module"]["graph"]["nodes"][:1]:
+        node["metadata"][LATER] = json.dumps(later)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
         _add_handles(graph, module)
     _rename_targets(document, EDGE_MODULE, EDGE_OPERATORS)
     document["verifiers"] = [EDGE if name == OUR_DIALECT else name for name in document["verifiers"]]
     document["schema_version"] = VERSION
-    return SerializedProgram(
+    return SerializedExportedProgram(
         json.dumps(document).encode(), written.state_dict, written.constants, written.example_inputs or b""
     )
 
 
-def deserialize_program(files: SerializedProgram) -> ExportedProgram:
+def deserialize_exported_program(files: SerializedExportedProgram) -> ExportedProgram:
     """The program in `files`, written here or by ExecuTorch. Raises `ETRecordError` if they hold none."""
     try:
         document = _rewritten(json.loads(files.exported_program), _as_torch_has_it)
+        _restore_later_fields(document)
         handles = {id(graph): _take_handles(graph) for graph in _all_graphs(document["graph_module"]["graph"])}
         document["verifiers"] = [OUR_DIALECT if name == EDGE else name for name in document["verifiers"]]
         document["schema_version"] = dict(zip(("major", "minor"), torch_schema.SCHEMA_VERSION, strict=True))
@@ -110,15 +114,30 @@ def deserialize_program(files: SerializedProgram) -> ExportedProgram:
         artifact = SerializedArtifact(json.dumps(document).encode(), *files[1:])
         program = deserialize(artifact)
     except Exception as error:  # whatever torch says of a file that it cannot read
-        raise ETRecordError(f"a program in the ETRecord cannot be read: {type(error).__name__}: {error}") from error
+        raise ETRecordError(f"the exported program cannot be read: {type(error).__name__}: {error}") from error
     if OUR_DIALECT in document["verifiers"]:
         use_edge_operators(program.graph_module)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
+        _erase_unused_items(module)
         for node in module.graph.nodes:
-            name = node.args[0].name if node.target is operator.getitem else node.name
-            if (handle := handles[id(graph)].get(name)) is not None:
+            if (handle := handles[id(graph)].get(_call_of(node).name)) is not None:
                 node.meta["debug_handle"] = handle
     return program
+
+
+def _call_of(node: Node) -> Node:
+    """The call that a `getitem` takes a result of, or that a `get_attr` of a body is for; `node` if it is neither."""
+    if node.op == "get_attr" and node.users:
+        return next(iter(node.users))
+    return node.all_input_nodes[0] if node.target is operator.getitem else node
+
+
+def _erase_unused_items(module: GraphModule) -> None:
+    """Take the `getitem` calls away that torch's reader makes of results which nothing reads."""
+    for node in list(module.graph.nodes):
+        if node.target is operator.getitem and not node.users and _UNUSED.search(node.name):
+            module.graph.erase_node(node)
+    module.recompile()
 
 
 def _lifted(program: ExportedProgram) -> ExportedProgram:
@@ -129,14 +148,18 @@ def _lifted(program: ExportedProgram) -> ExportedProgram:
         return program
     program = copy_program(program)
     graph = program.graph
+    placeholders: dict[str, Node] = {}
     for node in graph.find_nodes(op="get_attr"):
-        if node.target in folded:
+        name = str(node.target)
+        if name in folded:
             with graph.inserting_before(next(iter(graph.nodes))):
-                placeholder = graph.placeholder(node.name)
-            placeholder.meta = {"val": node.meta["val"], "constant_name": node.target}
+                placeholder = placeholders.get(name) or graph.placeholder(name)
+            placeholder.meta = {"val": node.meta["val"], "constant_name": name}
             node.replace_all_uses_with(placeholder)
             graph.erase_node(node)
-            placeholder.name = str(node.target)
+            placeholders[name] = placeholder
+    for name, placeholder in placeholders.items():
+        placeholder.name = name
     return rebuild(program, attributes(program.graph_module), graph, program.graph_signature.output_specs, folded)
 
 
@@ -183,8 +206,33 @@ def _as_torch_has_it(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+_UNUSED: Final = re.compile(r"_unused_\d+$")
 _SYMBOL: Final = re.compile(r"Symbol\('(\w+)'[^)]*\)")
 _CODES_HERE: Final = {there: here for here, there in DTYPE_CODES.items()}
+
+
+def _later_fields(document: dict[str, Any]) -> dict[str, Any]:
+    """What a program needs of `LATER_FIELDS`."""
+    module = document["graph_module"]
+    return {
+        "guards_code": document.get("guards_code", []),
+        "treespec_namedtuple_fields": module.get("treespec_namedtuple_fields", {}),
+        "forward_arg_names": [
+            (call.get("signature") or {}).get("forward_arg_names") for call in module["module_call_graph"]
+        ],
+    }
+
+
+def _restore_later_fields(document: dict[str, Any]) -> None:
+    module = document["graph_module"]
+    for node in module["graph"]["nodes"][:1]:
+        if LATER in node["metadata"]:
+            later = json.loads(node["metadata"].pop(LATER))
+            document["guards_code"] = later["guards_code"]
+            module["treespec_namedtuple_fields"] = later["treespec_namedtuple_fields"]
+            for call, names in zip(module["module_call_graph"], later["forward_arg_names"], strict=True):
+                if call.get("signature"):
+                    call["signature"]["forward_arg_names"] = names
 
 
 def _rename_targets(document: dict[str, Any], old: str, new: str) -> None:

@@ -27,7 +27,8 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch.export import ExportedProgram
 
-from delegraph.aot.etrecord.program_json import SerializedProgram, deserialize_program, serialize_program
+from delegraph.aot.etrecord.program_json import SerializedExportedProgram, deserialize_exported_program, serialize_exported_program
+from delegraph.aot.graph.bodies import all_nodes
 from delegraph.errors import ETRecordError
 
 __all__ = ["ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"]
@@ -177,7 +178,8 @@ class ETRecord:
         with ZipFile(path, "w") as file:
             file.writestr(Files.ETRECORD_IDENTIFIER, "")
             for name, program in programs.items():
-                for suffix, data in zip(_SUFFIXES, serialize_program(program), strict=True):
+                _check_undelegated(program)
+                for suffix, data in zip(_SUFFIXES, serialize_exported_program(program), strict=True):
                     file.writestr(name + suffix, data)
             for attribute, name in _JSON.items():
                 if getattr(self, attribute) is not None:
@@ -254,8 +256,16 @@ def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecor
     return record
 
 
+def _check_undelegated(program: ExportedProgram) -> None:
+    if any(getattr(node.target, "__name__", "").endswith("call_delegate") for node in all_nodes(program.graph_module)):
+        raise ETRecordError(
+            "an ETRecord holds programs as they were before delegation, this one calls delegates; lower with"
+            " generate_etrecord=True, or hand in a deepcopy of the manager that to_edge gave"
+        )
+
+
 def _program(held: Mapping[str, bytes], name: str) -> ExportedProgram:
-    return deserialize_program(SerializedProgram(*(held[name + suffix] for suffix in _SUFFIXES)))
+    return deserialize_exported_program(SerializedExportedProgram(*(held[name + suffix] for suffix in _SUFFIXES)))
 
 
 def _tensors(name: str, data: bytes) -> Any:

@@ -7,8 +7,8 @@ All that was made of one call of the exported program has its handle, in control
                                  y = addmm(b, x, t)             1
     z = y * 2           2        z = mul.Tensor(y, c)           2
 
-Inputs, constants (`c`) and outputs have none; 0 is no handle. ExecuTorch numbers in the same way
-(`exir/passes/debug_handle_generator_pass.py`).
+Inputs, constants (`c`) and outputs have none; 0 is no handle. They are counted in the edge program, so that calls that
+lowering to it removed leave no gaps. ExecuTorch numbers in the same way (`exir/passes/debug_handle_generator_pass.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import all_nodes
 
-__all__ = ["DEBUG_HANDLE", "fill_debug_handles", "highest_handle", "source_handles"]
+__all__ = ["DEBUG_HANDLE", "close_gaps", "fill_debug_handles", "highest_handle", "source_handles"]
 
 DEBUG_HANDLE: Final = "debug_handle"
 
@@ -39,6 +39,13 @@ def source_handles(module: GraphModule) -> dict[Node, int]:
             handle = highest = highest + 1
         handles[node] = by_origin[_origin(node)] = handle
     return handles
+
+
+def close_gaps(module: GraphModule) -> None:
+    """Count the handles from 1 on, in the order of the graph and of its bodies behind it, and number what has none."""
+    numbers: dict[Any, int] = {}
+    for node in _handled(module):
+        node.meta[DEBUG_HANDLE] = numbers.setdefault(node.meta.get(DEBUG_HANDLE) or node, len(numbers) + 1)
 
 
 def fill_debug_handles(module: GraphModule) -> None:

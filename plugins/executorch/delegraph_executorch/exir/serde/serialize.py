@@ -1,85 +1,91 @@
-"""Programs of any dialect <-> files (ExecuTorch `exir/serde/serialize.py`): torch's own, `torch.export.save`.
+"""Programs of any dialect <-> files (ExecuTorch `exir/serde/serialize.py`), a zip that either package reads:
 
-A file has torch's operators; that a program is in the edge dialect stands beside it.
+    version                             of the JSON
+    serialized_exported_program.json    the graph, with metadata, debug handles, and delegates as JSON in it
+    serialized_state_dict.pt, …_constants.pt, …_example_inputs.pt
+    extra_files/<name>                  the caller's own texts
+
+A finished program (`to_executorch().exported_program()`) is saved as the edge program that it was made of.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from os import PathLike
-from typing import BinaryIO
+from typing import BinaryIO, Final, TypeAlias
+from zipfile import BadZipFile, ZipFile
 
-import torch
 from torch.export import ExportedProgram
 
-from delegraph.aot import EdgeOpOverload, graph_modules, is_delegate_call, use_edge_operators
+from delegraph.aot import SerializedExportedProgram, deserialize_exported_program, serialize_exported_program
 from delegraph.errors import LoweringError
-from delegraph_executorch.exir._execution import with_torch_operators
+from delegraph_executorch.exir._execution import source_of
+from delegraph_executorch.exir.serde.delegates import with_delegates_as_text, with_text_as_delegates
 
-__all__ = ["deserialize", "load", "save", "serialize"]
+__all__ = ["SerializedArtifact", "deserialize", "load", "save", "serialize"]
 
-_DIALECT = "delegraph_dialect"
-"""The extra file that says in which dialect a program is."""
+SerializedArtifact: TypeAlias = SerializedExportedProgram
+
+_VERSION: Final = "5.4"
+"""Of ExecuTorch's `exir/serde/schema.py`, which its reader compares."""
+_FILES: Final = (
+    "serialized_exported_program.json",
+    "serialized_state_dict.pt",
+    "serialized_constants.pt",
+    "serialized_example_inputs.pt",
+)
+_EXTRA: Final = "extra_files/"
 
 
 def save(
     ep_save: ExportedProgram,
     f: str | PathLike[str] | BinaryIO,
     *,
-    extra_files: Mapping[str, object] | None = None,
+    extra_files: Mapping[str, str] | None = None,
     opset_version: Mapping[str, int] | None = None,
 ) -> None:
-    """Write a program. Raises `LoweringError` for one with delegates, which a `.pte` holds."""
+    """Write a program, and texts of the caller's. Raises `LoweringError` for `opset_version`."""
+    artifact = serialize(ep_save, opset_version)
+    with ZipFile(f, "w") as file:
+        for name, data in zip(_FILES, artifact, strict=True):
+            file.writestr(name, data)
+        file.writestr("version", _VERSION)
+        for name, text in (extra_files or {}).items():
+            file.writestr(_EXTRA + name, text)
+
+
+def load(f: str | PathLike[str] | BinaryIO, *, extra_files: dict[str, str] | None = None) -> ExportedProgram:
+    """Read what `save` wrote, here or there; the caller's texts go into `extra_files`.
+
+    Raises `LoweringError` for another file, and as `deserialize`.
+    """
+    try:
+        with ZipFile(f) as file:
+            held = {name: file.read(name) for name in file.namelist()}
+    except BadZipFile as error:
+        raise LoweringError(f"{f} is not a program that exir.save wrote: {error}") from error
+    missing = [name for name in _FILES if name not in held]
+    if missing:
+        raise LoweringError(
+            f"{f} is not a program that exir.save wrote: it has no {missing[0]}; torch.export.load reads what"
+            " torch.export.save wrote"
+        )
+    if extra_files is not None:
+        extra_files.update(
+            {name.removeprefix(_EXTRA): data.decode() for name, data in held.items() if name.startswith(_EXTRA)}
+        )
+    return deserialize(SerializedArtifact(*(held[name] for name in _FILES)))
+
+
+def serialize(exported_program: ExportedProgram, opset_version: Mapping[str, int] | None = None) -> SerializedArtifact:
+    """The files of a program, in memory. Raises `LoweringError` for `opset_version`."""
     if opset_version:
         raise LoweringError("opset_version: torch writes the versions of its own operators; leave the argument out")
-    files = dict(extra_files or {})
-    if _is_edge(ep_save):
-        files[_DIALECT] = "edge"
-        ep_save = with_torch_operators(ep_save)
-    torch.export.save(ep_save, f, extra_files=files)
+    return serialize_exported_program(with_delegates_as_text(source_of(exported_program), serialize))
 
 
-def load(
-    f: str | PathLike[str] | BinaryIO,
-    *,
-    extra_files: dict[str, object] | None = None,
-    expected_opset_version: Mapping[str, int] | None = None,
-) -> ExportedProgram:
-    """Read what `save` wrote."""
-    if expected_opset_version:
-        raise LoweringError("expected_opset_version: torch checks the versions of its own operators; leave it out")
-    files: dict[str, object] = {_DIALECT: "", **(extra_files or {})}
-    program = torch.export.load(f, extra_files=files)
-    if files.pop(_DIALECT) in ("edge", b"edge"):
-        use_edge_operators(program.graph_module)
-    if extra_files is not None:
-        extra_files.update(files)
+def deserialize(artifact: SerializedArtifact) -> ExportedProgram:
+    """The program in such files. Raises `ETRecordError` if they hold none; nothing in them is unpickled but tensors."""
+    program = deserialize_exported_program(artifact)
+    with_text_as_delegates(program, deserialize)
     return program
-
-
-def serialize(exported_program: ExportedProgram, opset_version: Mapping[str, int] | None = None) -> bytes:
-    """The bytes of the file that `save` writes."""
-    file = io.BytesIO()
-    save(exported_program, file, opset_version=opset_version)
-    return file.getvalue()
-
-
-def deserialize(artifact: bytes, expected_opset_version: Mapping[str, int] | None = None) -> ExportedProgram:
-    """The program in such bytes."""
-    return load(io.BytesIO(artifact), expected_opset_version=expected_opset_version)
-
-
-def _is_edge(program: ExportedProgram) -> bool:
-    """Whether some operator is the edge dialect's. Raises `LoweringError` for a program with delegates."""
-    edge = False
-    for _, module in graph_modules(program.graph_module):
-        for node in module.graph.nodes:
-            edge = edge or isinstance(node.target, EdgeOpOverload)
-            if is_delegate_call(node):
-                raise LoweringError(
-                    f"{node.name} calls a delegate, which torch's files have no room for: save the program before it is"
-                    " delegated, or the finished one as a .pte (to_executorch().save)",
-                    node=node.name,
-                )
-    return edge

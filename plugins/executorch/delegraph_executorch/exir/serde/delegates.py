@@ -1,0 +1,163 @@
+"""Calls of delegates <-> calls that can be written: a lowered module as JSON, in the place of what refers to it.
+
+    %m = get_attr lowered_module_0              %c = call_delegate(lowered_module_0='{"backend_id": …}',
+    %c = call_delegate(%m, %x, %y)        <->                      delegate_arg_0=%x, delegate_arg_1=%y)
+
+The JSON is that of ExecuTorch (`exir/serde/schema.py`, `LoweredBackendModule`), bytes in base64. Its stamp, if the blob
+has one, is the last of the compile specs, as in a `.pte`. What ExecuTorch does not write, the debug handles of the
+backend's own instructions, is kept in the call's metadata, where its reader does not look; what only the backend's
+tools want (`PreprocessResult._delegate_info_meta`) is not written, as there.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from copy import copy, deepcopy
+from dataclasses import asdict
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from delegraph.aot import (
+    LoweredBackendModule,
+    PreprocessResult,
+    SerializedExportedProgram,
+    get_lowered_module,
+    graph_modules,
+    is_delegate_call,
+)
+from delegraph.interfaces import read_stamp
+from delegraph.program.schema import CompileSpec, ScalarType
+from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
+from delegraph_executorch.exir._serialize.data_serializer import DataEntry
+from delegraph_executorch.exir.tensor_layout import TensorLayout
+
+__all__ = ["with_delegates_as_text", "with_text_as_delegates"]
+
+Write: TypeAlias = Callable[[ExportedProgram], SerializedExportedProgram]
+Read: TypeAlias = Callable[[SerializedExportedProgram], ExportedProgram]
+
+_HANDLES: Final = "delegraph.debug_handle_map"
+"""The key in a call's `meta["custom"]`, which torch writes as JSON."""
+
+
+def with_delegates_as_text(program: ExportedProgram, write: Write) -> ExportedProgram:
+    """`program`, with JSON for each delegate; itself if it has none. `write` gives the files of a delegate's program."""
+    if not any(True for _ in _calls(program.graph_module)):
+        return program
+    new = copy(program)
+    new._graph_module = deepcopy(program.graph_module)  # the graphs; weights are the program's
+    for module, call in _calls(new.graph_module):
+        reference, *inputs = call.args
+        assert isinstance(reference, Node)
+        lowered = get_lowered_module(module, call)
+        handles = [[identifier, list(own)] for identifier, own in lowered.debug_handle_map.items()]
+        call.meta["custom"] = {**call.meta.get("custom", {}), _HANDLES: handles}
+        call.args = ()
+        call.kwargs = {
+            str(reference.target): _text(lowered, write),
+            **{f"delegate_arg_{position}": value for position, value in enumerate(inputs)},
+        }
+        if not reference.users:
+            module.graph.erase_node(reference)
+    return new
+
+
+def with_text_as_delegates(program: ExportedProgram, read: Read) -> None:
+    """Give `program`, whose delegates are JSON, lowered modules to call, in place. `read` is `write`'s inverse."""
+    for module, call in _calls(program.graph_module):
+        (name, text), *inputs = call.kwargs.items()
+        handles = _take_handles(call)
+        if not hasattr(module, name):
+            setattr(module, name, _lowered(json.loads(str(text)), handles, read))
+        with module.graph.inserting_before(call):
+            reference = module.graph.get_attr(name)
+        call.args, call.kwargs = (reference, *(value for _, value in inputs)), {}
+        module.recompile()
+
+
+def _calls(root: GraphModule) -> Iterator[tuple[GraphModule, Node]]:
+    for _, module in graph_modules(root):
+        yield from ((module, node) for node in list(module.graph.nodes) if is_delegate_call(node))
+
+
+def _take_handles(call: Node) -> list[Any]:
+    handles: list[Any] = call.meta["custom"][_HANDLES] if _HANDLES in call.meta.get("custom", {}) else []
+    for node in (call, *call.users):  # torch's reader gives a call's metadata to what takes its results too
+        custom = {key: value for key, value in node.meta.pop("custom", {}).items() if key != _HANDLES}
+        if custom:
+            node.meta["custom"] = custom
+    return handles
+
+
+# ---- one delegate ----------------------------------------------------------------------------------
+
+
+def _text(lowered: LoweredBackendModule, write: Write) -> str:
+    files = write(lowered.original_module)
+    store = lowered.named_data_store_output
+    document = {
+        "backend_id": lowered.backend_id,
+        "processed_bytes": _ascii(lowered.processed_bytes),
+        "compile_specs": [{"key": one.key, "value": _ascii(one.value)} for one in lowered.stamped_compile_specs],
+        "original_module": json.loads(files.exported_program),
+        "original_state_dict": _ascii(files.state_dict),
+        "original_constants": _ascii(files.constants),
+        "named_data_store": None if store is None else json.dumps(_named_data(store)),
+    }
+    return json.dumps(document)
+
+
+def _lowered(document: dict[str, Any], handles: list[Any], read: Read) -> LoweredBackendModule:
+    files = SerializedExportedProgram(
+        json.dumps(document["original_module"]).encode(),
+        b64decode(document["original_state_dict"]),
+        b64decode(document["original_constants"]),
+        b"",
+    )
+    specs = [CompileSpec(one["key"], b64decode(one["value"])) for one in document["compile_specs"]]
+    stamp = read_stamp(specs)
+    if stamp is not None:
+        specs.remove(stamp.to_compile_spec())
+    store: Any = document["named_data_store"] and _named_data_store(json.loads(document["named_data_store"]))
+    blob = b64decode(document["processed_bytes"])
+    lowered = LoweredBackendModule(read(files), document["backend_id"], blob, specs, store)
+    lowered.meta["debug_handle_map"] = {identifier: tuple(own) for identifier, own in handles}
+    if stamp is not None:
+        lowered.fill(PreprocessResult(blob, lowered.debug_handle_map, store), stamp)
+    return lowered
+
+
+def _named_data(stored: Any) -> dict[str, Any]:
+    """The records of a finished store, Delegraph's or one in ExecuTorch's form, as ExecuTorch writes them."""
+    store = NamedDataStore()
+    for tag, entries in chain([(None, stored.pte_data)], stored.external_data.items()):
+        for key, entry in entries.items():
+            layout = getattr(entry, "tensor_layout", None)
+            store.add_named_data(key, bytes(entry.data), entry.alignment, tag, layout)
+    found = asdict(store.get_named_data_store_output())
+    return {**found, "buffers": [_ascii(buffer) for buffer in found["buffers"]]}
+
+
+def _named_data_store(found: dict[str, Any]) -> NamedDataStoreOutput:
+    def entries(of: dict[str, Any]) -> dict[str, DataEntry]:
+        return {
+            key: DataEntry(entry["buffer_index"], entry["alignment"], _layout(entry["tensor_layout"]))
+            for key, entry in of.items()
+        }
+
+    buffers = [b64decode(buffer) for buffer in found["buffers"]]
+    external = {tag: entries(of) for tag, of in found["external_data"].items()}
+    return NamedDataStoreOutput(buffers, entries(found["pte_data"]), external)
+
+
+def _layout(found: dict[str, Any] | None) -> TensorLayout | None:
+    return found and TensorLayout(ScalarType(found["scalar_type"]), found["sizes"], found["dim_order"])
+
+
+def _ascii(data: Any) -> str:
+    return b64encode(data).decode("ascii")
