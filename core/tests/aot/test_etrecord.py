@@ -9,6 +9,7 @@ from zipfile import ZipFile
 import pytest
 import torch
 from torch import nn
+from torch._export.verifier import _VerifierMeta
 from torch.export import Dim, ExportedProgram, export
 
 from delegraph.aot import (
@@ -169,3 +170,22 @@ def test_a_program_that_calls_delegates(exported: ExportedProgram, tmp_path: Pat
     record.add_extra_export_modules({"lowered": lowered().exported_program()})
     with pytest.raises(ETRecordError, match="programs as they were before delegation, this one calls delegates"):
         record.save(tmp_path / "etrecord.bin")
+
+
+def test_a_program_is_read_by_our_verifier_whoever_else_has_one_for_its_dialect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ExecuTorch's has torch's table's `"EDGE"` wherever it is imported: neither reads the other's programs."""
+
+    class Theirs:
+        def __init__(self) -> None:
+            raise AssertionError("another's verifier was asked")
+
+    edge = to_edge(export(nn.Linear(2, 2), (torch.randn(1, 2),)), generate_etrecord=True)
+    assert edge.exported_program().dialect == "EDGE"
+    assert _VerifierMeta._registry.get("EDGE") is not edge.exported_program().verifier
+    monkeypatch.setitem(_VerifierMeta._registry, "EDGE", Theirs)
+    edge.to_executorch(CONFIG).get_etrecord().save(tmp_path / "etrecord.bin")
+    read = parse_etrecord(tmp_path / "etrecord.bin").edge_dialect_program
+    assert read is not None and not isinstance(read, dict)
+    assert read.dialect == "EDGE"

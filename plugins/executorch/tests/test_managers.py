@@ -172,6 +172,7 @@ def test_a_saved_program_is_the_same(tmp_path: Any) -> None:
     exir.save(program, tmp_path / "program.pt2")
     x = torch.randn(1, 3)
     loaded = exir.load(tmp_path / "program.pt2")
+    assert loaded.dialect == program.dialect == "EDGE"
     assert torch.equal(loaded.module()(x)[0], program.module()(x)[0])
     assert [str(node.target) for node in loaded.graph.nodes] == [str(node.target) for node in program.graph.nodes]
     assert (

@@ -34,7 +34,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.graph.bodies import attributes
-from delegraph.aot.graph.edit import copy_program, rebuild
+from delegraph.aot.graph.edit import REGISTERED_NAME, copy_program, rebuild
 from delegraph.errors import ETRecordError
 
 __all__ = ["SerializedExportedProgram", "deserialize_exported_program", "serialize_exported_program"]
@@ -56,7 +56,6 @@ EDGE_OPERATORS: Final = "executorch.exir.dialects.edge.ops."
 EDGE_MODULE: Final = "executorch.exir.dialects.edge._ops."
 """Where the class of edge operators is, which torch writes; ExecuTorch's reader wants the other."""
 EDGE: Final = "EDGE"
-OUR_DIALECT: Final = "DELEGRAPH"
 LATER_FIELDS: Final = frozenset(
     {
         "is_hop_single_tensor_return",
@@ -95,7 +94,6 @@ def serialize_exported_program(program: ExportedProgram) -> SerializedExportedPr
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
         _add_handles(graph, module)
     _rename_targets(document, EDGE_MODULE, EDGE_OPERATORS)
-    document["verifiers"] = [EDGE if name == OUR_DIALECT else name for name in document["verifiers"]]
     document["schema_version"] = VERSION
     return SerializedExportedProgram(
         json.dumps(document).encode(), written.state_dict, written.constants, written.example_inputs or b""
@@ -108,14 +106,14 @@ def deserialize_exported_program(files: SerializedExportedProgram) -> ExportedPr
         document = _rewritten(json.loads(files.exported_program), _as_torch_has_it)
         _restore_later_fields(document)
         handles = {id(graph): _take_handles(graph) for graph in _all_graphs(document["graph_module"]["graph"])}
-        document["verifiers"] = [OUR_DIALECT if name == EDGE else name for name in document["verifiers"]]
+        document["verifiers"] = [REGISTERED_NAME if name == EDGE else name for name in document["verifiers"]]
         document["schema_version"] = dict(zip(("major", "minor"), torch_schema.SCHEMA_VERSION, strict=True))
         _rename_targets(document, EDGE_OPERATORS, TORCH_OPERATORS)
         artifact = SerializedArtifact(json.dumps(document).encode(), *files[1:])
         program = deserialize(artifact)
     except Exception as error:  # whatever torch says of a file that it cannot read
         raise ETRecordError(f"the exported program cannot be read: {type(error).__name__}: {error}") from error
-    if OUR_DIALECT in document["verifiers"]:
+    if REGISTERED_NAME in document["verifiers"]:
         use_edge_operators(program.graph_module)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
         _erase_unused_items(module)

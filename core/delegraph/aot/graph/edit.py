@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._export.verifier import Verifier
@@ -29,17 +29,24 @@ from torch.fx.graph import CodeGen
 
 from delegraph.aot.graph.bodies import attributes
 
-__all__ = ["argument_spec", "copy_program", "rebuild", "unused_name", "with_graph"]
+__all__ = ["REGISTERED_NAME", "argument_spec", "copy_program", "rebuild", "unused_name", "with_graph"]
+
+REGISTERED_NAME: Final = "DELEGRAPH"
+"""The verifier's name in torch's table of verifiers by dialect. Its `"EDGE"` is ExecuTorch's, whose operators are of
+another class, wherever that is imported, before this package or after it."""
 
 
 class _EdgeProgramVerifier(Verifier):
     """torch's own check of a functional program; what each dialect admits beyond that is in `dialects.py`."""
 
-    dialect = "DELEGRAPH"
+    dialect = REGISTERED_NAME
 
     def allowed_getattr_types(self) -> tuple[type[Any], ...]:
         """Tensors too: folding puts a constant where its computation stood."""
         return (*super().allowed_getattr_types(), torch.Tensor)
+
+
+_EdgeProgramVerifier.dialect = "EDGE"  # what programs say of themselves, as in ExecuTorch
 
 
 def rebuild(
