@@ -206,6 +206,30 @@ def test_operators_that_are_kept_stay_whole_where_the_filter_says_so() -> None:
     assert partly["aten.addmm.default"] == 1
 
 
+def test_what_is_kept_stays_whole_inside_of_what_is_decomposed() -> None:
+    class Recurrent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = torch.nn.LSTM(3, 5, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lstm(x)[0]
+
+    args = (torch.randn(1, 4, 3),)
+    program = export(Recurrent(), args)
+    kept = functionalize(program, {aten.linear.default: None})
+    assert operators(kept)["aten.linear.default"] == 5, "one for all inputs, one for the state in each step"
+    assert "aten.addmm.default" not in operators(kept)
+    on_weights = lambda node: all(a.op == "placeholder" for a in node.args[1:]) and node.args[0].op != "placeholder"  # noqa: E731
+    steps = lambda node: on_weights(node) and node.meta["val"].shape[0] == 1  # noqa: E731
+    partly = functionalize(program, {aten.linear.default: steps})
+    assert operators(partly)["aten.linear.default"] == 4
+    assert operators(partly)["aten.addmm.default"] == 1
+    for each in (kept, partly):
+        with torch.no_grad():
+            torch.testing.assert_close(each.module()(*args), program.module()(*args))
+
+
 def test_dynamic_shapes_stay_symbolic() -> None:
     class Attention(torch.nn.Module):
         def __init__(self) -> None:

@@ -13,8 +13,10 @@ from typing import Any, TypeAlias
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
@@ -65,15 +67,19 @@ class Decompositions:
         self._keep = keep
         self._only = only
         self._table = {op: rule for op, rule in core_aten_table().items() if op not in keep}
+        self._kept_inside = {op: _special_op_to_preserve_cia for op in keep if _is_preservable_cia_op(op)}
         self._templates: dict[object, GraphModule] = {}
 
     def applies_to(self, op: OpOverload, node: Node) -> bool:
         """Whether `node`, a call of `op`, is to be decomposed."""
-        if op in self._keep:
-            accepts = self._keep[op]
-            if accepts is None or accepts(node):
-                return False
+        if op in self._keep and not self.declines(op, node):
+            return False
         return is_composite(op) and (self._only is None or self._only(node))
+
+    def declines(self, op: OpOverload, node: Node) -> bool:
+        """Whether `op` is to be kept whole, but not in this call of it."""
+        accepts = self._keep.get(op)
+        return accepts is not None and is_composite(op) and not accepts(node)
 
     def template(
         self, op: OpOverload, args: Any, kwargs: Any, functional: Callable[[GraphModule], GraphModule]
@@ -98,7 +104,13 @@ class Decompositions:
 
         rule = core_aten_table().get(op)
         table = self._table if rule is None else {**self._table, op: rule}
-        with enable_python_dispatcher(), _without_mkldnn(), self.mode:
+        inside = {kept: whole for kept, whole in self._kept_inside.items() if kept is not op}  # an LSTM's `linear`, say
+        with (
+            _override_composite_implicit_decomp(inside),
+            enable_python_dispatcher(),
+            _without_mkldnn(),
+            self.mode,
+        ):
             # Inlined templates share fake values, and the tracer tells inputs apart by identity: give it fresh ones.
             values = [fresh(flat[i]) for i in inputs]
             return make_fx(call, decomposition_table=table, tracing_mode="real")(*values)

@@ -92,6 +92,9 @@ class GraphBuilder:
         """`op`, or what it stands for, on behalf of `node`; `val` is its fake value where that is known."""
         if not self.decompositions.applies_to(op, node):
             return self.emit(op, args, kwargs, val)
+        return self._decomposed(op, args, kwargs, node)
+
+    def _decomposed(self, op: OpOverload, args: Any, kwargs: Any, node: Node) -> Value:
         self._pieces = self._pieces or count()
         form = DIRECT_DECOMPOSITIONS.get(op)
         if form is not None and "val" in node.meta:
@@ -139,8 +142,17 @@ class GraphBuilder:
                 if node.target is operator.getitem and not isinstance(args[0], Node):
                     values[node] = args[0][args[1]]
                 else:
-                    values[node] = self.emit(node.target, args, kwargs, node.meta.get("val"))
+                    values[node] = self._inlined(node.target, args, kwargs, node.meta.get("val"))
         raise AssertionError("a traced template always has an output node")
+
+    def _inlined(self, target: Callable[..., Any], args: Any, kwargs: Any, val: Any) -> Value:
+        """A call of a template, which keeps an operator whole wherever some call of it is to be kept."""
+        call = self.emit(target, args, kwargs, val)
+        if not isinstance(target, OpOverload) or not self.decompositions.declines(target, call):
+            return call
+        value = self._decomposed(target, args, kwargs, call)
+        self.graph.erase_node(call)
+        return value
 
     def lift(self, tensor: torch.Tensor, val: Any) -> Value:
         """A tensor that a decomposition made up: becomes a lifted constant of the program."""
