@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         ProxyValue,
         program_with_graph,
     )
+    from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
         BackendDetails,
@@ -164,6 +165,7 @@ __all__ = [
     "SharedWeights",
     "Stage",
     "StageWatcher",
+    "WeightsToOutputs",
     "WriteBack",
     "condensed_order",
     "deserialize_exported_program",
@@ -261,6 +263,7 @@ __getattr__, __dir__ = lazy_names(
             "ProxyValue",
             "program_with_graph",
         ),
+        "passes.weights_to_outputs": ("WeightsToOutputs",),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },
 )

@@ -5,13 +5,11 @@ Names of the first two are ExecuTorch's (`exir/capture/_config.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from torch._ops import OpOverload
-from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.fx.passes.infra.pass_manager import PassManager
 
@@ -28,7 +26,6 @@ __all__ = [
     "LoweringConfig",
     "Pass",
     "Passes",
-    "trained_weights",
 ]
 
 DEFAULT_EXTERNAL_TAG = "_default_external_constant"
@@ -113,22 +110,6 @@ class ExecutorchBackendConfig:
             return chosen
         return MemoryPlanningPass(self.memory_planner, False, **{name: getattr(self, name) for name in MEMORY_OPTIONS})
 
-    def external_tag(self, program: ExportedProgram) -> Callable[[Node], str | None]:
-        """A function that gives the `.ptd` that a weight's placeholder in `program` goes to, or None."""
-        trained = trained_weights(program) if self.external_mutable_weights else ()
-        lifted = program.graph_signature.inputs_to_lifted_tensor_constants
-
-        def tag(node: Node) -> str | None:
-            if node.name in trained:
-                return DEFAULT_EXTERNAL_TAG
-            if node.name in lifted:
-                return None
-            if callable(self.external_constants):
-                return self.external_constants(node)
-            return DEFAULT_EXTERNAL_TAG if self.external_constants else None
-
-        return tag
-
     @property
     def serialization(self) -> SerializationConfig:
         """The part that the writer of the file needs."""
@@ -138,14 +119,6 @@ class ExecutorchBackendConfig:
             delegate_alignment=self.delegate_alignment,
             extract_delegate_segments=self.extract_delegate_segments,
         )
-
-
-def trained_weights(program: ExportedProgram) -> Collection[str]:
-    """The placeholders of parameters that the program computes a gradient of."""
-    specs = program.graph_signature.output_specs
-    trained = {spec.target for spec in specs if spec.kind is OutputKind.GRADIENT_TO_PARAMETER}
-    parameters = program.graph_signature.inputs_to_parameters
-    return {placeholder for placeholder, name in parameters.items() if name in trained}
 
 
 @dataclass(frozen=True, slots=True)

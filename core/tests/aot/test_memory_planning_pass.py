@@ -177,29 +177,6 @@ def test_weights_that_are_trained_go_to_a_file() -> None:
     }
 
 
-def test_a_training_step_gives_its_loss_and_gradients() -> None:
-    from torch.export.experimental import _export_forward_backward
-
-    from delegraph.aot import to_edge
-
-    class Loss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(3, 2)
-
-        def forward(self, x, label):
-            return nn.functional.cross_entropy(self.linear(x), label)
-
-    model, inputs = Loss(), (torch.randn(1, 3), torch.zeros(1, dtype=torch.int64))
-    joint = _export_forward_backward(torch.export.export(model, inputs))
-    program = to_edge(joint).to_executorch(ExecutorchBackendConfig(check_kernels=False))
-    loss = model(*inputs)
-    loss.backward()
-    plan = plan_of(program)
-    shapes = [value.sizes for index in plan.outputs if isinstance(value := plan.values[index], Tensor)]
-    assert shapes == [(), (2, 3), (2,)]
-
-
 class Reader(nn.Module):
     """A buffer that one method changes and another only reads."""
 

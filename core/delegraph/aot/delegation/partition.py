@@ -191,6 +191,11 @@ def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], b
             if tag is None:
                 continue
             problem = _problem(node, tag, specs, held if path == "" else ())
+            if not problem and node in signature.trained:
+                problem = (
+                    "is a weight that the program trains, which changes between runs; leave it untagged, as"
+                    " tag_constant_data does"
+                )
             if not problem and node in signature.states and node not in owned:
                 problem = (
                     "is a buffer that the model changes, and what reads and changes it is not all in one partition;"

@@ -140,25 +140,30 @@ class _MethodEmitter(GraphEmitter):
 
     def _state(self, node: Node, state: HeldTensor) -> int:
         """A tensor that keeps its bytes between runs. Zeros need no initial data: planned memory starts as zeros."""
+        trained = node in self.signature.trained
         spec = self.bounds.spec(node.meta["val"], node)
         named = ExtraTensorInfo(fully_qualified_name=state.name)
-        if not self.method_options.alloc_mutable_buffers:
+        if not self.method_options.alloc_mutable_buffers and not trained:
             return self.builder.table.tensor(spec, None, 0, named)
+        shared = state.name if self.method_options.share_mutable_buffers else None
+        planned = PlannedTensor(spec.nbytes, int(node.meta.get("memory_id", 1)), True, shared)
+        if trained and (tag := self.method_options.external_tag(node)) is not None:
+            return self._external(tag, state, planned)
         extra = named if self.method_options.emit_mutable_buffer_names else None
         initial = tensor_bytes(state.tensor, spec.dim_order)
         idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0
-        shared = state.name if self.method_options.share_mutable_buffers else None
-        planned = PlannedTensor(spec.nbytes, int(node.meta.get("memory_id", 1)), True, shared)
         return self.builder.table.tensor(spec, planned, idx, extra)
 
     def weight(self, node: Node, held: HeldTensor) -> int:
         """In the program, or in the `.ptd` that its tag names."""
         tag = self.method_options.external_tag(node)
-        if tag is None:
-            return self.constant(held.tensor)
+        return self.constant(held.tensor) if tag is None else self._external(tag, held)
+
+    def _external(self, tag: str, held: HeldTensor, planned: PlannedTensor | None = None) -> int:
+        """A tensor whose bytes are in a `.ptd`: used where they are, or to begin with in planned memory."""
         self.builder.data.external.setdefault(tag, {})[held.name] = held.tensor
         extra = ExtraTensorInfo(fully_qualified_name=held.name, location=TensorDataLocation.EXTERNAL)
-        return self.builder.table.tensor(spec_of_tensor(held.tensor), extra=extra)
+        return self.builder.table.tensor(spec_of_tensor(held.tensor), planned, extra=extra)
 
     # ---- what it ends with -----------------------------------------------------------------------------
 
@@ -173,7 +178,12 @@ class _MethodEmitter(GraphEmitter):
         return outputs
 
     def _needs_copy(self, output: Node, index: int, others: Sequence[int]) -> bool:
-        """A state is overwritten before the caller reads it; memory that the caller gives serves one output only."""
+        """A state is overwritten before the caller reads it; memory that the caller gives serves one output only.
+
+        A weight that is trained is given as it is: an optimizer changes it there.
+        """
+        if output in self.signature.trained:
+            return False
         if self.builder.table.root(index) in self.pinned:
             return True
         return not self.method_options.alloc_graph_output and (output not in self.options.unplanned or index in others)

@@ -23,9 +23,11 @@ from delegraph.aot.checks.memory_ids import check_memory_ids
 from delegraph.aot.checks.out_variants import check_out_variants
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.emission.container_metadata import dump_spec
+from delegraph.aot.emission.external_constants import external_tag
 from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, load_planner, plan_memory, shared_memory
 from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
+from delegraph.aot.emission.training import training_methods
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.memory_use import clear_memory_use
@@ -36,6 +38,7 @@ from delegraph.aot.passes.kernel_copies import KernelCopies
 from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
+from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.plugins.registry import PluginRegistry
@@ -127,12 +130,12 @@ def built_in_passes(
     config: ExecutorchBackendConfig, method: str, program: ExportedProgram
 ) -> tuple[ExportedProgramPassBase, ...]:
     """What is done to the program of `method` before it is emitted, in order."""
-    external_tag = config.external_tag(program)
-    folding = (ConstantFolding(external_tag=external_tag),) if config.do_const_prop else ()
+    tag = external_tag(config, ResolvedSignature.of(program))
+    folding = (ConstantFolding(external_tag=tag),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
-    views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, external_tag)
+    views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, tag)
     elided = (views,) if config.remove_view_copy else ()
-    return (NumberOperands(), KernelCopies(), *folding, Reinplacing(), *elided)
+    return (WeightsToOutputs(), NumberOperands(), KernelCopies(), *folding, Reinplacing(), *elided)
 
 
 def _after_built_in_passes(
@@ -160,7 +163,7 @@ def emit(methods: Sequence[MethodGraph], request: EmissionRequest) -> EmittedPro
     """The methods' values and instructions. Raises `UnboundedDimension`, `UnsupportedOperator`, `LoweringError`."""
     data = ProgramData()
     emitted = tuple(emit_method(method, data, _method_options(method, request.config)) for method in methods)
-    constant_methods = request.constant_methods.items()
+    constant_methods = {**training_methods(methods), **request.constant_methods}.items()
     return EmittedProgram(emitted, tuple(_constant_method(name, value, data) for name, value in constant_methods), data)
 
 
@@ -205,7 +208,7 @@ def _method_options(method: MethodGraph, config: ExecutorchBackendConfig) -> Met
         alloc_mutable_buffers=planning.alloc_mutable_buffers,
         share_mutable_buffers=planning.share_mutable_buffers,
         emit_mutable_buffer_names=config.emit_mutable_buffer_names,
-        external_tag=config.external_tag(method.program),
+        external_tag=external_tag(config, method.signature),
     )
 
 

@@ -7,6 +7,9 @@ output 0 is the new value of the buffer `cache`. Here it is in nodes and tensors
         add = b_cache + x                                  states       {b_cache: HeldTensor("cache", …)}
         mul = add * p_weight                               inputs       (x,)
         return add, mul    # BUFFER_MUTATION, USER_OUTPUT  write_backs  (b_cache <- add,)   outputs (mul,)
+
+A training step, torch's joint graph of a model and its gradients, has the weights that it computes a gradient of as
+states: no run changes them, but between two runs an optimizer does.
 """
 
 from __future__ import annotations
@@ -37,6 +40,11 @@ class HeldTensor:
     tensor: torch.Tensor
     kind: InputKind
 
+    @property
+    def is_lifted(self) -> bool:
+        """Whether it is a constant that the model's code has in it."""
+        return self.kind is InputKind.CONSTANT_TENSOR
+
 
 @dataclass(frozen=True, slots=True)
 class WriteBack:
@@ -52,7 +60,8 @@ class ResolvedSignature:
 
     `constants` are the tensors that no run changes, `states` those that the program gives a new value, `inputs` the
     caller's; `others` what is not a tensor (tokens, script objects). `outputs` are the caller's, flat: nodes and plain
-    values. A state whose new value is its old one has no write-back.
+    values. A state whose new value is its old one has no write-back. `trained` are the states that an optimizer
+    changes, in the order in which the outputs have their gradients.
     """
 
     inputs: tuple[Node, ...]
@@ -61,6 +70,7 @@ class ResolvedSignature:
     others: Mapping[Node, InputSpec]
     outputs: tuple[Any, ...]
     write_backs: tuple[WriteBack, ...]
+    trained: tuple[Node, ...] = ()
 
     @classmethod
     def of(cls, program: ExportedProgram) -> ResolvedSignature:
@@ -68,6 +78,7 @@ class ResolvedSignature:
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         signature, results = program.graph_signature, output_values(program.graph)
         changed = _changed_placeholders(program, placeholders)
+        trained = _trained_placeholders(program, placeholders)
         inputs: list[Node] = []
         constants: dict[Node, HeldTensor] = {}
         states: dict[Node, HeldTensor] = {}
@@ -81,11 +92,20 @@ class ResolvedSignature:
             elif not isinstance(tensor := _held(program, spec), torch.Tensor):
                 others[node] = spec
             else:
-                is_state = node in changed.values() or SHARED_STATE in node.meta
+                is_state = node in changed.values() or node in trained or SHARED_STATE in node.meta
                 (states if is_state else constants)[node] = HeldTensor(str(spec.target), tensor, spec.kind)
-        outputs = [r for s, r in zip(signature.output_specs, results, strict=True) if s.kind in _RETURNED]
+        outputs = [
+            result
+            for spec, result in zip(signature.output_specs, results, strict=True)
+            if spec.kind in _RETURNED or (spec.kind is OutputKind.TOKEN and result in trained)
+        ]
         write_backs = [WriteBack(node, results[i]) for i, node in changed.items() if results[i] is not node]
-        return cls(tuple(inputs), constants, states, others, tuple(outputs), tuple(write_backs))
+        return cls(tuple(inputs), constants, states, others, tuple(outputs), tuple(write_backs), trained)
+
+    @property
+    def gives_weights_back(self) -> bool:
+        """Whether the weights that are trained are the last of the outputs."""
+        return bool(self.trained) and self.outputs[-len(self.trained) :] == self.trained
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -158,6 +178,14 @@ def _changed_placeholders(program: ExportedProgram, placeholders: Mapping[str, N
         elif spec.kind in _STATE_MUTATIONS:
             changed[i] = placeholders[by_target[spec.target]]
     return changed
+
+
+def _trained_placeholders(program: ExportedProgram, placeholders: Mapping[str, Node]) -> tuple[Node, ...]:
+    """The placeholders of parameters that the program computes a gradient of, in the order of the gradients."""
+    signature = program.graph_signature
+    by_target = {target: name for name, target in signature.inputs_to_parameters.items()}
+    targets = (s.target for s in signature.output_specs if s.kind is OutputKind.GRADIENT_TO_PARAMETER)
+    return tuple(placeholders[by_target[target]] for target in targets if target in by_target)
 
 
 _RETURNED = frozenset(

@@ -23,7 +23,6 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from delegraph.aot.config import trained_weights
 from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.bodies import attributes, referenced
 from delegraph.aot.graph.edit import with_graph
@@ -79,11 +78,9 @@ def constant_folding() -> ConstantFolding:
 
 
 def _constants(program: ExportedProgram, external_tag: Callable[[Node], str | None]) -> dict[Node, torch.Tensor]:
-    """The tensors that are known now: no run changes them, no training step, and no other file has them."""
-    trained = trained_weights(program)
+    """The tensors that are known now: nothing changes them, and no other file has them."""
     constants = ResolvedSignature.of(program).constants
-    known = {node: held for node, held in constants.items() if node.name not in trained and external_tag(node) is None}
-    held = {node: held.tensor for node, held in known.items()}
+    held = {node: held.tensor for node, held in constants.items() if external_tag(node) is None}
     attached = {node: referenced(program.graph_module, node) for node in program.graph.find_nodes(op="get_attr")}
     return held | {node: tensor for node, tensor in attached.items() if isinstance(tensor, torch.Tensor)}
 

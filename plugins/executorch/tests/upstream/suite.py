@@ -44,6 +44,7 @@ FOLDERS = (
     "exir/_serialize/test",
     "runtime/test",
     "extension/pybindings/test",
+    "extension/training/pybindings/test",
     "devtools/bundled_program/serialize/test",
     "devtools/bundled_program/test",
     "devtools/bundled_program/util",

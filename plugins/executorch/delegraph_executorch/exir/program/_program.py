@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Self, TextIO
 from torch.export import ExportedProgram
 
 from delegraph import aot
-from delegraph.aot import EdgeCompileConfig, graph_modules
+from delegraph.aot import EdgeCompileConfig, ResolvedSignature, graph_modules
 from delegraph.errors import LoweringError
 from delegraph.program import serialize_flat_tensor
 from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
@@ -116,6 +116,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         """After the passes that ExecuTorch runs over whole programs, where they are asked for."""
         changes: list[Any] = []
         if config.do_quant_fusion_and_const_prop:
+            self._check_no_gradients()
             from delegraph_executorch.exir.passes.quant_fusion_pass import quant_fusion_and_const_prop_pass
 
             changes.append(quant_fusion_and_const_prop_pass)
@@ -131,6 +132,14 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         for change in changes:
             programs = {method: change(program) for method, program in programs.items()}
         return self._of(self._lowering.with_programs(programs))
+
+    def _check_no_gradients(self) -> None:
+        for method, program in self._lowering.programs.items():
+            if ResolvedSignature.of(program).trained:
+                raise LoweringError(
+                    f"method {method!r} trains weights, which do_quant_fusion_and_const_prop would make constants;"
+                    " leave the option out of the ExecutorchBackendConfig"
+                )
 
 
 class _EdgePrograms(MutableMapping[str, ExportedProgram]):

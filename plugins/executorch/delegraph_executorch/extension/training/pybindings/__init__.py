@@ -1,0 +1,1 @@
+"""ExecuTorch's `executorch.extension.training.pybindings`."""
