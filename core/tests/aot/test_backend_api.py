@@ -132,16 +132,31 @@ def test_a_class_that_is_defined_again_replaces_the_old_one() -> None:
     assert to_backend("Twin", edge(Doubled(), X), []).processed_bytes == b"second"
 
 
-def test_two_classes_of_one_name_are_refused() -> None:
+def test_the_last_of_several_in_one_module_is_taken() -> None:
+    _first = twin(b"first")
+
+    class Twin(BackendDetails):
+        @staticmethod
+        def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+            return PreprocessResult(b"another")
+
+    assert to_backend("Twin", edge(Doubled(), X), []).processed_bytes == b"another"
+    del Twin
+    gc.collect()
+
+
+def test_classes_of_one_name_in_several_modules_are_refused() -> None:
     class Elsewhere:
         class Twin(BackendDetails):
+            __module__ = "elsewhere"
+
             @staticmethod
             def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
                 return PreprocessResult(b"third")
 
     one = twin(b"first")
     with pytest.raises(
-        PluginConflict, match=r"(?s)2 classes .* are called 'Twin': .*Elsewhere.Twin, .*what to do: rename"
+        PluginConflict, match=r"(?s)2 classes .* are called 'Twin': .*Elsewhere.Twin\n.*what to do: rename"
     ):
         to_backend("Twin", edge(Doubled(), X), [])
     registry = PluginRegistry()

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch._export.verifier import SpecViolationError
 from torch.export import ExportedProgram, export
 from torch.fx import GraphModule, Node
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from delegraph.aot import to_edge, to_edge_transform_and_lower
-from delegraph.errors import InvalidPartition, LoweringError, PluginNotFound, PreprocessError
+from delegraph.errors import InvalidPartition, LoweringError, PluginNotFound, PreprocessError, VerificationError
 from delegraph_executorch.devtools.backend_debug import get_delegation_info, print_delegation_info
 from delegraph_executorch.exir import to_edge as executorch_to_edge
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
@@ -125,9 +126,27 @@ def test_what_it_raises_is_also_what_executorch_raises() -> None:
             exported_program.graph.output_node().meta["delegation_tag"] = "t"
             return PartitionResult(exported_program, {"t": DelegationSpec("ListsOperators", [])})
 
-    with pytest.raises(AssertionError, match="stands on the graph's output") as refused:
-        to_backend(edge(), TagsOutput())
-    assert isinstance(refused.value, InvalidPartition)
+    manager = executorch_to_edge(export(Model(), (X,)))
+    for lower in (lambda: to_backend(edge(), TagsOutput()), lambda: manager.to_backend(TagsOutput())):
+        with pytest.raises(AssertionError, match="output node output should not be tagged") as refused:
+            lower()
+        assert isinstance(refused.value, InvalidPartition)
+        assert isinstance(refused.value, RuntimeError)
+        assert refused.value.node == "output"
+
+
+def test_a_violation_of_the_dialect_is_torchs_error_too() -> None:
+    class Flat(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(-1)
+
+    def leave_the_dialect(module: GraphModule) -> None:
+        (copy,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.view_copy.default)
+        copy.target = torch.ops.aten.view.default
+
+    with pytest.raises(SpecViolationError, match="not in the edge dialect") as error:
+        executorch_to_edge(export(Flat(), (X,))).transform([leave_the_dialect])
+    assert isinstance(error.value, VerificationError)
 
 
 def test_a_whole_model_and_what_there_is_to_read_of_it() -> None:

@@ -16,6 +16,7 @@ from delegraph.program import schema as records
 from delegraph_executorch import exir
 from delegraph_executorch.exir import ExecutorchBackendConfig, emit_program, to_edge
 from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
+from delegraph_executorch.exir.error import ExportError
 from delegraph_executorch.exir.print_program import inspect_node
 from delegraph_executorch.exir.schema import Int, KernelCall, Null, Tensor
 
@@ -143,13 +144,36 @@ def test_a_pass_gets_a_line_in_the_error() -> None:
 def test_what_is_gone_says_what_to_use() -> None:
     with pytest.raises(LoweringError, match=r"use torch\.export\.export"):
         exir._capture_legacy_do_not_use(Model(), (torch.randn(1, 3),))
-    with pytest.raises(LoweringError, match=r"use torch.export.export\(model, args\)"):
-        exir.capture(Model(), (torch.randn(1, 3),))
     with pytest.raises(ETRecordError, match="lower with generate_etrecord=True"):
         edge().to_executorch().get_etrecord()
     for lowering in (to_edge, exir.to_edge_transform_and_lower):
         finished = lowering(torch.export.export(Model(), (torch.randn(1, 3),)), generate_etrecord=True).to_executorch()
         assert finished.get_etrecord()._debug_handle_map == finished.debug_handle_map
+
+
+class Twice(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+    def other(self, x):
+        return x * 2
+
+
+@pytest.mark.parametrize("traced", [lambda x: x * 2, Twice().other], ids=["function", "method"])
+@pytest.mark.filterwarnings("ignore:exir.capture is deprecated")
+def test_capture_is_export(traced: Any) -> None:
+    x = torch.arange(3.0)
+    program = exir.capture(traced, (x,), exir.CaptureConfig(enable_aot=True)).to_edge()
+    assert torch.equal(program(x), x * 2)
+    assert deserialize_program(program.to_executorch().buffer).execution_plan[0].name == "forward"
+
+
+@pytest.mark.filterwarnings("ignore:exir.capture is deprecated")
+def test_what_capture_cannot_do_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"CaptureConfig\._unlift: .* leave it out"):
+        exir.capture(Model(), (torch.randn(1, 3),), exir.CaptureConfig(_unlift=True))
+    with pytest.raises(ExportError, match=r"args is a tuple of inputs, not list"):
+        exir.capture(Model(), [torch.randn(1, 3)])  # type: ignore[arg-type]
 
 
 def test_text() -> None:

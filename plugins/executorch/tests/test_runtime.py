@@ -13,7 +13,16 @@ import pytest
 import torch
 
 import delegraph
-from delegraph.errors import DelegraphError, InvalidArgument, InvalidState, NotFound, NotSupported, RuntimeFault
+from delegraph.errors import (
+    DelegraphError,
+    InvalidArgument,
+    InvalidProgram,
+    InvalidState,
+    InvalidType,
+    NotFound,
+    NotSupported,
+    RuntimeFault,
+)
 from delegraph.runtime import BufferDataLoader
 from delegraph_executorch.extension.pybindings import portable_lib
 from delegraph_executorch.runtime import MethodMeta, Runtime, Verification
@@ -282,6 +291,18 @@ def test_errors_are_runtime_errors(pte: Path, fail: Callable[[Path], object]) ->
         fail(pte)
     assert isinstance(caught.value, RuntimeFault)
     assert isinstance(caught.value, DelegraphError)
+
+
+def test_messages_begin_with_the_number_of_executorchs_error(pte: Path) -> None:
+    module = portable_lib._load_for_executorch(str(pte))
+    with pytest.raises(InvalidType, match=r"^Failed to execute method forward, error: 0x13\nmethod 'forward', x:"):
+        module.forward([X.double(), 2])
+    with pytest.raises(NotFound, match=r"^Failed to execute method other, error: 0x20\n"):
+        module.run_method("other", [X, 2])
+    with pytest.raises(InvalidProgram, match=r"^Failed to load program, error: 0x23\n"):
+        portable_lib._load_program_from_buffer(b"nonsense")
+    with pytest.raises(NotFound, match=r"^Failed to load method other, error: 0x20\n"):
+        portable_lib._load_program(str(pte)).load_method("other")
 
 
 def test_what_has_no_equal_says_what_replaces_it() -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from delegraph.errors import PluginConflict
+from delegraph.errors import PluginConflict, PluginNotFound, restated
 from delegraph.interfaces.lowering import BackendDetails
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.loader import adopt
@@ -21,24 +21,27 @@ def find_lowering(backend_id: str, plugins: PluginRegistry) -> tuple[Offer, Any]
     """The backend's lowering, and who offers it.
 
     Where `plugins` knows none, a class that is defined in this process and called `backend_id` is one, as in ExecuTorch
-    (`exir/backend/backend_api.py`). Raises `PluginNotFound`, `PluginConflict` also for two such classes, and as
-    `PluginRegistry.load`.
+    (`exir/backend/backend_api.py`). Raises `PluginNotFound`, `PluginConflict` also for classes of several modules, and
+    as `PluginRegistry.load`.
     """
     found = None if backend_id in plugins.names(_GROUP) else _class_named(backend_id)
     if found is None:
-        return plugins.find(_GROUP, backend_id), plugins.load(_GROUP, backend_id)
+        try:
+            return plugins.find(_GROUP, backend_id), plugins.load(_GROUP, backend_id)
+        except PluginNotFound as error:
+            raise restated(error, f"Backend {backend_id} was not found. {error}") from None
     offer = Offer(f"delegraph.{_GROUP}", backend_id, f"{found.__module__}:{found.__qualname__}", IN_PROCESS, "0")
     return offer, adopt(offer, found)
 
 
 def _class_named(name: str) -> type | None:
-    """The class of that name; of several that one definition made, in a cell or module that was run again, the last."""
+    """The class of that name; of several in one module, a notebook's or two tests', the one that was defined last."""
     derived = [cls for cls in _derived(BackendDetails) if cls.__name__ == name]  # type: ignore[type-abstract]
-    classes = {f"{cls.__module__}.{cls.__qualname__}": cls for cls in derived}
+    classes = {cls.__module__: cls for cls in derived}
     if len(classes) > 1:
         raise PluginConflict(
             f"{len(classes)} classes that derive from BackendDetails are called {name!r}:"
-            f" {', '.join(sorted(classes))}\n"
+            f" {', '.join(sorted(f'{module}.{cls.__qualname__}' for module, cls in classes.items()))}\n"
             f"  what to do: rename one, or register the one that is meant:"
             f' default_registry().register("lowerings", {name!r}, TheClass)'
         )

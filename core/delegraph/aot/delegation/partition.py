@@ -106,7 +106,10 @@ def partition_program(
     if _validates.get() and _fingerprint(program) != before:
         raise InvalidPartition(f"{by}: it changed the graph; a partitioner may only set meta[{TAG!r}]")
     if result.partition_tags is None:
-        raise InvalidPartition(f"{by}: its partition_tags are None; they map each tag to a DelegationSpec")
+        raise InvalidPartition(
+            f"{by}: its PartitionResult needs a `partition_tags` field containing a mapping of tags to delegate spec;"
+            " it is None"
+        )
     _getitems_follow_their_producers(program)
     _check_tags(program, result.partition_tags, by)
     try:
@@ -210,9 +213,12 @@ def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], held:
     if not isinstance(tag, str) or tag not in specs:
         return f"has no DelegationSpec in partition_tags, which lists {sorted(specs)}"
     if node.op == "output":
-        return "stands on the graph's output"
+        return "stands on the graph's output: output node output should not be tagged"
     if node.op == "placeholder" and node not in held:
-        return "stands on an input of the graph; only parameters, buffers and constants can belong to a delegate"
+        return (
+            "stands on an input of the graph: a placeholder node for non-params, non-buffer, and non-tensor constants"
+            " should not be tagged"
+        )
     return ""
 
 

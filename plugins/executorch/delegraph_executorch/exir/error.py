@@ -1,12 +1,38 @@
-"""ExecuTorch's `executorch.exir.error`: the errors that code written for it raises and catches."""
+"""ExecuTorch's `executorch.exir.error`: the errors that code written for it raises and catches.
+
+What Delegraph raises ahead of time is, at this package's border, also of the kind that ExecuTorch raises there: who
+catches `NotImplementedError`, `AssertionError`, `RuntimeError` or torch's `SpecViolationError` catches it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
+from typing import Final
 
-from delegraph.errors import LoweringError
+from torch._export.verifier import SpecViolationError
 
-__all__ = ["ExportError", "ExportErrorType", "InternalError", "internal_assert"]
+from delegraph.errors import (
+    DelegraphError,
+    InvalidPartition,
+    LoweringError,
+    PluginNotFound,
+    PreprocessError,
+    VerificationError,
+)
+
+__all__ = [
+    "BackendNotFound",
+    "DialectViolated",
+    "ExportError",
+    "ExportErrorType",
+    "InternalError",
+    "PartitionRefused",
+    "PreprocessFailed",
+    "executorchs_errors",
+    "internal_assert",
+]
 
 
 class ExportErrorType(Enum):
@@ -35,3 +61,44 @@ def internal_assert(pred: bool, assert_msg: str) -> None:
     """Raise `InternalError(assert_msg)` unless `pred`."""
     if not pred:
         raise InternalError(assert_msg)
+
+
+# ---- ours, and ExecuTorch's too --------------------------------------------------------------------
+
+
+class BackendNotFound(PluginNotFound, NotImplementedError):
+    """No class and no installed plug-in has the backend id."""
+
+
+class PreprocessFailed(PreprocessError, RuntimeError):
+    """A backend's `preprocess` raised."""
+
+
+class PartitionRefused(InvalidPartition, AssertionError, RuntimeError):
+    """What a partitioner did cannot be cut out: ExecuTorch asserts some of it, and raises RuntimeError for the rest."""
+
+
+class DialectViolated(VerificationError, SpecViolationError):
+    """A node breaks a rule of its dialect."""
+
+
+_KINDS: Final[dict[type[DelegraphError], type[DelegraphError]]] = {
+    PluginNotFound: BackendNotFound,
+    PreprocessError: PreprocessFailed,
+    InvalidPartition: PartitionRefused,
+    VerificationError: DialectViolated,
+}
+
+
+@contextmanager
+def executorchs_errors() -> Iterator[None]:
+    """Within, and for a function that this decorates: an error of a kind listed above is raised as that kind."""
+    try:
+        yield
+    except tuple(_KINDS) as error:
+        kind = next((also for ours, also in _KINDS.items() if type(error) is ours), None)
+        if kind is None:  # a class of its own, which the caller may know
+            raise
+        also = kind.__new__(kind, str(error))
+        also.__dict__.update(error.__dict__)
+        raise also from error.__cause__

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec
 
 import torch
 from torch import nn
@@ -54,31 +55,6 @@ EDGE_STAGES = (
     StageType.TO_EDGE,
 )
 """Those that give an edge manager; the first that was run has the last one."""
-
-
-def export(
-    model: Any,
-    example_inputs: Any = None,
-    export_recipe: ExportRecipe | None = None,
-    name: str | None = None,
-    dynamic_shapes: Any = None,
-    constant_methods: Any = None,
-    artifact_dir: str | None = None,
-    generate_etrecord: bool = False,
-) -> ExportSession:
-    """Make an `ExportSession` of these and run it; see there."""
-    session = ExportSession(
-        model,
-        example_inputs,
-        export_recipe,
-        name,
-        dynamic_shapes,
-        constant_methods,
-        artifact_dir,
-        generate_etrecord,
-    )
-    session.export()
-    return session
 
 
 class ExportSession:
@@ -298,3 +274,20 @@ class ExportSession:
 
 def _by_method(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {"forward": value}
+
+
+P = ParamSpec("P")
+
+
+def _made_and_run(make: Callable[P, ExportSession]) -> Callable[P, ExportSession]:
+    def export(*args: P.args, **kwargs: P.kwargs) -> ExportSession:
+        """Make an `ExportSession` of these and run it; see there."""
+        session = make(*args, **kwargs)
+        session.export()
+        return session
+
+    export.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+    return export
+
+
+export = _made_and_run(ExportSession)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from delegraph_executorch.exir.capture._capture import CallSpec, _capture_legacy_do_not_use, capture
 from delegraph_executorch.exir.capture._config import CaptureConfig, EdgeCompileConfig, ExecutorchBackendConfig
@@ -23,9 +23,9 @@ __all__ = [
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """`exir.capture(model, args)`. Raises `LoweringError`."""
-        capture(*args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """`exir.capture(model, args)`."""
+        return capture(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

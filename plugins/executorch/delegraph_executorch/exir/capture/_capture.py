@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
 from delegraph.errors import LoweringError
+from delegraph_executorch.exir.capture._config import CaptureConfig
+from delegraph_executorch.exir.error import ExportError, ExportErrorType
+
+if TYPE_CHECKING:
+    from delegraph_executorch.exir.program._program import ExirExportedProgram
 
 __all__ = ["CallSpec", "capture", "patch_forward"]
 
@@ -31,11 +37,54 @@ def patch_forward(obj: torch.nn.Module, new_method: Callable[..., Any]) -> Itera
         obj.forward = original
 
 
-def capture(*_args: Any, **_kwargs: Any) -> NoReturn:
-    """Gone, as in ExecuTorch's own releases: raises `LoweringError`."""
-    raise LoweringError("exir.capture traces nothing any more: use torch.export.export(model, args), then to_edge")
+def capture(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    config: CaptureConfig | None = None,
+    dynamic_shapes: Any = None,
+) -> ExirExportedProgram:
+    """What `torch.export.export` makes of a module, a method of one or a function, with a `DeprecationWarning`.
+
+    Raises `ExportError` for arguments that are not a tuple, and for options of the tracers that came before.
+    """
+    from delegraph_executorch.exir.program._program import ExirExportedProgram
+
+    warnings.warn("exir.capture is deprecated; use torch.export.export, then to_edge", DeprecationWarning, stacklevel=2)
+    if not isinstance(args, tuple):
+        raise ExportError(ExportErrorType.INVALID_INPUT_TYPE, f"args is a tuple of inputs, not {type(args).__name__}")
+    _check(config or CaptureConfig())
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, torch.nn.Module):
+        with patch_forward(owner, f):
+            program = torch.export.export(owner, args, dynamic_shapes=dynamic_shapes)
+    else:
+        model = f if isinstance(f, torch.nn.Module) else _Calls(f)
+        program = torch.export.export(model, args, dynamic_shapes=dynamic_shapes)
+    return ExirExportedProgram(program, after_to_edge_passes=False)
+
+
+class _Calls(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def _check(config: CaptureConfig) -> None:
+    """`enable_dynamic_shape` and `enable_aot` choose among tracers that give the same as `torch.export.export`."""
+    default = CaptureConfig()
+    for option in ("pt2_mode", "enable_functionalization", "_unlift", "_use_old_decomp_table"):
+        if getattr(config, option) != getattr(default, option):
+            raise ExportError(
+                ExportErrorType.NOT_SUPPORTED,
+                f"CaptureConfig.{option}: what torch.export.export traces has no such option; leave it out",
+            )
 
 
 def _capture_legacy_do_not_use(*_args: Any, **_kwargs: Any) -> NoReturn:
-    """Gone too."""
-    capture()
+    """Gone: raises `LoweringError`."""
+    raise LoweringError("this tracer is gone: use torch.export.export(model, args), then to_edge")

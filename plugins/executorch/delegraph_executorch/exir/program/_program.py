@@ -23,6 +23,7 @@ from delegraph_executorch.exir._serialize._cord import Cord
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 from delegraph_executorch.exir.capture._config import ExecutorchBackendConfig
 from delegraph_executorch.exir.emit._emit_program import EmitterOutput, output_of
+from delegraph_executorch.exir.error import executorchs_errors
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
 from delegraph_executorch.exir.print_program import pretty_print, print_program
 from delegraph_executorch.exir.program._transform import (
@@ -101,6 +102,16 @@ class EdgeProgramManager(aot.EdgeProgramManager):
     @property
     def _config_methods(self) -> dict[str, Any]:
         return dict(self._lowering.config.constant_methods)
+
+    @executorchs_errors()
+    def transform(self, passes: Any, compile_config: EdgeCompileConfig | None = None) -> Self:
+        """Run passes, on every method or by method name; the new manager has `compile_config`."""
+        return super().transform(passes, compile_config)
+
+    @executorchs_errors()
+    def to_backend(self, partitioner: Any) -> Self:
+        """Delegate what `partitioner`, one or a mapping by method name, tags."""
+        return super().to_backend(partitioner)
 
     def to_executorch(  # type: ignore[override]
         self, config: ExecutorchBackendConfig | aot.ExecutorchBackendConfig | None = None
@@ -290,6 +301,7 @@ class ExecutorchProgramManager:
         self._result.save(path)
 
 
+@executorchs_errors()
 def to_edge(
     programs: Programs,
     constant_methods: Mapping[str, Any] | None = None,
@@ -302,6 +314,7 @@ def to_edge(
     )
 
 
+@executorchs_errors()
 def to_edge_transform_and_lower(
     programs: Programs,
     transform_passes: Any = None,

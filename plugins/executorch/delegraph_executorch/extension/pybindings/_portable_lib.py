@@ -15,6 +15,7 @@ from delegraph.devtools import load_bundled_program, verify_case
 from delegraph.errors import InvalidArgument, InvalidState, NotSupported
 from delegraph.program.schema import Buffer
 from delegraph.runtime import BufferDataLoader, DataLoader, Method, MmapDataLoader, Program, Runtime, Verification
+from delegraph_executorch.extension.pybindings._failures import failing_to
 from delegraph_executorch.extension.pybindings.data_loader import PyDataLoader
 from delegraph_executorch.extension.pybindings.method_meta import MethodMeta, TensorInfo
 from delegraph_executorch.extension.pybindings.values import flat_inputs, torch_outputs
@@ -106,7 +107,8 @@ class ExecuTorchProgram:
 
     def load_method(self, method_name: str) -> ExecuTorchMethod:
         """A new loaded method, with memory of its own."""
-        return ExecuTorchMethod(self._program.load_method(method_name))
+        with failing_to(f"load method {method_name}"):
+            return ExecuTorchMethod(self._program.load_method(method_name))
 
     def method_meta(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it."""
@@ -156,7 +158,8 @@ class ExecuTorchModule:
 
     def run_method(self, method_name: str, inputs: Sequence[Any] = (), clone_outputs: bool = True) -> list[Any]:
         """Run a method on `inputs`, a flat sequence or a single tensor; its outputs, flat."""
-        return self._method(method_name).call(inputs, clone_outputs)
+        with failing_to(f"execute method {method_name}"):
+            return self._method(method_name).call(inputs, clone_outputs)
 
     def forward(self, inputs: Sequence[Any] = (), clone_outputs: bool = True) -> list[Any]:
         """`run_method("forward", …)`."""
@@ -166,9 +169,10 @@ class ExecuTorchModule:
 
     def plan_execute(self, method_name: str, clone_outputs: bool = True) -> list[Any]:
         """Run a method on the inputs that were set last."""
-        method = self._method(method_name)
-        method.execute()
-        return method.get_outputs(clone_outputs)
+        with failing_to(f"execute method {method_name}"):
+            method = self._method(method_name)
+            method.execute()
+            return method.get_outputs(clone_outputs)
 
     def method_meta(self, method_name: str) -> MethodMeta:
         """What a method takes and gives."""
@@ -305,9 +309,10 @@ def _load_program_from_buffer(
 def _loaded(
     source: DataLoader, enable_etdump: bool, debug_buffer_size: int, verification: Verification
 ) -> ExecuTorchProgram:
-    program = Runtime.get().load_program(
-        source, verification=verification, enable_etdump=enable_etdump, debug_buffer_size=debug_buffer_size
-    )
+    with failing_to("load program"):
+        program = Runtime.get().load_program(
+            source, verification=verification, enable_etdump=enable_etdump, debug_buffer_size=debug_buffer_size
+        )
     return ExecuTorchProgram(program, enable_etdump)
 
 
