@@ -17,6 +17,10 @@ from delegraph_executorch import exir
 from delegraph_executorch.exir import ExecutorchBackendConfig, emit_program, to_edge
 from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.error import ExportError
+from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
+    ConstraintBasedSymShapeEvalPass,
+    HintBasedSymShapeEvalPass,
+)
 from delegraph_executorch.exir.print_program import inspect_node
 from delegraph_executorch.exir.schema import Int, KernelCall, Null, Tensor
 
@@ -149,6 +153,16 @@ def test_what_is_gone_says_what_to_use() -> None:
     for lowering in (to_edge, exir.to_edge_transform_and_lower):
         finished = lowering(torch.export.export(Model(), (torch.randn(1, 3),)), generate_etrecord=True).to_executorch()
         assert finished.get_etrecord()._debug_handle_map == finished.debug_handle_map
+
+
+def test_sizes_are_evaluated_for_each_method_as_it_asks() -> None:
+    shapes = ({0: torch.export.Dim("batch", min=1, max=8)},)
+    program = to_edge(torch.export.export(Model(), (torch.randn(2, 3),), dynamic_shapes=shapes)).exported_program()
+    passes = {"example": HintBasedSymShapeEvalPass(), "bounded": ConstraintBasedSymShapeEvalPass()}
+    manager = exir.EdgeProgramManager(dict.fromkeys(passes, program))
+    plans = manager.to_executorch(ExecutorchBackendConfig(sym_shape_eval_pass=passes)).executorch_program.execution_plan
+    inputs = {plan.name: plan.values[plan.inputs[0]].val for plan in plans}
+    assert {name: value.sizes for name, value in inputs.items()} == {"example": [2, 3], "bounded": [8, 3]}
 
 
 class Twice(nn.Module):

@@ -276,15 +276,6 @@ def test_memory_is_planned_for_the_example_if_that_is_asked_for() -> None:
         load[1](torch.ones(8, 2).numpy())
 
 
-def test_sizes_are_evaluated_for_each_method_as_it_asks() -> None:
-    program = dynamic().exported_program()
-    manager = EdgeProgramManager({"example": program, "bounded": program})
-    passes = {"example": HintBasedSymShapeEvalPass(), "bounded": ConstraintBasedSymShapeEvalPass()}
-    plans = manager.to_executorch(ExecutorchBackendConfig(sym_shape_eval_pass=passes)).executorch_program.execution_plan
-    sizes = {plan.name: plan.values[plan.inputs[0]].val.sizes for plan in plans}  # type: ignore[union-attr]
-    assert sizes == {"example": [3, 2], "bounded": [8, 2]}
-
-
 def test_dynamic_shapes_are_propagated_by_upper_bounds_alone() -> None:
     assert [type(each).__name__ for each in propagate_dynamic_shape()] == ["SpecPropPass", "HintBasedSymShapeEvalPass"]
     with pytest.raises(LoweringError, match="by upper bounds"):
