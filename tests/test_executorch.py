@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.interop.modules import Case, cases
+from torch.export.experimental import _export_forward_backward
 from torch.utils import _pytree as pytree
 
 import delegraph
@@ -106,3 +107,44 @@ def test_our_files_run_there(name: str, ours: tuple[Path, dict[str, Any]]) -> No
     assert_equal(here, eager(CASES[name]), "here against eager")
     assert not isinstance(results[name], str), results[name]
     assert_equal([_numpy(r) for r in results[name]], here, "ExecuTorch against here", WRONG_THERE.get(name, ()))
+
+
+TRAIN = """
+import sys, torch
+from executorch.extension.training import _load_for_executorch_for_training, get_sgd_optimizer
+batch, optimizer = torch.load(sys.argv[2]), None
+module = _load_for_executorch_for_training(sys.argv[1])
+for _ in range(4):
+    (loss,) = module.forward_backward("forward", batch)
+    optimizer = optimizer or get_sgd_optimizer(module.named_parameters(), 0.1, 0.9, 0, 0, False)
+    optimizer.step(module.named_gradients())
+    print("loss", loss.item())
+"""
+
+
+def test_a_training_step_lowered_here_trains_there(executorch_python: str, tmp_path: Path) -> None:
+    class Loss(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(self.linear(x), label)
+
+    model, batch = Loss(), (torch.randn(4, 3), torch.randint(2, (4,)))
+    joint = _export_forward_backward(torch.export.export(model, batch))
+    delegraph.lower(joint).save(tmp_path / "step.pte")
+    torch.save(batch, tmp_path / "batch.pt")
+    command = [executorch_python, "-c", TRAIN, str(tmp_path / "step.pte"), str(tmp_path / "batch.pt")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    losses = [float(line.split()[1]) for line in ran.stdout.splitlines() if line.startswith("loss")]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    expected = []
+    for _ in losses:
+        optimizer.zero_grad()
+        loss = model(*batch)
+        expected.append(loss.item())
+        loss.backward()
+        optimizer.step()
+    assert len(losses) == 4
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
