@@ -74,17 +74,14 @@ class WritingCalls:
     def _set_value(self, node: Node, args: Any) -> Value:
         """`copy_(self, src)`: what `self` holds afterwards is `src`, in `self`'s shape and dtype, and channels last
         where `self` is."""
-        old, new = fake_values(args[0]), fake_values(args[1])
+        target, (old, new) = node.args[0], fake_values(args[:2])
         value = args[1]
         if new.dtype != old.dtype:
             value = self.graph.emit(aten._to_copy.default, (value,), {"dtype": old.dtype})
         if tuple(new.shape) != tuple(old.shape):
             value = self.graph.emit(aten.expand.default, (value, list(old.shape)), {})
-        if (
-            not self.values.is_view(node.args[0])
-            and _is_channels_last(old)
-            and not _is_channels_last(fake_values(value))
-        ):
+        is_whole = isinstance(target, Node) and not self.values.is_view(target)
+        if is_whole and _is_channels_last(old) and not _is_channels_last(fake_values(value)):
             value = self.graph.emit(aten._to_copy.default, (value,), {"memory_format": _CHANNELS_LAST[old.dim()]})
         return value
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from delegraph.aot import CORE_ATEN, EDGE, Dialect, EdgeCompileConfig, verify
+from delegraph.aot import CORE_ATEN, EDGE, Dialect, EdgeCompileConfig, EdgeOpOverload, verify
 from delegraph.errors import VerificationError
+from delegraph_executorch.exir.passes.dim_order_ops_registry import DimOrderOpsMap
 
 __all__ = [
     "EXIRATenDialectVerifier",
@@ -91,9 +91,8 @@ def layouts_are_memory_formats(node: Node, _kept: Collection[OpOverload]) -> str
 
 def layouts_are_dim_orders(node: Node, kept: Collection[OpOverload]) -> str | None:
     """A rule of edge programs that were made without `_skip_dim_order`."""
-    named = node.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d)
-    if named and isinstance(node.target, OpOverload) and node.target not in kept:
-        return f"{node.target} has a memory_format, where _skip_dim_order=False asks for a dim order"
+    if isinstance(node.target, EdgeOpOverload) and node.target in DimOrderOpsMap and node.target not in kept:
+        return f"{node.target} has a memory format, where _skip_dim_order=False asks for a dim order"
     return None
 
 
