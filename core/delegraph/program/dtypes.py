@@ -65,8 +65,8 @@ DTYPES: Final = (
     DtypeInfo(ScalarType.UINT32, "uint32", 32, "u32"),
     DtypeInfo(ScalarType.UINT64, "uint64", 64, "u64"),
 )
-"""Every element type, in order of their codes. An element of a packed type (quint4x2, bits4x2 …) is the byte that holds several numbers, as
-`c10/core/ScalarType.h` counts."""
+"""Every element type, in order of their codes. An element of a packed type (quint4x2, bits4x2 …) is the byte that holds
+several numbers, as `c10/core/ScalarType.h` counts."""
 
 _BY_CODE: Final = {info.code: info for info in DTYPES}
 _BY_NAME: Final = {info.name: info.code for info in DTYPES if info.numpy is not None}
