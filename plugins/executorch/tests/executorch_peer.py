@@ -4,6 +4,7 @@ Both print one line of JSON: of each saved program its nodes, with debug handles
 """
 
 import json
+import operator
 import sys
 import warnings
 
@@ -39,7 +40,7 @@ def nodes(program):
     return [
         [node.name, node.meta.get("debug_handle"), [source.to_dict() for source in node.meta.get("from_node") or ()]]
         for node in program.graph.nodes
-        if node.op == "call_function"
+        if node.op == "call_function" and node.target is not operator.getitem
     ]
 
 
