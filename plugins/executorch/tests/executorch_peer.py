@@ -1,4 +1,4 @@
-"""Run by ExecuTorch's Python: `write FOLDER` makes its files of a model there, `read FOLDER` says what it finds in ours.
+"""Run by ExecuTorch's Python: `write FOLDER` makes its files of a model, `read FOLDER` says what it finds in ours.
 
 Both print one line of JSON: of each saved program its nodes, with debug handles and origins, and its delegates.
 """
@@ -6,9 +6,6 @@ Both print one line of JSON: of each saved program its nodes, with debug handles
 import json
 import operator
 import sys
-import warnings
-
-warnings.filterwarnings("ignore")
 
 import torch
 from executorch import exir
@@ -57,7 +54,7 @@ def gaps(folder):
     )
     table = shown.calculate_numeric_gap("MSE", reference_graph=EDGE)
     columns = (table[column] for column in ("aot_debug_handle", "aot_ops", "runtime_ops"))
-    return [[list(handle), ops, runtime] for handle, ops, runtime in zip(*columns)]
+    return [[list(handle), ops, runtime] for handle, ops, runtime in zip(*columns, strict=True)]
 
 
 def write(folder):

@@ -46,7 +46,7 @@ _HANDLES: Final = "delegraph.debug_handle_map"
 
 
 def with_delegates_as_text(program: ExportedProgram, write: Write) -> ExportedProgram:
-    """`program`, with JSON for each delegate; itself if it has none. `write` gives the files of a delegate's program."""
+    """`program`, with JSON for its delegates; itself if it has none. `write` gives the files of a delegate's program."""
     if not any(True for _ in _calls(program.graph_module)):
         return program
     new = copy(program)
@@ -159,7 +159,9 @@ def _named_data_store(found: dict[str, Any]) -> NamedDataStoreOutput:
 
 
 def _layout(found: dict[str, Any] | None) -> TensorLayout | None:
-    return found and TensorLayout(ScalarType(found["scalar_type"]), found["sizes"], found["dim_order"])
+    if found is None:
+        return None
+    return TensorLayout(ScalarType(found["scalar_type"]), found["sizes"], found["dim_order"])
 
 
 def _ascii(data: Any) -> str:
