@@ -46,7 +46,7 @@ _HANDLES: Final = "delegraph.debug_handle_map"
 
 
 def with_delegates_as_text(program: ExportedProgram, write: Write) -> ExportedProgram:
-    """`program`, with JSON for its delegates; itself if it has none. `write` gives the files of a delegate's program."""
+    """`program`, its delegates as JSON; itself if it has none. `write` gives the files of a delegate's program."""
     if not any(True for _ in _calls(program.graph_module)):
         return program
     new = copy(program)
