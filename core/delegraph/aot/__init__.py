@@ -218,7 +218,7 @@ __getattr__, __dir__ = lazy_names(
         "delegation.partition": (
             "DependencyCycle",
             "condensed_order",
-    "deserialize_exported_program",
+            "deserialize_exported_program",
             "tag_constant_data",
             "tag_mutated_buffer",
             "validation_disabled",

@@ -1,13 +1,11 @@
-"""Run by ExecuTorch's Python: `write FOLDER` makes its files of a model there, `read FOLDER` says what it finds in ours.
+"""Run by ExecuTorch's Python: `write FOLDER` makes its files of a model, `read FOLDER` says what it finds in ours.
 
 Both print one line of JSON: of each saved program its nodes, with debug handles and origins, and its delegates.
 """
 
 import json
+import operator
 import sys
-import warnings
-
-warnings.filterwarnings("ignore")
 
 import torch
 from executorch import exir
@@ -39,7 +37,7 @@ def nodes(program):
     return [
         [node.name, node.meta.get("debug_handle"), [source.to_dict() for source in node.meta.get("from_node") or ()]]
         for node in program.graph.nodes
-        if node.op == "call_function"
+        if node.op == "call_function" and node.target is not operator.getitem
     ]
 
 
@@ -56,7 +54,7 @@ def gaps(folder):
     )
     table = shown.calculate_numeric_gap("MSE", reference_graph=EDGE)
     columns = (table[column] for column in ("aot_debug_handle", "aot_ops", "runtime_ops"))
-    return [[list(handle), ops, runtime] for handle, ops, runtime in zip(*columns)]
+    return [[list(handle), ops, runtime] for handle, ops, runtime in zip(*columns, strict=True)]
 
 
 def write(folder):

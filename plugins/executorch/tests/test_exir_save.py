@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -55,10 +56,11 @@ def lowered(exported: ExportedProgram) -> ExportedProgram:
 
 
 def nodes(program: ExportedProgram) -> list[Any]:
+    """The calls with debug handle and origin; what takes a result has those of its call in a file."""
     return [
         [node.name, node.meta.get("debug_handle"), [source.to_dict() for source in node.meta.get("from_node") or ()]]
         for node in program.graph.nodes
-        if node.op == "call_function"
+        if node.op == "call_function" and node.target is not operator.getitem
     ]
 
 

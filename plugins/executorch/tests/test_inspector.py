@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from delegraph.aot import to_edge
+from delegraph.aot import to_edge, to_edge_transform_and_lower
 from delegraph.runtime import Runtime
 from delegraph_executorch.devtools import Inspector
 from delegraph_executorch.devtools.inspector import Event, EventBlock, PerfData, TimeScale
@@ -114,6 +114,32 @@ def test_a_wrong_value_is_found(files: Path) -> None:
     table = shown.calculate_numeric_gap("MSE", reference_graph=EDGE)
     wrong = [names for names, gaps in zip(table["runtime_ops"], table["gap"], strict=True) if gaps[0] > 0.5]
     assert wrong == [["native_call_relu.out"]]
+
+
+def test_the_gap_of_a_delegate(tmp_path: Path) -> None:
+    """Its last result is compared with that of the calls that it has taken, in either graph; a wrong one is found."""
+    x = torch.randn(3, 4)
+    exported = torch.export.export(nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), nn.Linear(8, 2)), (x,))
+    program = to_edge_transform_and_lower(exported, partitioner=["cpu"], generate_etrecord=True).to_executorch()
+    record = program.get_etrecord()
+    record.update_representative_inputs([x])
+    record.save(tmp_path / "etrecord.bin")
+    loaded = Runtime.get().load_program(program.buffer, enable_etdump=True, debug_buffer_size=1 << 16)
+    loaded.load_method("forward").execute([x])
+    loaded.write_etdump_result_to_file(tmp_path / "run.etdp", tmp_path / "run.bin")
+    shown = inspector(tmp_path)
+    (call,) = (event for block in shown.event_blocks for event in block.events if event.name == "DELEGATE_CALL")
+    assert (call.debug_handles, call.delegate_backend_name) == ([1, 2, 3], "CpuBackend")
+    for reference, operators in (
+        ("exported_program", ["linear", "sigmoid", "linear_1"]),
+        (EDGE, ["aten_linear_default", "aten_sigmoid_default", "aten_linear_default_1"]),
+    ):
+        (row,) = shown.calculate_numeric_gap("MSE", reference_graph=reference).to_dict("records")
+        assert (row["aot_ops"], row["runtime_ops"]) == (operators, ["DELEGATE_CALL"])
+        assert row["gap"][0] < 1e-9
+    call.debug_data = [call.debug_data[0] + 1]
+    (row,) = shown.calculate_numeric_gap("MSE", reference_graph=EDGE).to_dict("records")
+    assert row["gap"][0] == pytest.approx(1, abs=1e-4)
 
 
 def test_what_is_refused(files: Path) -> None:

@@ -27,7 +27,11 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch.export import ExportedProgram
 
-from delegraph.aot.etrecord.program_json import SerializedExportedProgram, deserialize_exported_program, serialize_exported_program
+from delegraph.aot.etrecord.program_json import (
+    SerializedExportedProgram,
+    deserialize_exported_program,
+    serialize_exported_program,
+)
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.errors import ETRecordError
 

@@ -25,7 +25,7 @@ from delegraph_executorch.exir import memory
 from delegraph_executorch.exir.sym_util import eval_upper_bound
 from delegraph_executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, stride_from_dim_order
 
-__all__ = ["Execution", "execution_of", "source_of", "with_torch_operators"]
+__all__ = ["Execution", "execution_of", "source_of"]
 
 Values = Mapping[tuple[Node, int], int]
 """Result of a node -> the value whose memory it is in."""
@@ -73,11 +73,6 @@ def execution_of(program: ExportedProgram, values: Values) -> Execution:
     _give_output_specs(module)
     module.meta[_SOURCE] = program
     return Execution(execution, specs)
-
-
-def with_torch_operators(program: ExportedProgram) -> ExportedProgram:
-    """`program` with a graph of its own, in which torch's operators stand for those of the edge dialect."""
-    return _program(program, _copied(program.graph_module, {}))
 
 
 # ---- copies ----------------------------------------------------------------------------------------

@@ -46,11 +46,13 @@ _HANDLES: Final = "delegraph.debug_handle_map"
 
 
 def with_delegates_as_text(program: ExportedProgram, write: Write) -> ExportedProgram:
-    """`program`, with JSON for each delegate; itself if it has none. `write` gives the files of a delegate's program."""
+    """`program`, its delegates as JSON; itself if it has none. `write` gives the files of a delegate's program."""
     if not any(True for _ in _calls(program.graph_module)):
         return program
     new = copy(program)
     new._graph_module = deepcopy(program.graph_module)  # the graphs; weights are the program's
+    for node, other in zip(new.graph.nodes, program.graph.nodes, strict=True):
+        node.name = other.name  # the signature refers to it; a copy of a graph renames `input`, a Python builtin
     for module, call in _calls(new.graph_module):
         reference, *inputs = call.args
         assert isinstance(reference, Node)
@@ -123,7 +125,8 @@ def _lowered(document: dict[str, Any], handles: list[Any], read: Read) -> Lowere
     stamp = read_stamp(specs)
     if stamp is not None:
         specs.remove(stamp.to_compile_spec())
-    store: Any = document["named_data_store"] and _named_data_store(json.loads(document["named_data_store"]))
+    text = document.get("named_data_store")  # ExecuTorch leaves it out where there is none
+    store: Any = text and _named_data_store(json.loads(text))
     blob = b64decode(document["processed_bytes"])
     lowered = LoweredBackendModule(read(files), document["backend_id"], blob, specs, store)
     lowered.meta["debug_handle_map"] = {identifier: tuple(own) for identifier, own in handles}
@@ -156,7 +159,9 @@ def _named_data_store(found: dict[str, Any]) -> NamedDataStoreOutput:
 
 
 def _layout(found: dict[str, Any] | None) -> TensorLayout | None:
-    return found and TensorLayout(ScalarType(found["scalar_type"]), found["sizes"], found["dim_order"])
+    if found is None:
+        return None
+    return TensorLayout(ScalarType(found["scalar_type"]), found["sizes"], found["dim_order"])
 
 
 def _ascii(data: Any) -> str:

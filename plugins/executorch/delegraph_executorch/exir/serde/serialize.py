@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final
 from zipfile import BadZipFile, ZipFile
 
 from torch.export import ExportedProgram
 
-from delegraph.aot import SerializedExportedProgram, deserialize_exported_program, serialize_exported_program
+from delegraph.aot import deserialize_exported_program, serialize_exported_program
 from delegraph.errors import LoweringError
 from delegraph_executorch.exir._execution import source_of
 from delegraph_executorch.exir.serde.delegates import with_delegates_as_text, with_text_as_delegates
+from delegraph_executorch.exir.serde.export_serialize import SerializedArtifact
 
-__all__ = ["SerializedArtifact", "deserialize", "load", "save", "serialize"]
-
-SerializedArtifact: TypeAlias = SerializedExportedProgram
+__all__ = ["deserialize", "load", "save", "serialize"]
 
 _VERSION: Final = "5.4"
 """Of ExecuTorch's `exir/serde/schema.py`, which its reader compares."""
