@@ -66,8 +66,9 @@ def documented_commands() -> list[list[str]]:
 def with_extras(distribution: Distribution) -> str:
     """The wheel of a distribution and its extras, as an argument of pip.
 
-    All but the bridge, which `make test-executorch` tests in an environment of its own: with coremltools, pandas, SciPy and
-    scikit-learn it would add 400 MB to this one, and `plugins check` a start of ExecuTorch's runtime for each of its backends.
+    All but the bridge, which `make test-executorch` tests in an environment of its own: with coremltools, pandas, SciPy
+    and scikit-learn it would add 400 MB to this one, and to `plugins check` a start of ExecuTorch's runtime for each of
+    its backends.
     """
     found = list((ROOT / "dist").glob(f"{distribution.package.name}-[0-9]*.whl"))
     assert len(found) == 1, f"dist/ has {len(found)} wheels of {distribution.name}: run `make wheels`"

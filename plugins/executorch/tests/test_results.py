@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugins.executorch.tests.upstream.results import Reason, read_outcomes, read_reasons, reason_for, stale
+from plugins.executorch.tests.upstream.results import Reason, read_outcomes, read_reasons, reason_for, share, stale
 
 SESSION_A = """<testsuites><testsuite>
 <testcase classname="ported.exir.tests.test_a.TestA" name="test_one"/>
@@ -80,6 +80,20 @@ def test_what_passes_or_is_not_there_is_stale(outcomes: dict[str, str], tmp_path
         """,
     )
     assert stale(outcomes, reasons) == ["exir/tests/test_a.py", "exir/tests/test_c.py"]
+
+
+def test_the_share_is_of_both_environments_and_of_all_but_internals(outcomes: dict[str, str], tmp_path: Path) -> None:
+    reasons = listed(
+        tmp_path,
+        """
+        "exir/tests/test_a.py::TestA::test_two" = "needs ExecuTorch's wheel: lowers onto XNNPACK"
+        "exir/tests/test_b.py::TestB::test_three" = "internal of ExecuTorch"
+        "exir/tests/test_b.py::test_four" = "needs torchvision"
+        """,
+    )
+    figure = share(outcomes, reasons)
+    assert (figure.passed, figure.total) == (2, 3)
+    assert str(figure).startswith("2 of 3 that don't test internals pass (66.7%): ")
 
 
 @pytest.mark.parametrize("text", ["because", "differs on purpose", "differs on purpose, somehow", "lacking"])

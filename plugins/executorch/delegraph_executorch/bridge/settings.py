@@ -43,10 +43,11 @@ def own_backend_config(
         return ExecutorchBackendConfig()
     if isinstance(config, (ExecutorchBackendConfig, aot.ExecutorchBackendConfig)) or not is_dataclass(config):
         return config
-    planning, mode = config.memory_planning_pass, config.dynamic_memory_planning_mode  # type: ignore[attr-defined]
+    given: Any = config
+    planning, mode = given.memory_planning_pass, given.dynamic_memory_planning_mode
     return as_own(
         ExecutorchBackendConfig,
-        config,
+        given,
         memory_planning_pass={method: _own_planning(one) for method, one in planning.items()}
         if isinstance(planning, Mapping)
         else _own_planning(planning),
@@ -70,7 +71,7 @@ def _own_planning(planning: Any) -> Any:
     if isinstance(planning, MemoryPlanningPass) or kind.__name__ != "MemoryPlanningPass":
         return planning
     algorithms = getattr(planning.memory_planning_algo, "algo_list", [planning.memory_planning_algo])
-    ours = [getattr(memory_planning, getattr(one, "__name__", ""), None) for one in algorithms]
+    ours: list[Any] = [getattr(memory_planning, getattr(one, "__name__", ""), None) for one in algorithms]
     if not kind.__module__.startswith("executorch.") or None in ours:
         return planning
     suite = memory_planning.MemoryPlanningAlgorithmSuite(ours)

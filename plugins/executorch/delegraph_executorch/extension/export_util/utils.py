@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram, export
@@ -20,6 +20,9 @@ from delegraph.aot import (
     ExecutorchProgramManager,
     to_edge,
 )
+
+if TYPE_CHECKING:
+    from delegraph_executorch.exir import program
 
 __all__ = ["export_to_edge", "export_to_exec_prog", "save_pte_program"]
 
@@ -105,7 +108,9 @@ def export_to_exec_prog(
     return edge.to_executorch(backend_config)
 
 
-def save_pte_program(prog: ExecutorchProgramManager, model_name: str, output_dir: str = "") -> str:
+def save_pte_program(
+    prog: ExecutorchProgramManager | program.ExecutorchProgramManager, model_name: str, output_dir: str = ""
+) -> str:
     """Write the `.pte` as `<output_dir>/<model_name>.pte`, or as `model_name` if that ends so; its `.ptd` files go into
     `output_dir`. Returns the path.
 
