@@ -18,7 +18,7 @@ from delegraph.program.contract import Dims, MethodContract, contracts_of, relat
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
 from delegraph.program.kernel_calls import Need, kernel_key
-from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import (
     BackendDelegate,
     Buffer,
@@ -271,7 +271,7 @@ def _kernel_uses(plan: ExecutionPlan, kernels: KernelRegistry) -> Iterable[Kerne
 
 def _library(op: str, key: KernelKey, kernels: KernelRegistry) -> tuple[str | None, str]:
     """Which library a call would run on, and why."""
-    if op in PRIM_OPS:
+    if op in BUILT_IN:
         return "runtime", "the runtime's own operator"
     choice = kernels.choose(op, key)
     if choice is None:
