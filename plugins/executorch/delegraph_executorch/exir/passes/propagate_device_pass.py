@@ -13,8 +13,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from delegraph import aot
 from delegraph.aot import PropagateDeviceConfig, device_of
-from delegraph.interfaces import Device
-from delegraph.program.devices import TARGET_DEVICE_COMPILE_SPEC_KEY, target_device
+from delegraph.program import TARGET_DEVICE_COMPILE_SPEC_KEY, Device, target_device
 from delegraph_executorch.exir.schema import DeviceType
 from delegraph_executorch.exir.tensor import TensorSpec
 
