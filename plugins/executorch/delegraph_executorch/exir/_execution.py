@@ -49,7 +49,10 @@ class Execution:
             place = value.allocation_info if isinstance(value, schema.Tensor) else None
             if place is not None:
                 spec.mem_id, spec.mem_offset = place.memory_id, place.memory_offset
-        self.program.graph_module.meta["non_const_buffer_sizes"] = list(plan.non_const_buffer_sizes)
+        meta = self.program.graph_module.meta
+        meta["non_const_buffer_sizes"] = list(plan.non_const_buffer_sizes)
+        if plan.non_const_buffer_device:
+            meta["non_const_buffer_device"] = list(plan.non_const_buffer_device)
 
 
 def source_of(program: ExportedProgram) -> ExportedProgram:

@@ -45,11 +45,10 @@ class PropagateDevicePass(PassBase):
 
 def _place(node: Node) -> None:
     """Let the specs of `node` say where it lies; a copy's is that of what it copies, with a place of its own."""
-    if "spec" not in node.meta and node.op == "call_function" and str(node.target).startswith("et_copy."):
-        node.meta["spec"] = copy(node.all_input_nodes[0].meta["spec"])
-        node.meta["spec"].init_mem_planning_fields()
-    held = node.meta.get("spec")
-    device = device_of(node)
+    held, device = node.meta.get("spec"), device_of(node)
+    if held is None and str(node.target).startswith("et_copy.") and "spec" in node.all_input_nodes[0].meta:
+        held = node.meta["spec"] = copy(node.all_input_nodes[0].meta["spec"])
+        held.init_mem_planning_fields()
     for spec in held if isinstance(held, (tuple, list)) else (held,):
         if isinstance(spec, TensorSpec):
             spec.device, spec.device_index = device.type, device.index
