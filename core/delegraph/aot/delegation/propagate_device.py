@@ -69,22 +69,24 @@ class PropagateDevicePass(ExportedProgramPassBase):
         """Edit the program's graph and the bodies in it. Raises `LoweringError` for a device that there is not, and for
         an input without copy that others read too.
         """
+        modules = [module for _, module in graph_modules(exported_program.graph_module) if _calls_for_devices(module)]
+        if not modules:
+            return ExportedProgramPassResult(exported_program, False)
         signature = ResolvedSignature.of(exported_program)
         changed = {write_back.target for write_back in signature.write_backs}
         written = {write_back.source for write_back in signature.write_backs}
         inputs = {node for node in signature.inputs if node not in changed}
         outputs = {node for node in signature.outputs if isinstance(node, Node) and node not in written}
-        modules = [module for _, module in graph_modules(exported_program.graph_module)]
-        modified = [self.propagate(module, inputs, outputs) for module in modules]
-        return ExportedProgramPassResult(exported_program, any(modified))
+        for module in modules:
+            self.propagate(module, inputs, outputs)
+        return ExportedProgramPassResult(exported_program, True)
 
     def propagate(self, module: GraphModule, inputs: Collection[Node], outputs: Collection[Node]) -> bool:
         """Edit one graph; whether there was anything to do.
 
         `inputs` and `outputs` are nodes that the caller may give and get on the device.
         """
-        calls = [node for node in module.graph.nodes if is_delegate_call(node) and device_of(node) == CPU]
-        devices = {call: device for call in calls if (device := _target(module, call)) != CPU}
+        devices = _calls_for_devices(module)
         for call, device in devices.items():
             call.meta[DEVICE] = device
             self._bring(call, device, inputs)
@@ -115,6 +117,12 @@ class PropagateDevicePass(ExportedProgramPassBase):
                 with call.graph.inserting_after(result):
                     copied = _copy(D2H_COPY, result, call, CPU)
                 result.replace_all_uses_with(copied, delete_user_cb=partial(is_not, copied))
+
+
+def _calls_for_devices(module: GraphModule) -> dict[Node, Device]:
+    """The calls of delegates that are for a device, but for those which the pass has met before."""
+    calls = [node for node in module.graph.nodes if is_delegate_call(node) and device_of(node) == CPU]
+    return {call: device for call in calls if (device := _target(module, call)) != CPU}
 
 
 def _target(module: GraphModule, call: Node) -> Device:
