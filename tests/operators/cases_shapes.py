@@ -136,16 +136,6 @@ def _stand_ins() -> Iterator[Case]:
             torch.clone,
             {"": (tensor(*X),), "0-d": (tensor(),)},
         ),
-        "et_copy::_h2d_copy.out": (
-            "h2d(Tensor self) -> Tensor",
-            torch.clone,
-            {"": (tensor(*X),), "empty": (tensor(0),)},
-        ),
-        "et_copy::_d2h_copy.out": (
-            "d2h(Tensor self) -> Tensor",
-            torch.clone,
-            {"": (tensor(*X),), "empty": (tensor(0),)},
-        ),
     }
     for operator, (schema, body, variants) in table.items():
         target = stand_in(schema, body)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tests.operators.case import ALL
-
 HERE: Final = "torch; we agree with it"
 
 
@@ -35,7 +33,6 @@ def _of(operator: str, *variants: str) -> tuple[str, ...]:
 
 
 _QUANTIZED = "quantized_decomposed::"
-_DEVICE_COPY = ("float32", "float32 empty", *(dtype for dtype in ALL if dtype != "float32"))
 
 _REFUSALS: Final = (
     _group(
@@ -80,13 +77,6 @@ _REFUSALS: Final = (
     _group("refuses", "convolutions of three spatial dims are not there", "aten::convolution.out 3-d"),
     _group("refuses", "the kernel lacks float64", "aten::_log_softmax.out float64"),
     _group("refuses", "transforms that keep both sides are not there", "aten::_fft_r2c.out two-sided"),
-    _group(
-        "refuses",
-        "a copy to or from a device: the runtime there insists on a tensor on another device than the CPU",
-        *_of("et_copy::_h2d_copy.out", *_DEVICE_COPY),
-        *_of("et_copy::_d2h_copy.out", *_DEVICE_COPY),
-        right="both: no torch program has this operator; here a copy within the CPU is a copy",
-    ),
 )  # fmt: skip
 
 _CRASHES: Final = (
@@ -196,8 +186,6 @@ NOT_LOWERED_TO: Final = {
     **dict.fromkeys((f"aten::{name}.out" for name in (
         "clone", "alias_copy", "detach_copy", "lift_fresh_copy",
     )), _LEFT_OUT),
-    "et_copy::_h2d_copy.out": "there is no other device than the CPU",
-    "et_copy::_d2h_copy.out": "there is no other device than the CPU",
     "dim_order_ops::_clone_dim_order.out": "lowering writes _to_dim_order_copy, or leaves it out",
     "aten::_native_batch_norm_legit.out": "it writes running statistics, and lowering makes it functional",
     "aten::index_put_": "lowering leaves programs functional",

@@ -11,7 +11,7 @@ Lowering in steps
     ETRecord, generate_etrecord, parse_etrecord: which instruction came from which node, for an Inspector
     serialize_exported_program, deserialize_exported_program, SerializedExportedProgram: a program as JSON and tensors
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
-    MethodMemory and MethodPlan are what it is handed and gives
+    MethodMemory and MethodPlan are what it is handed and gives; PropagateDeviceConfig is another
     Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
 A backend's AOT half
     Partitioner, PartitionResult, DelegationSpec; BackendDetails, PreprocessResult, CompileSpec
@@ -23,6 +23,7 @@ A backend's AOT half
 A pass
     ExportPass, PassBase, PassResult: of a graph; NodeMetadata, ProxyValue: what an ExportPass works with
     ExportedProgramPassBase, ExportedProgramPassResult: of a program; program_with_graph: a program with an edited graph
+    PropagateDevicePass: copies around delegates for a device; device_of: where a node's results lie after it
     verify, Dialect; ATEN, FUNCTIONAL, CORE_ATEN, EDGE: what each dialect admits
 Reading a graph
     exir_ops, EdgeOpOverload, EdgeOpOverloadPacket, BackendOpOverload, BackendOpOverloadPacket: operators by their names
@@ -45,7 +46,7 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.aot.backend_api import MethodProgramsPartitionerSpec, to_backend
-    from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
+    from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, PropagateDeviceConfig
     from delegraph.aot.delegation.delegate_mapping import DelegateMappingBuilder
     from delegraph.aot.delegation.forms import edge_program
     from delegraph.aot.delegation.lowered_module import LoweredBackendModule, get_lowered_module, is_delegate_call
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         tag_mutated_buffer,
         validation_disabled,
     )
+    from delegraph.aot.delegation.propagate_device import PropagateDevicePass
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.delegation.shared_weights import SharedWeights
     from delegraph.aot.edge.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, Dialect, verify
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
         parse_etrecord,
     )
     from delegraph.aot.graph.bodies import graph_modules
+    from delegraph.aot.graph.devices import device_of
     from delegraph.aot.graph.memory_use import MemoryUse, memory_use
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -159,6 +162,8 @@ __all__ = [
     "PassBase",
     "PassResult",
     "PreprocessResult",
+    "PropagateDeviceConfig",
+    "PropagateDevicePass",
     "ProxyValue",
     "ResolvedSignature",
     "SerializedExportedProgram",
@@ -169,6 +174,7 @@ __all__ = [
     "WriteBack",
     "condensed_order",
     "deserialize_exported_program",
+    "device_of",
     "edge_program",
     "exir_ops",
     "generate_etrecord",
@@ -201,7 +207,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "backend_api": ("MethodProgramsPartitionerSpec", "to_backend"),
-        "config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig"),
+        "config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig", "PropagateDeviceConfig"),
         ".interfaces.lowering": (
             "BackendDetails",
             "CompileSpec",
@@ -223,6 +229,7 @@ __getattr__, __dir__ = lazy_names(
             "tag_mutated_buffer",
             "validation_disabled",
         ),
+        "delegation.propagate_device": ("PropagateDevicePass",),
         "delegation.report": ("LoweringReport",),
         "delegation.shared_weights": ("SharedWeights",),
         "edge.edge_ops": (
@@ -244,6 +251,7 @@ __getattr__, __dir__ = lazy_names(
         "etrecord.record": ("ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"),
         "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),
+        "graph.devices": ("device_of",),
         "graph.scalars": ("is_scalar",),
         "graph.memory_use": ("MemoryUse", "memory_use"),
         "graph.schema_binding": ("schema_arguments",),

@@ -26,6 +26,7 @@ __all__ = [
     "LoweringConfig",
     "Pass",
     "Passes",
+    "PropagateDeviceConfig",
 ]
 
 DEFAULT_EXTERNAL_TAG = "_default_external_constant"
@@ -64,6 +65,26 @@ class EdgeCompileConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PropagateDeviceConfig:
+    """Which copies to and from devices methods do without: all of them, or by method name.
+
+    `skip_h2d_for_method_inputs`: inputs that go to a delegate for a device come there. `skip_d2h_for_method_outputs`:
+    what such a delegate gives and the method returns stays there. See `PropagateDevicePass`.
+    """
+
+    skip_h2d_for_method_inputs: bool | Mapping[str, bool] = False
+    skip_d2h_for_method_outputs: bool | Mapping[str, bool] = False
+
+    def skipped(self, method: str) -> tuple[bool, bool]:
+        """For one method: the copies of inputs, and those of outputs."""
+        inputs, outputs = self.skip_h2d_for_method_inputs, self.skip_d2h_for_method_outputs
+        return (
+            inputs.get(method, False) if isinstance(inputs, Mapping) else inputs,
+            outputs.get(method, False) if isinstance(outputs, Mapping) else outputs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorchBackendConfig:
     """Options of `to_executorch`.
 
@@ -79,6 +100,9 @@ class ExecutorchBackendConfig:
     `emit_stacktrace` keeps the user's source lines in the file. `kernels` are the libraries that the device will
     have, or names of installed ones (None: what is installed), and `check_kernels=False` leaves unchecked whether they
     can run the program. Alignments are in bytes; None is the format's own (16).
+    `enable_non_cpu_memory_planning` puts copies around delegates that are for a device and plans that device's memory
+    by itself; `propagate_device_config`, for all methods or by method name, says which copies are left out. Without it
+    everything lies in the CPU's memory.
     """
 
     passes: Passes = ()
@@ -100,6 +124,8 @@ class ExecutorchBackendConfig:
     do_const_prop: bool = True
     kernels: Sequence[Any] | None = None
     check_kernels: bool = True
+    propagate_device_config: PropagateDeviceConfig | Mapping[str, PropagateDeviceConfig] = PropagateDeviceConfig()
+    enable_non_cpu_memory_planning: bool = True
 
     def memory_planning(self, method: str) -> MemoryPlanningPass:
         """How the memory of `method` is planned."""
@@ -109,6 +135,12 @@ class ExecutorchBackendConfig:
         if chosen is not None:
             return chosen
         return MemoryPlanningPass(self.memory_planner, False, **{name: getattr(self, name) for name in MEMORY_OPTIONS})
+
+    def skipped_copies(self, method: str) -> tuple[bool, bool]:
+        """Which copies to and from devices `method` does without: those of inputs, and those of outputs."""
+        chosen = self.propagate_device_config
+        chosen = chosen.get(method, PropagateDeviceConfig()) if isinstance(chosen, Mapping) else chosen
+        return chosen.skipped(method)
 
     @property
     def serialization(self) -> SerializationConfig:

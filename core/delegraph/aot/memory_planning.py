@@ -29,13 +29,14 @@ class MethodMemory:
     `program` is the graph that was emitted, views and updates in place marked on its nodes. A lifetime's `id` is the
     index of its value in the method; `values` has that index for result `position` of a node, bodies of control flow
     included; several nodes that show one memory have one index. Lifetimes that no node stands for are of copies that
-    emission has made.
+    emission has made. `devices` are the memories that are not the CPU's: what lies in one must not go to another.
     """
 
     name: str
     program: ExportedProgram
     lifetimes: tuple[Lifetime, ...]
     values: Mapping[tuple[Node, int], int]
+    devices: tuple[NonConstBufferDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +74,4 @@ class MemoryPlanningPass:
 
     def plan(self, method: MethodMemory, planner: MemoryPlanner) -> MethodPlan:
         """A place for every lifetime of `method`; `planner` is the one of that property, loaded."""
-        return MethodPlan(method.lifetimes, planner(method.lifetimes, self.alignment))
+        return MethodPlan(method.lifetimes, planner(method.lifetimes, self.alignment), method.devices)

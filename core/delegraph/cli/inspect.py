@@ -105,6 +105,10 @@ def _tables(summary: ProgramSummary) -> Iterator[Table]:
         yield from _method_tables(method)
 
 
+def _on(device: str | None) -> str:
+    return "" if device is None else f" on {device}"
+
+
 def _size_table(summary: ProgramSummary) -> Table:
     from delegraph.tables import Table, count
 
@@ -118,7 +122,7 @@ def _size_table(summary: ProgramSummary) -> Table:
         ("delegate blobs", summary.delegate_nbytes),
         *((f"named data {key}", size) for key, size in summary.named_data.items()),
         *(
-            (f"planned memory {memory_id} of {method.name}", size)
+            (f"planned memory {memory_id} of {method.name}{_on(method.devices.get(memory_id))}", size)
             for method in summary.methods
             for memory_id, size in method.memory.items()
         ),

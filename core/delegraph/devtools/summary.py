@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -15,10 +15,11 @@ from delegraph.interfaces.kernel import KernelKey, kernel_key_text
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.buffers import byte_view
 from delegraph.program.contract import Dims, MethodContract, contracts_of, relation_text
+from delegraph.program.devices import memory_devices
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.header import HEAD_SIZE, read_head
 from delegraph.program.kernel_calls import Need, kernel_key
-from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import (
     BackendDelegate,
     Buffer,
@@ -108,8 +109,8 @@ class DelegateSummary:
 
 @dataclass(frozen=True, slots=True)
 class MethodSummary:
-    """One method. `kernels` is empty if nobody asked for them; `memory` is in bytes by memory id; `instructions` counts
-    them by kind (kernel, delegate, move, jump_false, free)."""
+    """One method. `kernels` is empty if nobody asked for them; `memory` is in bytes by memory id, `devices` names those
+    that are not the CPU's; `instructions` counts them by kind (kernel, delegate, move, jump_false, free)."""
 
     name: str
     inputs: tuple[ValueSummary, ...]
@@ -122,6 +123,7 @@ class MethodSummary:
     values: int
     relations: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
+    devices: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def planned_nbytes(self) -> int:
@@ -224,6 +226,7 @@ def _method(
         values=len(plan.values),
         relations=tuple(relation_text(relation, names) for relation in known.relations),
         unchecked=known.unchecked if contract else tuple(_unchecked(plan, names)),
+        devices={memory_id: str(device) for memory_id, device in memory_devices(plan.non_const_buffer_device).items()},
     )
 
 
@@ -271,7 +274,7 @@ def _kernel_uses(plan: ExecutionPlan, kernels: KernelRegistry) -> Iterable[Kerne
 
 def _library(op: str, key: KernelKey, kernels: KernelRegistry) -> tuple[str | None, str]:
     """Which library a call would run on, and why."""
-    if op in PRIM_OPS:
+    if op in BUILT_IN:
         return "runtime", "the runtime's own operator"
     choice = kernels.choose(op, key)
     if choice is None:

@@ -18,6 +18,7 @@ public methods that a class defines, with their parameters, and the attributes t
 otherwise, and have more where they have defaults.
 
     backend.py         one blob's life: is_available, check, init, execute, destroy; what these are handed
+    device.py          memory of a device, and tensors in it
     stamp.py           who made a blob
     kernel.py          kernels, their keys, libraries of them; what a kernel is handed
     memory_planner.py  lifetimes -> plan, and when a plan is sound
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
+    from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
         ExportedProgramPassResult,
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
     from delegraph.interfaces.tool import ToolHooks
+    from delegraph.program.devices import Device
     from delegraph.program.schema import Buffer
 
 
@@ -98,6 +101,10 @@ __all__ = [
     "Compatibility",
     "CompileSpec",
     "DelegationSpec",
+    "Device",
+    "DeviceAllocator",
+    "DeviceMemoryBuffer",
+    "DeviceTensor",
     "EventTracer",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
@@ -135,6 +142,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".program.devices": ("Device",),
         ".program.schema": ("Buffer",),
         "backend": (
             "Argument",
@@ -147,6 +155,7 @@ __getattr__, __dir__ = lazy_names(
             "Handle",
             "Verdict",
         ),
+        "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),
         "kernel": (
             "BindContext",

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from delegraph.interfaces.device import DeviceAllocator, DeviceTensor
+    from delegraph.program.devices import Device
+
 __all__ = [
     "Argument",
     "Availability",
@@ -36,8 +39,8 @@ __all__ = [
 Handle: TypeAlias = Any
 """Whatever a backend's `init` returns and its `execute` takes."""
 
-Argument: TypeAlias = "NDArray[Any] | int | float | bool | str | None | list[Any]"
-"""A delegate's input or output: an array over planned memory, or a scalar input."""
+Argument: TypeAlias = "NDArray[Any] | DeviceTensor | int | float | bool | str | None | list[Any]"
+"""A delegate's input or output: an array over planned memory, a tensor in a device's, or a scalar input."""
 
 
 class Verdict(Enum):
@@ -171,6 +174,12 @@ class BackendInterface(ABC):
         """Called at load where every argument is an array of fixed shape and place: an equivalent of `execute` with
         all of them already in it, or None to be called through `execute`. Where shapes change it is called after a run
         whose shapes were those of the run before, once for these shapes; the places stay."""
+        return None
+
+    def device_allocator(self, device: Device) -> DeviceAllocator | None:
+        """The memory of a device that delegates of this backend are for (their compile spec "target_device"); None: of
+        that there is none. Tensors there come to `execute` as `DeviceTensor`s. The same object every time: tensors of
+        two backends on one device are in one memory only if both give the same."""
         return None
 
     def destroy(self, handle: Handle) -> None:

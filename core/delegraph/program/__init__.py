@@ -12,6 +12,7 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.program.deserialize import deserialize_program
+    from delegraph.program.devices import TARGET_DEVICE_COMPILE_SPEC_KEY, Device, target_device
     from delegraph.program.dtypes import DTYPES, nbytes, numpy_dtype, scalar_type
     from delegraph.program.flat_tensor import (
         ExternalData,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DTYPES",
+    "TARGET_DEVICE_COMPILE_SPEC_KEY",
+    "Device",
     "ExternalData",
     "FlatTensor",
     "Program",
@@ -43,6 +46,7 @@ __all__ = [
     "scalar_type",
     "serialize_flat_tensor",
     "serialize_program",
+    "target_device",
     "to_text",
     "verify_program",
     "write_flat_tensor",
@@ -54,6 +58,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "deserialize": ("deserialize_program",),
+        "devices": ("TARGET_DEVICE_COMPILE_SPEC_KEY", "Device", "target_device"),
         "flat_tensor": (
             "ExternalData",
             "FlatTensor",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import (
     Bool,
     Double,
@@ -44,7 +44,7 @@ Arguments: TypeAlias = tuple[int, ...]
 
 def needed_kernels(plan: ExecutionPlan) -> set[Need]:
     """The kernels that libraries have to have for `plan`: all but the runtime's own operators."""
-    return {(op, kernel_key(call.args, plan.values)) for _, op, call in kernel_calls(plan) if op not in PRIM_OPS}
+    return {(op, kernel_key(call.args, plan.values)) for _, op, call in kernel_calls(plan) if op not in BUILT_IN}
 
 
 def kernel_key(args: Arguments, records: Sequence[Value]) -> KernelKey:

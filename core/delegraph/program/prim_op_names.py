@@ -1,13 +1,14 @@
 """The names of the operators that every runtime has built in, so that no kernel library need offer them.
 
-ExecuTorch 1.4.1 registers these 28 (`kernels/prim_ops/register_prim_ops.cpp`).
+ExecuTorch 1.4.1 registers the 28 prim ops (`kernels/prim_ops/register_prim_ops.cpp`). Copies to and from devices are a
+matter of its portable kernels there, and of the runtime here: it alone knows the memories of devices.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ET_COPY_INDEX", "ET_VIEW", "PRIM_OPS"]
+__all__ = ["BUILT_IN", "D2H_COPY", "DEVICE_COPIES", "ET_COPY_INDEX", "ET_VIEW", "PRIM_OPS"]
 
 ET_COPY_INDEX: Final = "executorch_prim::et_copy_index.tensor"
 ET_VIEW: Final = "executorch_prim::et_view.default"
@@ -24,3 +25,10 @@ PRIM_OPS: Final = frozenset(
         *("aten::sym_size.int", "aten::sym_numel", "aten::_local_scalar_dense"),
     }
 )
+
+D2H_COPY: Final = "et_copy::_d2h_copy.out"
+
+DEVICE_COPIES: Final = frozenset({"et_copy::_h2d_copy.out", D2H_COPY})
+
+BUILT_IN: Final = PRIM_OPS | DEVICE_COPIES
+"""All of them."""

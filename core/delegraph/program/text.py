@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from delegraph.program.devices import CPU, memory_devices, tagged_device
 from delegraph.program.schema import (
     BackendDelegate,
     Bool,
@@ -78,10 +79,9 @@ def _plan_head(plan: ExecutionPlan) -> Iterator[str]:
     meta = plan.container_meta_type
     specs = (("in_spec", meta.encoded_inp_str), ("out_spec", meta.encoded_out_str))
     yield from (f"{label} {_name(spec)}" for label, spec in specs if spec)
-    devices = {device.buffer_idx: device for device in plan.non_const_buffer_device or ()}
+    devices = memory_devices(plan.non_const_buffer_device)
     for memory_id, size in enumerate(plan.non_const_buffer_sizes[1:], start=1):
-        device = devices.get(memory_id)
-        where = f" on {device.device_type.name.lower()}:{device.device_index}" if device is not None else ""
+        where = f" on {devices[memory_id]}" if memory_id in devices else ""
         yield f"memory {memory_id}: {size} bytes{where}"
     yield from (f"delegate {index}: {_delegate(delegate)}" for index, delegate in enumerate(plan.delegates))
 
@@ -125,7 +125,8 @@ def _tensor_place(tensor: Tensor) -> str:
         words.append(f"constant {index}" if place is None else f"mutable data {index}")
     if info is not None and info.fully_qualified_name is not None:
         words.append(repr(info.fully_qualified_name))
-    return " ".join(words) or "given at run time"
+    device = tagged_device(tensor)
+    return (" ".join(words) or "given at run time") + (f" on {device}" if device != CPU else "")
 
 
 def _optional(item: int) -> str:

@@ -34,6 +34,7 @@ from delegraph.program.schema import (
     Program,
     Tensor,
 )
+from delegraph.program.verify_devices import device_violations
 from delegraph.program.verify_values import MAX_NBYTES, ValueContext, value_violations
 from delegraph.program.walk import delegates
 
@@ -91,6 +92,15 @@ def _unused_violations(program: Program) -> Violations:
 
 
 def _plan_violations(plan: ExecutionPlan, program: Program) -> Violations:
+    valid = True
+    for violation in _field_violations(plan, program):
+        valid = False
+        yield violation
+    if valid:
+        yield from device_violations(plan)
+
+
+def _field_violations(plan: ExecutionPlan, program: Program) -> Violations:
     yield from under(".name", field_checks.name(plan.name))
     meta = plan.container_meta_type
     yield from under(".container_meta_type.encoded_inp_str", field_checks.text(meta.encoded_inp_str))

@@ -63,7 +63,7 @@ def load_delegates(
     Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or what an `init` raises;
     those that were initialised before are then destroyed.
     """
-    backends = _find_backends(plan, registry)
+    backends = find_backends(plan, registry)
     loaded: list[Delegate] = []
     with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):
@@ -75,7 +75,8 @@ def load_delegates(
         return tuple(loaded), destroy.pop_all().close
 
 
-def _find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, BackendInterface]:
+def find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, BackendInterface]:
+    """The backends of the delegates of `plan`, by id. Raises `BackendMissing`, one for all that are missing."""
     found: dict[str, BackendInterface] = {}
     missing: list[str] = []
     for record in {record.id: record for record in plan.delegates}.values():

@@ -15,6 +15,7 @@ from delegraph.errors import (
     RuntimeFault,
     restated,
 )
+from delegraph.interfaces.device import DeviceTensor
 from delegraph.program.schema import (
     Chain,
     DelegateCall,
@@ -68,6 +69,8 @@ def value_text(value: Any) -> str:
     """A tensor as `float32[2, 3]`, a list by its items, anything else as Python writes it."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, DeviceTensor):
+        return f"{value.dtype}{list(value.shape)} on {value.device}"
     if isinstance(value, list):
         items = [value_text(item) for item in value[:_LONGEST_LIST]]
         return f"[{', '.join(items)}{', …' if len(value) > _LONGEST_LIST else ''}]"

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType, NotSupported
+from delegraph.interfaces.device import DeviceTensor
 from delegraph.program.contract import DimRange, Dims
+from delegraph.program.devices import Device, tagged_device
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import Bool, Double, Int, Null, String, Tensor, TensorShapeDynamism, Value
 from delegraph.runtime.contract import REMEMBERED, shape_fault
+from delegraph.runtime.device_memory import copy_across
 from delegraph.runtime.tensors import as_array
 from delegraph.runtime.values import Array, MovingTensor, ValueTable, byte_strides
 
@@ -52,6 +55,8 @@ def input_check(record: Value) -> Callable[[object], Any]:
 def _tensor_setter(values: ValueTable, index: int, record: Tensor, dims: Dims | None) -> InputSetter:
     check = tensor_check(record, dims)
     moving = values.moving.get(index)
+    if isinstance(values.slots[index], DeviceTensor):
+        return lambda value: copy_across(values.resize, check(value), values.slots[index])
     if moving is None:
         destination: Array = values.slots[index]
         if not destination.flags.writeable:
@@ -72,8 +77,10 @@ def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object]
     dtype, dims = numpy_dtype(record.scalar_type), known or _dims_of_record(record)
     allowed = {record.sizes} if all(isinstance(dim, int) for dim in dims) else set[tuple[int, ...]]()
 
+    device = tagged_device(record)
+
     def check(value: object) -> Array:
-        array = value if isinstance(value, np.ndarray) else _array(value, record, dims)
+        array = value if isinstance(value, np.ndarray) or _is_on(value, device) else _array(value, record, dims)
         if array.dtype != dtype:
             raise InvalidType(
                 f"expected {expected_text(record, dims)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
@@ -104,12 +111,22 @@ def _array(value: object, record: Tensor, dims: Dims) -> Array:
         ) from error
 
 
+def _is_on(value: object, device: Device) -> TypeGuard[Array]:
+    """Whether `value` is a tensor on the input's device, which its method then takes as it is."""
+    return isinstance(value, DeviceTensor) and value.device == device
+
+
 def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
     """`array` itself if it lies in memory as the program expects, else a copy that does."""
-    strides = byte_strides(array.shape, tensor.dim_order, array.itemsize)
+    strides = byte_strides(array.shape, tensor.dim_order, tensor.dtype.itemsize)
     axes = zip(array.shape, array.strides, strides, strict=True)
-    if array.size == 0 or all(size == 1 or stride == expected for size, stride, expected in axes):
+    if array.nbytes == 0 or all(size == 1 or stride == expected for size, stride, expected in axes):
         return array
+    if isinstance(array, DeviceTensor):
+        raise InvalidArgument(
+            f"the tensor lies on {array.device} in the order of strides {array.strides}, and the program expects"
+            f" {tuple(strides)}; give it in that order"
+        )
     copy: Array = np.ndarray(array.shape, array.dtype, np.empty(array.nbytes, np.uint8), 0, strides)
     np.copyto(copy, array)
     return copy

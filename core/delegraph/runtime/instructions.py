@@ -15,7 +15,7 @@ import numpy as np
 from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict, restated
 from delegraph.interfaces.kernel import BoundCall, Kernel
 from delegraph.program.kernel_calls import Arguments, Need, kernel_key, needed_kernels, split_arguments
-from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW
+from delegraph.program.prim_op_names import DEVICE_COPIES, ET_COPY_INDEX, ET_VIEW
 from delegraph.program.schema import (
     Bool,
     Chain,
@@ -32,6 +32,7 @@ from delegraph.program.schema import (
 from delegraph.program.walk import instructions
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.delegates import Delegate
+from delegraph.runtime.device_memory import copy_across
 from delegraph.runtime.executor import Block, FaultOf
 from delegraph.runtime.kernels import KernelRegistry
 from delegraph.runtime.prim_ops import SCALAR_OPS, ScalarOp, et_copy_index, view_shape
@@ -96,6 +97,8 @@ class Binder:
                 return self.view(instruction.args)
             if op == ET_COPY_INDEX:
                 return self.copy_index(instruction.args)
+            if op in DEVICE_COPIES:
+                return self.gathering(partial(copy_across, self.context.resize), instruction.args[:2])
             return self.kernel(instruction)
         if isinstance(instruction, DelegateCall):
             return self.delegate(instruction)

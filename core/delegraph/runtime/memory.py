@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import MemoryAllocationFailed
+from delegraph.interfaces.device import DeviceMemoryBuffer
 from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import Buffer
 
@@ -53,10 +54,15 @@ class MemoryAllocator:
 
 
 class HierarchicalAllocator:
-    """The planned buffers of a method, one for each `memory_id` from 1 on."""
+    """The planned buffers of a method, one for each `memory_id` from 1 on.
 
-    def __init__(self, buffers: Sequence[Buffer | NDArray[Any]]) -> None:
-        self.buffers: tuple[NDArray[np.uint8], ...] = tuple(_as_bytes(buffer) for buffer in buffers)
+    One that the plan has on a device may be that device's, a `DeviceMemoryBuffer`, or plain memory that simulates it.
+    """
+
+    def __init__(self, buffers: Sequence[Buffer | NDArray[Any] | DeviceMemoryBuffer]) -> None:
+        self.buffers: tuple[NDArray[np.uint8] | DeviceMemoryBuffer, ...] = tuple(
+            buffer if isinstance(buffer, DeviceMemoryBuffer) else _as_bytes(buffer) for buffer in buffers
+        )
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int], platform: Platform = DEFAULT_PLATFORM) -> HierarchicalAllocator:

@@ -16,21 +16,22 @@ from delegraph.errors import (
     InvalidArgument,
     InvalidState,
     NotFound,
-    NotSupported,
     RuntimeFault,
     restated,
 )
 from delegraph.interfaces.backend import BackendInitContext
+from delegraph.interfaces.device import DeviceTensor
 from delegraph.interfaces.kernel import BoundCall
 from delegraph.interfaces.options import Options
 from delegraph.program.contract import Dims
-from delegraph.program.schema import DeviceType, ExecutionPlan, Tensor
+from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.runtime import executor
 from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.contract import dims_of_inputs, relation_check
-from delegraph.runtime.delegates import load_delegates
+from delegraph.runtime.delegates import find_backends, load_delegates
+from delegraph.runtime.device_memory import planned_buffers
 from delegraph.runtime.exclusive import Exclusive
 from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import expected_text, input_setter
@@ -320,11 +321,11 @@ class Method:
 
 
 def _new_memory(program: Program, plan: ExecutionPlan) -> MemoryManager:
-    devices = {entry.device_type for entry in plan.non_const_buffer_device or ()} - {DeviceType.CPU}
-    if devices:
-        names = ", ".join(sorted(device.name for device in devices))
-        raise NotSupported(f"method {plan.name!r} plans memory on {names}; pass a MemoryManager that has it")
-    return MemoryManager(HierarchicalAllocator.of_sizes(plan.non_const_buffer_sizes[1:], program.environment.platform))
+    platform = program.environment.platform
+    if not plan.non_const_buffer_device:
+        return MemoryManager(HierarchicalAllocator.of_sizes(plan.non_const_buffer_sizes[1:], platform))
+    backends = find_backends(plan, program.environment.backend_registry())
+    return MemoryManager(HierarchicalAllocator(planned_buffers(plan, platform, backends)))
 
 
 def _resetting(reset: Callable[[], None]) -> Finish:
@@ -342,6 +343,8 @@ def _resetting(reset: Callable[[], None]) -> Finish:
 
 def _own(value: Any, lent: set[int]) -> Any:
     """`value`, copied unless its memory was given to the caller already."""
+    if isinstance(value, DeviceTensor):
+        return value.clone()
     if not isinstance(value, np.ndarray) or id(value.base) in lent:
         return value
     return value.copy(order="K")

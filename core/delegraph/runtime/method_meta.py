@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from delegraph.errors import InvalidArgument
 from delegraph.program.contract import Dims, MethodContract
+from delegraph.program.devices import CPU, Device, memory_devices, tagged_device
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
 from delegraph.runtime.values import attribute_name
@@ -39,6 +40,10 @@ class TensorInfo:
     def is_dynamic(self) -> bool:
         """Whether `sizes` are upper bounds."""
         return self.record.shape_dynamism is not TensorShapeDynamism.STATIC
+
+    def device(self) -> Device:
+        """Where a caller may have it: a tensor of an input's device is taken as it is."""
+        return tagged_device(self.record)
 
     def nbytes(self) -> int:
         """Bytes at `sizes`."""
@@ -115,6 +120,11 @@ class MethodMeta:
     def memory_planned_buffer_size(self, index: int) -> int:
         """Bytes of planned buffer `index`, which counts from 0 (its `memory_id` is one more)."""
         return _at(self._plan.non_const_buffer_sizes[1:], index, "planned buffer")
+
+    def memory_planned_buffer_device(self, index: int) -> Device:
+        """Where planned buffer `index` lies."""
+        self.memory_planned_buffer_size(index)
+        return memory_devices(self._plan.non_const_buffer_device).get(index + 1, CPU)
 
     def __repr__(self) -> str:
         inputs = ", ".join(_text(self.input_value(i), i, self._contract.inputs) for i in range(self.num_inputs()))

@@ -10,7 +10,7 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
-from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
@@ -30,7 +30,7 @@ class OperatorRegistry:
     @property
     def operator_names(self) -> set[str]:
         """Every operator that some kernel library has, and the runtime's own. Loads all libraries."""
-        return {*self._kernels.operator_names(), *PRIM_OPS}
+        return {*self._kernels.operator_names(), *BUILT_IN}
 
 
 class Runtime:

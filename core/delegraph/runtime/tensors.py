@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
+from delegraph.interfaces.device import DeviceTensor
 from delegraph.program.dtypes import numpy_dtype, scalar_type
 from delegraph.runtime.values import Array
 
@@ -30,6 +31,8 @@ def as_array(value: object) -> Array:
         return np.asarray(value)
     if is_torch_tensor(value):
         return _from_torch(value)
+    if isinstance(value, DeviceTensor):
+        raise InvalidArgument(f"the tensor is on {value.device}; pass tensor.numpy()")
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
     raise InvalidType(f"expected an array, got {type(value).__name__}")

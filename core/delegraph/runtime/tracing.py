@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from delegraph.errors import MemoryAllocationFailed
+from delegraph.interfaces.device import DeviceTensor
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import (
     Bool,
@@ -305,7 +306,7 @@ def _as_returned(plan: ExecutionPlan, instruction: Instruction, written: tuple[i
 
 
 def _nbytes(value: Any) -> int:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, DeviceTensor)):
         return value.nbytes
     return sum(map(_nbytes, value)) if isinstance(value, list) else 0
 
@@ -313,6 +314,8 @@ def _nbytes(value: Any) -> int:
 def _copy(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
+    if isinstance(value, DeviceTensor):
+        return value.numpy()
     if isinstance(value, list):
         return [_copy(item) for item in value]
     return value

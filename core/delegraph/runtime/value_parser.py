@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault, restated
+from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (
     Bool,
@@ -31,7 +32,16 @@ from delegraph.program.schema import (
     Value,
 )
 from delegraph.runtime.memory import HierarchicalAllocator
-from delegraph.runtime.values import LISTS_OF_VALUES, Array, MovingTensor, ValueTable, attribute_name, byte_strides
+from delegraph.runtime.values import (
+    LISTS_OF_VALUES,
+    Array,
+    Memory,
+    MovingTensor,
+    ValueTable,
+    attribute_name,
+    byte_strides,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData, TensorLayout
@@ -89,7 +99,7 @@ class _Parser:
         if record.allocation_info is not None:
             memory = self.sources.planned.buffers[record.allocation_info.memory_id - 1]
             offset = record.allocation_info.memory_offset
-            self.initialise(record, memory[offset:])
+            self.initialise(record, memory, offset)
             if static and index not in self.written:
                 self.slots[index] = _view(record, memory, offset)
             else:
@@ -113,11 +123,15 @@ class _Parser:
         self.slots[tensor.index] = tensor.array
         self.varying.add(tensor.index)
 
-    def initialise(self, record: Tensor, place: Array) -> None:
-        """Copy a planned tensor's initial bytes, if it has any, to `place`, which begins where it does."""
+    def initialise(self, record: Tensor, memory: Memory, offset: int) -> None:
+        """Copy a planned tensor's initial bytes, if it has any, to its place."""
         if record.data_buffer_idx > 0 or _is_external(record):
             size = nbytes(record.scalar_type, record.sizes)
-            place[:size] = np.frombuffer(self.stored_bytes(record), np.uint8, size)
+            initial = np.frombuffer(self.stored_bytes(record), np.uint8, size)
+            if isinstance(memory, DeviceMemoryBuffer):
+                DeviceTensor((size,), initial.dtype, memory, offset).copy_from(initial)
+            else:
+                memory[offset : offset + size] = initial
 
     def stored_bytes(self, record: Tensor) -> Buffer:
         """The bytes that the program, or its `.ptd`, has for a tensor."""
@@ -154,9 +168,10 @@ class _Parser:
                     self.varying.add(index)
 
 
-def _view(record: Tensor, memory: Array, offset: int) -> Array:
+def _view(record: Tensor, memory: Memory, offset: int) -> Any:
     dtype = numpy_dtype(record.scalar_type)
-    return np.ndarray(record.sizes, dtype, memory, offset, byte_strides(record.sizes, record.dim_order, dtype.itemsize))
+    strides = byte_strides(record.sizes, record.dim_order, dtype.itemsize)
+    return kind_of(memory)(record.sizes, dtype, memory, offset, strides)
 
 
 def _constant(record: Tensor, data: Buffer) -> Array:

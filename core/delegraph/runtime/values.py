@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import (
     Bool,
@@ -30,6 +31,9 @@ from delegraph.program.schema import (
 )
 
 Array: TypeAlias = NDArray[Any]
+"""What stands for a tensor. For one in a device's memory a `DeviceTensor` does, which kernels never meet: they work in
+the CPU's memory (`program/verify_devices.py`)."""
+Memory: TypeAlias = "NDArray[np.uint8] | DeviceMemoryBuffer"
 Shape: TypeAlias = tuple[int, ...]
 
 SCALARS: Final = (Int, Bool, Double)
@@ -49,6 +53,11 @@ def byte_strides(sizes: Sequence[int], dim_order: Sequence[int], itemsize: int) 
     return strides
 
 
+def kind_of(memory: Memory | None) -> Callable[..., Any]:
+    """What makes a tensor over `memory`: of shape, dtype, memory, offset in bytes and strides."""
+    return DeviceTensor if isinstance(memory, DeviceMemoryBuffer) else np.ndarray
+
+
 def attribute_name(record: Tensor) -> str:
     """The fully qualified name of a buffer that is visible as an attribute, else ""."""
     return (record.extra_tensor_info.fully_qualified_name or "") if record.extra_tensor_info is not None else ""
@@ -57,9 +66,9 @@ def attribute_name(record: Tensor) -> str:
 class MovingTensor:
     """A tensor that varies: its shape changes within `bound`, or its memory is another one in each run."""
 
-    __slots__ = ("array", "bound", "dim_order", "dtype", "index", "memory", "offset", "resizable")
+    __slots__ = ("array", "bound", "dim_order", "dtype", "index", "kind", "memory", "offset", "resizable")
 
-    def __init__(self, index: int, record: Tensor, memory: Array | None = None, offset: int = 0) -> None:
+    def __init__(self, index: int, record: Tensor, memory: Memory | None = None, offset: int = 0) -> None:
         self.index = index
         self.bound = record.sizes
         self.dim_order = record.dim_order
@@ -67,6 +76,7 @@ class MovingTensor:
         self.resizable = record.shape_dynamism is TensorShapeDynamism.DYNAMIC_BOUND
         self.memory = memory
         self.offset = offset
+        self.kind = kind_of(memory)
         self.array = None if memory is None else self.view(self.bound)
 
     @property
@@ -77,7 +87,8 @@ class MovingTensor:
     def view(self, shape: Shape) -> Array:
         """The tensor at `shape`, over its memory."""
         strides = byte_strides(shape, self.dim_order, self.dtype.itemsize)
-        return np.ndarray(shape, self.dtype, self.memory, self.offset, strides)
+        view: Array = self.kind(shape, self.dtype, self.memory, self.offset, strides)
+        return view
 
     def admits(self, shape: Shape) -> bool:
         """Whether the tensor can have `shape`: its own if static, else of its rank and no more elements than bound.

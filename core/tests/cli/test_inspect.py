@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,16 @@ from delegraph.devtools.summary import FileSizes, file_sizes, summarize
 from delegraph.errors import InvalidProgram
 from delegraph.plugins.registry import PluginRegistry, use_registry
 from delegraph.program import serialize_program, to_text, write_program
-from delegraph.program.schema import ExtraTensorInfo, KernelCall, Program, ScalarType, Tensor, TensorDataLocation
+from delegraph.program.schema import (
+    DeviceType,
+    ExtraTensorInfo,
+    KernelCall,
+    NonConstBufferDevice,
+    Program,
+    ScalarType,
+    Tensor,
+    TensorDataLocation,
+)
 
 from .conftest import STAMP, library, plan, program
 
@@ -145,6 +155,18 @@ def test_table(pte: str, told: Told) -> None:
     assert ["named data shared.table", "24"] in cells
     assert ["planned memory 1 of identities", "640"] in cells
     assert ["forward: 7 values, instructions: 1 kernel, 1 delegate"] in cells
+
+
+def test_memory_of_a_device(told: Told, tmp_path: Path) -> None:
+    forward = replace(
+        plan("forward", (), (), (), ()),
+        non_const_buffer_sizes=(0, 16, 32),
+        non_const_buffer_device=(NonConstBufferDevice(2, DeviceType.CUDA, 1),),
+    )
+    path = str(tmp_path / "m.pte")
+    Path(path).write_bytes(serialize_program(Program((forward,))))
+    assert method_of(told("inspect", path, "--json"), "forward")["devices"] == {"2": "cuda:1"}
+    assert "planned memory 2 of forward on cuda:1" in told("inspect", path)
 
 
 def test_table_without_rich(pte: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from delegraph.errors import (
     NotSupported,
     OperatorMissing,
 )
-from delegraph.program.schema import DeviceType, Frame, Int, NonConstBufferDevice, Null, Tensor, TensorShapeDynamism
+from delegraph.program.schema import Frame, Int, Null, Tensor, TensorShapeDynamism
 from delegraph.runtime import (
     HierarchicalAllocator,
     KernelLibrary,
@@ -355,14 +355,6 @@ def test_unbounded_tensors_are_refused(build: Any, kernels: Any) -> None:
     build.values[x] = replace(record, shape_dynamism=TensorShapeDynamism.DYNAMIC_UNBOUND)
     with pytest.raises(NotSupported, match="method 'forward', value 0: the tensor's size has no upper bound"):
         Runtime(kernels=[kernels]).load_program(build.program(build.plan([x], []))).load_method("forward")
-
-
-def test_planned_memory_on_another_device_is_refused(build: Any, load_method: Any) -> None:
-    from dataclasses import replace
-
-    plan = replace(adder(build, 2), non_const_buffer_device=(NonConstBufferDevice(1, DeviceType.CUDA),))
-    with pytest.raises(NotSupported, match="method 'forward' plans memory on CUDA; pass a MemoryManager"):
-        load_method(build, plan)
 
 
 def test_one_thread_at_a_time(build: Any) -> None:

@@ -480,13 +480,6 @@ def _in_dim_order(array: np.ndarray[Any, Any], dim_order: list[int]) -> np.ndarr
     return np.ascontiguousarray(array.transpose(dim_order)).transpose(np.argsort(dim_order))
 
 
-@pytest.mark.parametrize("op", ["et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out"])
-def test_device_copy(oracle: Oracle, op: str) -> None:
-    out = np.zeros((3, 4), np.float32)
-    oracle.kernel(op, [to_numpy(X)], [out], "bind")
-    assert np.array_equal(out, X.numpy())
-
-
 @pytest.mark.parametrize(
     ("op", "options"), [("aten::empty.out", [None]), ("dim_order_ops::_empty_dim_order.out", [[0, 1]])]
 )

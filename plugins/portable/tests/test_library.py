@@ -17,7 +17,8 @@ EXECUTORCH = Path(__file__).with_name("executorch_operators.txt").read_text().sp
 
 
 def test_every_operator_of_executorch_has_a_kernel() -> None:
-    assert set(EXECUTORCH) - library.operator_names() == set()
+    """Copies to and from devices are the runtime's own here."""
+    assert set(EXECUTORCH) - library.operator_names() == {"et_copy::_d2h_copy.out", "et_copy::_h2d_copy.out"}
 
 
 def test_a_registry_finds_the_fallback_for_any_key() -> None:

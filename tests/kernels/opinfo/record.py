@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from delegraph.aot.edge.to_edge_dialect import ASSERTIONS, REWRITES
 from delegraph.aot.functional.decompose import core_aten_table, is_composite
 from delegraph.aot.graph.out_variants import find_out_variant, gives_scalar, operator_of
-from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.prim_op_names import BUILT_IN
 
 __all__ = ["Call", "Recording", "out_overload", "record"]
 
@@ -168,7 +168,7 @@ class _Recorder(TorchDispatchMode):
             return
         edge, args, kwargs = _edge_form(function, args, kwargs, result)
         if gives_scalar(edge):
-            if str(operator_of(edge)) not in PRIM_OPS:
+            if str(operator_of(edge)) not in BUILT_IN:
                 self.recording.missing.add(str(operator_of(edge)))
             return
         variant = find_out_variant(edge)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from torch.fx.passes.infra.pass_manager import PassManager
 
 from delegraph.aot.arguments import check_list, check_method_names
-from delegraph.aot.config import MEMORY_OPTIONS, ExecutorchBackendConfig
+from delegraph.aot.config import MEMORY_OPTIONS, ExecutorchBackendConfig, PropagateDeviceConfig
 from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.errors import LoweringError
 
@@ -33,6 +33,7 @@ def check_config(config: ExecutorchBackendConfig, methods: Collection[str], cons
     elif not isinstance(config.passes, PassManager):
         check_list("ExecutorchBackendConfig.passes", config.passes)
     _check_memory_planning(config, methods)
+    _check_propagate_device(config, methods)
     for method in methods:
         _check_pass(method, config.memory_planning(method))
     _ = config.serialization  # alignments that are no power of two raise here
@@ -57,6 +58,35 @@ def _check_memory_planning(config: ExecutorchBackendConfig, methods: Collection[
             raise LoweringError(
                 f"ExecutorchBackendConfig has both memory_planning_pass and {name}; say it once: MemoryPlanningPass("
                 f"{'memory_planning_algo' if name == 'memory_planner' else name}=…)"
+            )
+
+
+def _check_propagate_device(config: ExecutorchBackendConfig, methods: Collection[str]) -> None:
+    """Options that leave copies out, where there are any, and where what is left on a device has memory there."""
+    what = "ExecutorchBackendConfig.propagate_device_config"
+    chosen = config.propagate_device_config
+    by_method = chosen if isinstance(chosen, Mapping) else dict.fromkeys(methods, chosen)
+    check_method_names(what, by_method, methods)
+    for method, one in by_method.items():
+        if not isinstance(one, PropagateDeviceConfig):
+            raise LoweringError(
+                f"{what} is {type(one).__name__}; it takes a delegraph.aot.PropagateDeviceConfig, or a mapping of them"
+                " by method name"
+            )
+        for name in ("skip_h2d_for_method_inputs", "skip_d2h_for_method_outputs"):
+            given = getattr(one, name)
+            if isinstance(given, Mapping):
+                check_method_names(f"{what}.{name}", given, methods)
+        inputs, outputs = one.skipped(method)
+        if (inputs or outputs) and not config.enable_non_cpu_memory_planning:
+            raise LoweringError(
+                f"method {method!r}: {what} leaves out copies to or from devices, and"
+                " enable_non_cpu_memory_planning=False puts none in; leave one of the two off"
+            )
+        if outputs and not config.memory_planning(method).alloc_graph_output:
+            raise LoweringError(
+                f"method {method!r}: skip_d2h_for_method_outputs leaves results in the planned memory of their device;"
+                " leave alloc_graph_output=True, since a caller gives results memory of the CPU's only"
             )
 
 

@@ -10,7 +10,7 @@ from torch.fx import Node
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import MissingKernel
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.program.prim_op_names import PRIM_OPS
+from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import Operator
 
 __all__ = ["check_kernels", "operators_by_library"]
@@ -28,7 +28,7 @@ def operators_by_library(kernels: Sequence[Any] | None, registry: PluginRegistry
         asked = [library for library in libraries.values() if not library.on_request]
     else:
         asked = [registry.load("delegraph.kernels", one) if isinstance(one, str) else one for one in kernels]
-    return {"runtime": PRIM_OPS} | {library.name: library.operator_names() for library in asked}
+    return {"runtime": BUILT_IN} | {library.name: library.operator_names() for library in asked}
 
 
 def check_kernels(

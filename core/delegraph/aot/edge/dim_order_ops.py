@@ -1,18 +1,16 @@
 """`dim_order_ops`: copies and empty tensors whose layout is a dim order instead of a memory format.
 
-The names and schemas are those of ExecuTorch's runtime operators (`exir/passes/dim_order_ops_registry.py`), and torch
-admits one definition of an operator in a process. Where ExecuTorch has been imported before, its definitions are used;
-where it is imported later, ours make way for them just before. The kernels stay, so operators in graphs stay callable.
+The names and schemas are those of ExecuTorch's runtime operators (`exir/passes/dim_order_ops_registry.py`).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from typing import Any, Final
 
 import torch
+
+from delegraph.aot.edge.shared_operators import register_operators
 
 __all__ = ["BY_DIM_ORDER", "dim_order"]
 
@@ -37,7 +35,6 @@ _SCHEMAS: Final = (
     "_empty_dim_order.out(SymInt[] size, *, int[]? dim_order=None, Tensor(a!) out) -> Tensor(a!)",
 )
 """ExecuTorch's, but for sizes: it has int[], which a fake tensor of dynamic shape cannot be made with."""
-_THEIR_DEFINITIONS: Final = "executorch.exir.passes.dim_order_ops_registry"
 
 
 def dim_order(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -82,41 +79,19 @@ def _resized(size: Sequence[Any], *, out: torch.Tensor, **_: Any) -> torch.Tenso
     return out if list(out.shape) == list(size) else out.resize_(tuple(size))
 
 
-class _MakeWay(MetaPathFinder):
-    """Finds no module; takes our definitions back when ExecuTorch's are about to be made."""
-
-    def __init__(self, definitions: torch.library.Library) -> None:
-        self._definitions = definitions
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Called for every import of a module that is not loaded yet."""
-        if fullname == _THEIR_DEFINITIONS:
-            sys.meta_path.remove(self)
-            assert self._definitions.m is not None
-            self._definitions.m.reset()
-
-
-def _register() -> tuple[torch.library.Library, ...]:
-    if hasattr(torch.ops.dim_order_ops, "_to_dim_order_copy"):
-        return ()
-    definitions, kernels = (torch.library.Library("dim_order_ops", "FRAGMENT") for _ in range(2))
-    for schema in _SCHEMAS:
-        definitions.define(schema)
-    implementations = {
+_LIBRARIES: Final = register_operators(
+    _SCHEMAS,
+    {
         "_to_dim_order_copy": _to_dim_order_copy,
         "_to_dim_order_copy.out": _out,
         "_clone_dim_order": _clone_dim_order,
         "_clone_dim_order.out": _out,
         "_empty_dim_order": _empty_dim_order,
         "_empty_dim_order.out": _resized,
-    }
-    for name, implementation in implementations.items():
-        kernels.impl(name, implementation, "CompositeExplicitAutograd")
-    sys.meta_path.insert(0, _MakeWay(definitions))
-    return definitions, kernels
-
-
-_LIBRARIES: Final = _register()  # torch unregisters operators and kernels when the library objects go
+    },
+    "dim_order_ops",
+    "executorch.exir.passes.dim_order_ops_registry",
+)
 
 _OPS: Final = torch.ops.dim_order_ops
 BY_DIM_ORDER: Final = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.values import MethodValues
@@ -11,6 +12,7 @@ from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, Meth
 from delegraph.errors import LoweringError, PluginError
 from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, PlanError, check_places, check_plan
 from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.devices import CPU, Device, memory_devices
 from delegraph.program.schema import (
     AllocationDetails,
     Instruction,
@@ -54,9 +56,12 @@ def plan_memory(
 ) -> tuple[tuple[Value, ...], tuple[NonConstBufferDevice, ...], MemoryReport]:
     """The method's values, every planned tensor in its place, and the memories that are not the CPU's."""
     table = method.builder.table
-    wanted = MethodMemory(method.name, method.program, tuple(lifetimes(method)), method.node_values)
-    answer = planning.plan(wanted, planner)
-    _check_answer(method.name, wanted.lifetimes, answer, planning)
+    memories = _device_memories(table, shared)
+    asked = tuple(lifetimes(method, memories))
+    devices = tuple(NonConstBufferDevice(index, device.type, device.index) for device, index in memories.items())
+    answer = planning.plan(MethodMemory(method.name, method.program, asked, method.node_values, devices), planner)
+    _check_answer(method.name, asked, answer, planning)
+    _check_devices(method.name, table, answer, shared)
     plan = answer.plan
     places = {
         lifetime.id: AllocationDetails(lifetime.memory_id, offset)
@@ -102,11 +107,11 @@ def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> Memo
 # ---- lifetimes -------------------------------------------------------------------------------------
 
 
-def lifetimes(method: EmittedMethod) -> list[Lifetime]:
+def lifetimes(method: EmittedMethod, memories: Mapping[Device, int] = MappingProxyType({})) -> list[Lifetime]:
     """From the instruction that first writes a planned tensor to the last that uses it, views of it included.
 
     Inputs are alive before the first instruction, outputs after the last, states always. A loop keeps alive to its
-    end whatever it uses from before, and from its start whatever is read after it.
+    end whatever it uses from before, and from its start whatever is read after it. `memories` are those of devices.
     """
     table, instructions = method.builder.table, method.builder.instructions
     end = len(instructions)
@@ -122,7 +127,7 @@ def lifetimes(method: EmittedMethod) -> list[Lifetime]:
         if planned.always_alive:
             first[index], last[index] = _BEFORE, end
     return [
-        Lifetime(index, planned.nbytes, first[index], last[index], planned.memory_id)
+        Lifetime(index, planned.nbytes, first[index], last[index], memories.get(planned.device, planned.memory_id))
         for index, planned in table.planned.items()
         if index in first and planned.shared_name is None
     ]
@@ -163,6 +168,14 @@ def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequ
 # ---- places ----------------------------------------------------------------------------------------
 
 
+def _device_memories(table: MethodValues, shared: SharedMemory) -> dict[Device, int]:
+    """A memory for each device but the CPU, behind the CPU's own."""
+    planned = table.planned.values()
+    last = max([1, *(one.memory_id for one in planned), *(shared.memory_id for one in planned if one.shared_name)])
+    devices = {one.device for one in planned} - {CPU}
+    return {device: last + position for position, device in enumerate(sorted(devices), 1)}
+
+
 def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
     for index, value in enumerate(table.values):
         place = places.get(table.root(index))
@@ -180,6 +193,20 @@ def _check_answer(method: str, wanted: Sequence[Lifetime], answer: MethodPlan, p
         raise PluginError(
             f"method {method!r}: the memory planner's plan is unsound: {error}; mend the planner, or use 'greedy'"
         ) from error
+
+
+def _check_devices(method: str, table: MethodValues, answer: MethodPlan, shared: SharedMemory) -> None:
+    """What lies on a device has to lie in its memory, and nothing else there."""
+    found = memory_devices(answer.devices)
+    places = {lifetime.id: lifetime.memory_id for lifetime in answer.lifetimes}
+    places |= {index: shared.memory_id for index, one in table.planned.items() if one.shared_name is not None}
+    for index, memory_id in places.items():
+        device, given = table.planned[index].device, found.get(memory_id, CPU)
+        if given != device:
+            raise PluginError(
+                f"method {method!r}: the memory planning pass puts value {index}, which lies on {device}, into memory"
+                f" {memory_id}, which is on {given}; keep the memories of devices apart, as MethodMemory.devices says"
+            )
 
 
 def _check_shared(name: str, known: int, nbytes: int) -> None:

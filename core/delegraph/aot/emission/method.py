@@ -55,6 +55,7 @@ class MethodOptions:
     alloc_mutable_buffers: bool = True
     share_mutable_buffers: bool = False
     emit_mutable_buffer_names: bool = True
+    enable_non_cpu_memory_planning: bool = True
     external_tag: ExternalTag = lambda node: None
 
 
@@ -106,7 +107,7 @@ class _MethodEmitter(GraphEmitter):
             MethodBuilder(data),
             method.program.graph_module,
             Bounds.of_program(method.program),
-            EmitOptions(unplanned),
+            EmitOptions(unplanned, options.enable_non_cpu_memory_planning),
             method.signature.constants,
         )
         self.method_options = options
@@ -132,8 +133,8 @@ class _MethodEmitter(GraphEmitter):
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             spec = self.bounds.spec(value, node)
-            planned = PlannedTensor(spec.nbytes, int(node.meta.get("memory_id", 1)))
-            return self.builder.table.tensor(spec, planned if self.method_options.alloc_graph_input else None)
+            memory_id = int(node.meta.get("memory_id", 1)) if self.method_options.alloc_graph_input else None
+            return self.tensor(node, spec, memory_id)
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self.builder.table.variable(value)
         return self.builder.table.add(_plain_input(node, value))

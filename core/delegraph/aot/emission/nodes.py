@@ -18,6 +18,7 @@ from delegraph.aot.emission.instructions import MethodBuilder
 from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
 from delegraph.aot.emission.values import ArgumentType, PlannedTensor, argument_types
 from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.graph.devices import device_of
 from delegraph.aot.graph.memory_use import MemoryUse, memory_use
 from delegraph.aot.graph.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
 from delegraph.aot.graph.out_variants import OutVariant, gives_scalar, operator_of, out_variant
@@ -25,7 +26,8 @@ from delegraph.aot.graph.signature import HeldTensor, live_nodes
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, result_spec, spec_of_tensor
 from delegraph.errors import LoweringError, UnsupportedOperator
-from delegraph.program.schema import Operator, TensorShapeDynamism
+from delegraph.program.devices import CPU
+from delegraph.program.schema import ExtraTensorInfo, Operator, TensorShapeDynamism
 
 __all__ = ["EmitOptions", "GraphEmitter", "NodeValue"]
 
@@ -47,6 +49,8 @@ class EmitOptions:
 
     unplanned: frozenset[Node] = frozenset()
     """Nodes whose results are graph outputs that get their memory at run time."""
+    plan_devices: bool = True
+    """Whether results that are on a device lie in its memory; else in the CPU's, with a remark."""
 
 
 class GraphEmitter:
@@ -280,8 +284,22 @@ class GraphEmitter:
         spec = self._spec(node, value)
         if dynamic:
             spec = replace(spec, dynamism=TensorShapeDynamism.DYNAMIC_BOUND)
-        planned = PlannedTensor(spec.nbytes, _memory_id(node, position))
-        return self.builder.table.tensor(spec, None if self._is_unplanned(node, position) else planned)
+        return self.tensor(node, spec, None if self._is_unplanned(node, position) else _memory_id(node, position))
+
+    def tensor(self, node: Node, spec: TensorSpec, memory_id: int | None) -> int:
+        """A tensor of `node`, on its device, in the memory that was asked for (None: what it gets at run time)."""
+        device = device_of(node)
+        extra = None if device == CPU else ExtraTensorInfo(device_type=device.type, device_index=device.index)
+        if memory_id is None:
+            return self.builder.table.tensor(spec, None, extra=extra)
+        if device == CPU or not self.options.plan_devices:
+            return self.builder.table.tensor(spec, PlannedTensor(spec.nbytes, memory_id), extra=extra)
+        if memory_id != 1:
+            raise LoweringError(
+                f"meta['memory_id'] is {memory_id}, a memory of the CPU's, but the tensor lies on {device}, which has a"
+                " memory of its own; leave memory_id off what a delegate for a device gives"
+            )
+        return self.builder.table.tensor(spec, PlannedTensor(spec.nbytes, device=device), extra=extra)
 
     def _spec(self, node: Node, value: torch.Tensor) -> TensorSpec:
         """How the result `value` of `node` lies in memory."""

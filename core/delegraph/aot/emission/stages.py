@@ -22,6 +22,7 @@ from delegraph.aot.checks.kernels import check_kernels, operators_by_library
 from delegraph.aot.checks.memory_ids import check_memory_ids
 from delegraph.aot.checks.out_variants import check_out_variants
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.delegation.propagate_device import PropagateDevicePass
 from delegraph.aot.emission.container_metadata import dump_spec
 from delegraph.aot.emission.external_constants import external_tag
 from delegraph.aot.emission.instructions import ProgramData
@@ -135,7 +136,8 @@ def built_in_passes(
     planning = config.memory_planning(method)
     views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, tag)
     elided = (views,) if config.remove_view_copy else ()
-    return (WeightsToOutputs(), NumberOperands(), KernelCopies(), *folding, Reinplacing(), *elided)
+    devices = PropagateDevicePass(*config.skipped_copies(method), config.enable_non_cpu_memory_planning)
+    return (WeightsToOutputs(), NumberOperands(), KernelCopies(), *folding, devices, Reinplacing(), *elided)
 
 
 def _after_built_in_passes(
@@ -208,6 +210,7 @@ def _method_options(method: MethodGraph, config: ExecutorchBackendConfig) -> Met
         alloc_mutable_buffers=planning.alloc_mutable_buffers,
         share_mutable_buffers=planning.share_mutable_buffers,
         emit_mutable_buffer_names=config.emit_mutable_buffer_names,
+        enable_non_cpu_memory_planning=config.enable_non_cpu_memory_planning,
         external_tag=external_tag(config, method.signature),
     )
 

@@ -14,6 +14,7 @@ import torch
 from delegraph.aot.graph.dtypes import scalar_type_of
 from delegraph.aot.graph.tensor_spec import TensorSpec
 from delegraph.errors import LoweringError
+from delegraph.program.devices import CPU, Device
 from delegraph.program.schema import (
     Bool,
     BoolList,
@@ -45,13 +46,14 @@ class PlannedTensor:
     """What a tensor value asks of the memory planner.
 
     `always_alive`: it keeps its bytes between runs. `shared_name`: it is one with the tensors of that name in other
-    methods.
+    methods. `device`: whose memory it lies in; `memory_id` tells memories of the CPU apart.
     """
 
     nbytes: int
     memory_id: int = 1
     always_alive: bool = False
     shared_name: str | None = None
+    device: Device = CPU
 
 
 @dataclass(frozen=True, slots=True)

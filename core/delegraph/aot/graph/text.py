@@ -11,7 +11,7 @@
 
 Symbolic sizes are numbered in the order in which they appear, whatever torch calls them. Bodies of control flow and
 the programs of delegates stand indented under the node that refers to them. Values are those of `meta["val"]`; what a
-pass decided about memory (`memory_use.py`) follows as a remark. Nothing reads the text back.
+pass decided about memory (`memory_use.py`, `devices.py`) follows as a remark. Nothing reads the text back.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import output_values, referenced
+from delegraph.aot.graph.devices import device_of
 from delegraph.aot.graph.dtypes import short_name
 from delegraph.aot.graph.memory_use import memory_use
+from delegraph.program.devices import CPU
 
 __all__ = ["graph_text", "program_text"]
 
@@ -70,7 +72,7 @@ class _Writer:
         """`inputs` by name and `outputs` in order: what they stand for."""
         yield "inputs"
         for node in module.graph.find_nodes(op="placeholder"):
-            yield f"  %{node.name}{self._type(node)}{_remark((inputs or {}).get(node.name, ''))}"
+            yield f"  %{node.name}{self._type(node)}{_remark((inputs or {}).get(node.name, '') or _memory(node))}"
         yield "graph"
         yield from _indented(self._calls(module))
         yield "outputs"
@@ -135,8 +137,10 @@ def _held(held: Any) -> str:
 
 
 def _memory(node: Node) -> str:
-    use = memory_use(node)
-    return f"{use.value} {_value(node.args[0])}" if use is not None else ""
+    use, device = memory_use(node), device_of(node)
+    if use is not None:
+        return f"{use.value} {_value(node.args[0])}"
+    return f"on {device}" if device != CPU else ""
 
 
 def _target(node: Node) -> str:

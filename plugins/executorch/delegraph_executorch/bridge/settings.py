@@ -6,12 +6,13 @@ Helpers of its backends make them: `get_xnnpack_executorch_backend_config()` is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from delegraph import aot
-from delegraph.aot import EdgeCompileConfig
+from delegraph.aot import EdgeCompileConfig, PropagateDeviceConfig
 from delegraph_executorch.exir import memory_planning
 from delegraph_executorch.exir.capture._config import ExecutorchBackendConfig
 from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
@@ -43,16 +44,19 @@ def own_backend_config(
         return ExecutorchBackendConfig()
     if isinstance(config, (ExecutorchBackendConfig, aot.ExecutorchBackendConfig)) or not is_dataclass(config):
         return config
-    given: Any = config
-    planning, mode = given.memory_planning_pass, given.dynamic_memory_planning_mode
+    theirs: Any = config
     return as_own(
         ExecutorchBackendConfig,
-        given,
-        memory_planning_pass={method: _own_planning(one) for method, one in planning.items()}
-        if isinstance(planning, Mapping)
-        else _own_planning(planning),
-        dynamic_memory_planning_mode=DynamicMemoryPlanningMode[mode.name],
+        theirs,
+        memory_planning_pass=_each(theirs.memory_planning_pass, _own_planning),
+        propagate_device_config=_each(theirs.propagate_device_config, partial(as_own, PropagateDeviceConfig)),
+        dynamic_memory_planning_mode=DynamicMemoryPlanningMode[theirs.dynamic_memory_planning_mode.name],
     )
+
+
+def _each(given: Any, change: Callable[[Any], Any]) -> Any:
+    """`change` of what is given for all methods, or of each where it is given by method."""
+    return {method: change(one) for method, one in given.items()} if isinstance(given, Mapping) else change(given)
 
 
 PLANNING_OPTIONS = (

@@ -19,7 +19,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from delegraph.aot import EdgeOpOverload, MemoryUse, ResolvedSignature, graph_modules, memory_use
+from delegraph.aot import EdgeOpOverload, MemoryUse, ResolvedSignature, device_of, graph_modules, memory_use
+from delegraph.interfaces import Device
 from delegraph.program import schema
 from delegraph_executorch.exir import memory
 from delegraph_executorch.exir.sym_util import eval_upper_bound
@@ -48,7 +49,10 @@ class Execution:
             place = value.allocation_info if isinstance(value, schema.Tensor) else None
             if place is not None:
                 spec.mem_id, spec.mem_offset = place.memory_id, place.memory_offset
-        self.program.graph_module.meta["non_const_buffer_sizes"] = list(plan.non_const_buffer_sizes)
+        meta = self.program.graph_module.meta
+        meta["non_const_buffer_sizes"] = list(plan.non_const_buffer_sizes)
+        if plan.non_const_buffer_device:
+            meta["non_const_buffer_device"] = list(plan.non_const_buffer_device)
 
 
 def source_of(program: ExportedProgram) -> ExportedProgram:
@@ -115,11 +119,11 @@ def _give_specs(
     """A spec for every tensor; results that lie in the memory of one value, views aside, share theirs."""
     shared: dict[int, TensorSpec] = {}
     for node in (node for _, one in graph_modules(module) for node in one.graph.nodes if node.op != "output"):
-        value = node.meta.get("val")
+        value, device = node.meta.get("val"), device_of(node)
         several = isinstance(value, (tuple, list))
         specs: list[Any] = []
         for position, one in enumerate(value if several else [value]):
-            spec = _spec(one, node in constants)
+            spec = _spec(one, node in constants, device)
             index = values.get((node, position))
             is_view = memory_use(node) in (MemoryUse.VIEW, MemoryUse.RESIZED_VIEW)
             specs.append(spec if spec is None or index is None or is_view else shared.setdefault(index, spec))
@@ -127,11 +131,12 @@ def _give_specs(
     return shared
 
 
-def _spec(value: Any, const: bool) -> TensorSpec | None:
+def _spec(value: Any, const: bool, device: Device) -> TensorSpec | None:
     if not isinstance(value, torch.Tensor):
         return None
     sizes = [eval_upper_bound(size) for size in value.shape]
     spec = TensorSpec(value.dtype, sizes, const=const)
+    spec.device, spec.device_index = device.type, device.index
     if any(not isinstance(size, int) for size in value.shape):
         spec.shape_dynamism = schema.TensorShapeDynamism.DYNAMIC_BOUND
     elif 0 not in value.stride():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from delegraph import aot
 from delegraph.errors import LoweringError
 from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
 from delegraph_executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
@@ -27,6 +28,19 @@ def test_a_backend_config_of_the_wheel_keeps_what_it_says() -> None:
     assert not config.memory_planning_pass.alloc_graph_input
     edge = own_edge_config(exir.EdgeCompileConfig(_skip_dim_order=True))
     assert edge is not None and edge._skip_dim_order and edge._check_ir_validity
+
+
+def test_which_copies_to_devices_are_left_out() -> None:
+    from executorch import exir
+    from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
+
+    theirs = PropagateDeviceConfig(skip_h2d_for_method_inputs=True)
+    own = aot.PropagateDeviceConfig(skip_h2d_for_method_inputs=True)
+    for given, expected in ((theirs, own), ({"forward": theirs}, {"forward": own})):
+        config = own_backend_config(exir.ExecutorchBackendConfig(propagate_device_config=given))
+        assert config.propagate_device_config == expected
+    model, args = mlp()
+    to_edge_transform_and_lower(torch.export.export(model, args)).to_executorch(exir.ExecutorchBackendConfig())
 
 
 def test_what_has_no_meaning_here_is_refused_in_either_class() -> None:

@@ -192,8 +192,6 @@ _VIEWS: Final[dict[str, View]] = {
     "aten::view_as_real_copy.out": view_as_real,
     "aten::view_copy.dtype_out": view_dtype,
     "aten::view_copy.out": view,
-    "et_copy::_d2h_copy.out": alias,
-    "et_copy::_h2d_copy.out": alias,
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch.fx import Node
 
 from delegraph import aot
-from delegraph.aot import EdgeCompileConfig
+from delegraph.aot import EdgeCompileConfig, PropagateDeviceConfig
 from delegraph.errors import LoweringError
 from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass, planning_by
@@ -46,7 +46,9 @@ class ExecutorchBackendConfig:
 
     passes: list[Any] = field(default_factory=list)
     memory_planning_pass: Any = field(default_factory=MemoryPlanningPass)
-    propagate_device_config: Any = None
+    propagate_device_config: PropagateDeviceConfig | Mapping[str, PropagateDeviceConfig] = field(
+        default_factory=PropagateDeviceConfig
+    )
     to_out_var_pass: Any = None
     dynamic_memory_planning_mode: DynamicMemoryPlanningMode = DynamicMemoryPlanningMode.UPPER_BOUND
     emit_stacktrace: bool = False
@@ -80,6 +82,8 @@ class ExecutorchBackendConfig:
             external_mutable_weights=self.external_mutable_weights,
             emit_mutable_buffer_names=self.emit_mutable_buffer_names,
             check_kernels=False,
+            propagate_device_config=self.propagate_device_config,
+            enable_non_cpu_memory_planning=self.enable_non_cpu_memory_planning,
         )
 
     def _check(self) -> None:
@@ -91,12 +95,6 @@ class ExecutorchBackendConfig:
             raise LoweringError(
                 "to_out_var_pass: a program file holds out variants alone, which emission chooses; give a pass over the"
                 " edge program as passes=[…], and register out variants of custom operators"
-            )
-        devices = self.propagate_device_config
-        if devices is not None and devices != type(devices)():
-            raise LoweringError(
-                "propagate_device_config: a program's own copies to and from devices are not emitted here; let the"
-                " backend copy in its execute()"
             )
 
     def _memory_planning(self, methods: set[str]) -> Mapping[str, aot.MemoryPlanningPass]:
