@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from delegraph.program.flat_tensor import ExternalData
 from delegraph.program.schema import CompileSpec, NamedData
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class NamedDataStoreOutput:
     """The finished store: what goes into the `.pte`, and what goes into `.ptd` files by tag."""
 
     pte_data: Mapping[str, NamedData] = field(default_factory=dict)
-    external_data: Mapping[str, Mapping[str, NamedData]] = field(default_factory=dict)
+    external_data: Mapping[str, Mapping[str, ExternalData]] = field(default_factory=dict)
 
     @property
     def buffers(self) -> list[bytes]:
@@ -159,6 +160,12 @@ class BackendDetails(ABC):
 
     blob_version: ClassVar[int] = 1
     """Goes into every blob's stamp; raise it when the runtime half can no longer read older blobs."""
+
+    takes_external_weights: ClassVar[bool] = False
+    """Whether `preprocess` stores the weights for which `delegraph.aot.external_tag` names a `.ptd` there, by
+    `NamedDataStore.add_named_data(name, tensor, alignment, external_tag=…)`, and `init` reads them from
+    `context.named_data[name]`. Nothing that is computed from one may be in the blob. Else they are inputs of the calls.
+    """
 
     @staticmethod
     @abstractmethod

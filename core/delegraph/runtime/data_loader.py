@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from threading import Lock
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 
 from delegraph.errors import AccessFailed
 from delegraph.program.schema import Buffer
+
+Source: TypeAlias = "Buffer | BinaryIO | str | os.PathLike[str] | DataLoader"
+"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a `DataLoader`."""
 
 _MEMORY: Final = "the buffer"
 
@@ -102,7 +105,7 @@ class MmapDataLoader(DataLoader):
         return len(self._view)
 
 
-def open_data_loader(source: Buffer | BinaryIO | str | os.PathLike[str] | DataLoader) -> DataLoader:
+def open_data_loader(source: Source) -> DataLoader:
     """The loader that fits `source`: bytes, a binary file object (read to its end), a path (mapped), or a loader.
 
     Raises `AccessFailed`, and `TypeError` for anything else.

@@ -15,11 +15,13 @@ from delegraph.interfaces.backend import BackendInterface
 from delegraph.program import schema
 from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
+from delegraph.runtime.data_loader import Source
 from delegraph.runtime.environment import Environment, preferring
+from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.program import Program, Source
+from delegraph.runtime.program import Program
 from delegraph.runtime.tracing import EventTracer
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def load(
     method: str = "forward",
     kernels: KernelOrder | None = None,
     backends: Mapping[str, BackendInterface] | None = None,
-    data_path: Source | None = None,
+    data_path: DataSources | None = None,
     backend_options: BackendOptions | None = None,
     event_tracer: EventTracer | None = None,
     plugins: PluginRegistry | None = None,
@@ -41,11 +43,12 @@ def load(
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
     `kernels` are libraries or their names in order of preference, or such orders by operator (see `KernelOrder`;
-    default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd` with
-    external constants, `backend_options` are load-time options by backend (its id in the file, or its name in
-    lowering), `plugins` takes the place of what is installed, and `prefer` says which distribution is meant where two
-    offer one name: `{"backends:Npu": "acme-npu"}`. Raises `InvalidArgument` for a backend that the program does not
-    have, and what `Program.load` and `Program.load_method` raise.
+    default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd`
+    with external weights, or several (where two have the same key, the later one counts), `backend_options` are
+    load-time options by backend (its id in the file, or its name in lowering), `plugins` takes the place of what is
+    installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-
+    npu"}`. Raises `InvalidArgument` for a backend that the program does not have, and what `Program.load` and
+    `Program.load_method` raise.
     """
     environment = Environment(kernels, backends, preferring(plugins, prefer))
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from delegraph.errors import InvalidExternalData, InvalidState, NotFound
 from delegraph.program import schema
@@ -15,8 +15,9 @@ from delegraph.program.contract import contracts_of
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
-from delegraph.runtime.data_loader import DataLoader, open_data_loader
+from delegraph.runtime.data_loader import Source, open_data_loader
 from delegraph.runtime.environment import Environment
+from delegraph.runtime.external_data import DataSources, read_external_data
 from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
@@ -24,9 +25,6 @@ from delegraph.runtime.tracing import DebugLevel, EventTracer
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
-
-Source = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
-"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a `DataLoader`."""
 
 
 class Verification(Enum):
@@ -67,11 +65,11 @@ class Program:
         source: Source | schema.Program,
         *,
         verification: Verification = Verification.InternalConsistency,
-        data_path: Source | None = None,
+        data_path: DataSources | None = None,
         environment: Environment | None = None,
         event_tracer: EventTracer | None = None,
     ) -> Program:
-        """Read a program from `source`; its external constants from `data_path`, a `.ptd`.
+        """Read a program from `source`; its external weights from `data_path`, a `.ptd` or several, the last one first.
 
         Records may be given in place of bytes. `event_tracer` is for all methods that are loaded without one of their
         own; `write_etdump_result_to_file` writes what it recorded.
@@ -83,7 +81,7 @@ class Program:
             from delegraph.program.verify import verify_program
 
             verify_program(source)
-        external = None if data_path is None else _read_external_data(data_path)
+        external = None if data_path is None else read_external_data(data_path, records)
         return cls(records, environment=environment, external_data=external, event_tracer=event_tracer)
 
     @property
@@ -156,12 +154,6 @@ def _read_program(source: Source) -> schema.Program:
     from delegraph.program.deserialize import deserialize_program
 
     return deserialize_program(open_data_loader(source))
-
-
-def _read_external_data(source: Source) -> Mapping[str, ExternalData]:
-    from delegraph.program.flat_tensor import deserialize_flat_tensor
-
-    return deserialize_flat_tensor(open_data_loader(source)).named_data
 
 
 def _merged(records: schema.Program, external: Mapping[str, ExternalData] | None) -> dict[str, Buffer]:
