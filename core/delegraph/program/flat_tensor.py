@@ -101,17 +101,18 @@ class FlatTensor:
 
 def serialize_flat_tensor(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT_ALIGNMENT) -> bytes:
     """The bytes of a `.ptd`. Raises `InvalidExternalData`, with every violation, if they could not be relied on."""
-    return b"".join(_pieces(flat_tensor, segment_alignment))
+    return b"".join(flat_tensor_pieces(flat_tensor, segment_alignment))
 
 
 def write_flat_tensor(
     flat_tensor: FlatTensor, path: str | PathLike[str], segment_alignment: int = SEGMENT_ALIGNMENT
 ) -> None:
     """Write a `.ptd` to `path`: whole or not at all. Raises `InvalidExternalData` and `OSError`."""
-    write_atomically(path, _pieces(flat_tensor, segment_alignment))
+    write_atomically(path, flat_tensor_pieces(flat_tensor, segment_alignment))
 
 
-def _pieces(flat_tensor: FlatTensor, segment_alignment: int) -> Iterator[Buffer]:
+def flat_tensor_pieces(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT_ALIGNMENT) -> Iterator[Buffer]:
+    """The file's bytes in order, without a second copy of its data. Raises as `serialize_flat_tensor`."""
     _verify(flat_tensor)
     layout = SegmentLayout(segment_alignment)
     named = _entries(flat_tensor)
