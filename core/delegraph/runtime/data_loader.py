@@ -14,9 +14,6 @@ from typing import BinaryIO, Final, TypeAlias
 from delegraph.errors import AccessFailed
 from delegraph.program.schema import Buffer
 
-Source: TypeAlias = "Buffer | BinaryIO | str | os.PathLike[str] | DataLoader"
-"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a `DataLoader`."""
-
 _MEMORY: Final = "the buffer"
 
 
@@ -34,6 +31,10 @@ class DataLoader(ABC):
     def load_into(self, offset: int, size: int, buffer: memoryview) -> None:
         """Copy the range into the first `size` bytes of `buffer`. Raises `AccessFailed`."""
         buffer[:size] = self.load(offset, size)
+
+
+Source: TypeAlias = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
+"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a `DataLoader`."""
 
 
 class BufferDataLoader(DataLoader):

@@ -25,7 +25,7 @@ from delegraph.runtime.data_loader import Source, open_data_loader
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData, FlatTensor
 
-DataSources: TypeAlias = "Source | Sequence[Source]"
+DataSources: TypeAlias = Source | Sequence[Source]
 """One `.ptd`, or several: where two have the same key, the later one counts."""
 
 
