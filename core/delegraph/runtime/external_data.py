@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from delegraph.errors import InvalidExternalData
 from delegraph.program.schema import Program
 from delegraph.program.weights_origin import WeightMark, WeightsOrigin, origin_of
-from delegraph.runtime.data_loader import Source, open_data_loader
+from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData, FlatTensor
@@ -29,16 +29,28 @@ DataSources: TypeAlias = Source | Sequence[Source]
 """One `.ptd`, or several: where two have the same key, the later one counts."""
 
 
-def read_external_data(sources: DataSources, program: Program) -> Mapping[str, ExternalData]:
-    """What the `.ptd` files in `sources` hold, by key.
+class DataFile(NamedTuple):
+    """An opened `.ptd`, and what messages call it."""
+
+    name: str
+    loader: DataLoader
+
+
+def open_data_files(sources: DataSources) -> list[DataFile]:
+    """Open one source or several. Raises `AccessFailed`."""
+    listed = sources if isinstance(sources, list | tuple) else (sources,)
+    return [DataFile(_name(source, i), open_data_loader(source)) for i, source in enumerate(listed)]
+
+
+def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[str, ExternalData]:
+    """What the `.ptd` files hold, by key.
 
     Raises `InvalidExternalData` for a file that is damaged, or of a model that is neither the program's nor the same
     but for its external weights; and `AccessFailed`.
     """
     from delegraph.program.flat_tensor import deserialize_flat_tensor
 
-    listed = sources if isinstance(sources, list | tuple) else (sources,)
-    files = [(_name(source, i), deserialize_flat_tensor(open_data_loader(source))) for i, source in enumerate(listed)]
+    files = [(name, deserialize_flat_tensor(loader)) for name, loader in opened]
     provider = {key: i for i, (_, file) in enumerate(files) for key in file.named_data}
     merged = {key: files[i][1].named_data[key] for key, i in provider.items()}
     origin = origin_of(program)

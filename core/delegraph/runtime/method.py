@@ -110,6 +110,7 @@ class Method:
                 self._tracer,
                 environment.platform,
             ),
+            self.program.release,
         )
         self._destroy = weakref.finalize(self, destroy)
         try:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
@@ -39,6 +40,7 @@ def load(
     event_tracer: EventTracer | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
+    platform: Platform = DEFAULT_PLATFORM,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -50,7 +52,7 @@ def load(
     npu"}`. Raises `InvalidArgument` for a backend that the program does not have, and what `Program.load` and
     `Program.load_method` raise.
     """
-    environment = Environment(kernels, backends, preferring(plugins, prefer))
+    environment = Environment(kernels, backends, preferring(plugins, prefer), platform)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
     return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)
@@ -67,6 +69,10 @@ def _require_backends(program: Program, backends: Mapping[str, BackendInterface]
                 f"the program has no backend {name!r}; its backends are {', '.join(known) or 'none'}"
                 f"{did_you_mean(name, known)}"
             )
+
+
+def _load_again(program: Program, method: str, backend_options: BackendOptions | None) -> Module:
+    return Module(program, method, backend_options=backend_options)
 
 
 class StructuredMethod:
@@ -125,17 +131,26 @@ class Module:
         """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
         with self._lock:
             if name not in self._loaded:
-                method = self.program.load_method(
-                    name, event_tracer=self._event_tracer, backend_options=self._backend_options
-                )
-                self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
+                self._loaded[name] = self.another(name)
             return self._loaded[name]
+
+    def another(self, name: str | None = None) -> StructuredMethod:
+        """The method `name`, or the main one, loaded once more: with memory and state of its own. Raises as loading."""
+        name = name or self._main.metadata.name()
+        method = self.program.load_method(name, event_tracer=self._event_tracer, backend_options=self._backend_options)
+        return StructuredMethod(method, self.program.plan(name).container_meta_type)
 
     def __getattr__(self, name: str) -> StructuredMethod:
         # Only for names that are no attributes. `program` is missing while an instance is being unpickled.
         if name == "program" or name not in self.program.method_names:
             raise AttributeError(f"{type(self).__name__} has neither an attribute nor a method {name!r}")
         return self[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process with its options, not with its state: see `Program.__reduce__`."""
+        if self._event_tracer is not None:
+            raise InvalidState("a Module with an event tracer cannot be sent to another process; load it there")
+        return _load_again, (self.program, self._main.metadata.name(), self._backend_options)
 
     @property
     def methods(self) -> tuple[str, ...]:
