@@ -129,8 +129,9 @@ class NamedDataStoreOutput:
     @property
     def buffers(self) -> list[bytes]:
         """The different contents, each once."""
-        entries = [*self.pte_data.values(), *(e for tagged in self.external_data.values() for e in tagged.values())]
-        return list(dict.fromkeys(bytes(entry.data) for entry in entries))
+        data = [entry.data for entry in self.pte_data.values()]
+        data += [entry.data for tagged in self.external_data.values() for entry in tagged.values()]
+        return list(dict.fromkeys(map(bytes, data)))
 
 
 @dataclass(slots=True)
