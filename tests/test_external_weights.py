@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.models import MODELS, make
+from tests.interop.swap_weights import example, models
 
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig, Lowered, LoweringConfig
@@ -223,3 +225,28 @@ def test_saving_into_a_folder_that_is_not_there_writes_nothing(tmp_path: Path) -
     with pytest.raises(FileNotFoundError, match=rf"No such file or directory: '{tmp_path}/no'"):
         made.save(tmp_path / "no" / "m.pte")
     assert os.listdir(tmp_path) == []
+
+
+# ---- with ExecuTorch -------------------------------------------------------------------------------
+
+
+@pytest.mark.executorch
+def test_any_pair_of_files_gives_the_outputs_of_the_weights(executorch_python: str, tmp_path: Path) -> None:
+    """Ours and theirs, of two models, each `.pte` with each `.ptd`, on both runtimes."""
+    for name, model in models().items():
+        made = lowered(model, (example(),), "portable", {"*": f"ours_{name}"})
+        made.save(tmp_path / f"ours_{name}.pte")
+    script = Path(__file__).parent / "interop" / "swap_weights.py"
+    done = subprocess.run([executorch_python, script, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    there = torch.load(tmp_path / "results.pt")
+    assert len(there) == 16
+    for pair, theirs in there.items():
+        program, data = (tmp_path / name for name in pair.split())
+        with torch.no_grad():
+            wanted = models()[data.stem.partition("_")[2]](example()).numpy()
+        assert isinstance(theirs, torch.Tensor), f"{pair}: {theirs}"
+        np.testing.assert_allclose(theirs.numpy(), wanted, rtol=1e-5, atol=1e-6, err_msg=f"{pair}, there")
+        method = delegraph.Runtime.get().load_program(program, data_path=data).load_method("forward")
+        (here,) = method.execute([example()])
+        np.testing.assert_allclose(np.asarray(here), wanted, rtol=1e-5, atol=1e-6, err_msg=f"{pair}, here")

@@ -187,7 +187,7 @@ def _with_external(graph: bytes, external: Sequence[ExternalWeight]) -> bytes:
         tensor.external_data.add(key="offset", value="0")
         tensor.external_data.add(key="length", value=str(weight.tensor.nbytes))
         model.graph.input.remove(value)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def _shape(info: TensorInfo) -> tuple[int, ...]:
