@@ -86,6 +86,6 @@ def read_origin(
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
+    if not isinstance(value, str) or not value.isprintable():  # it may stand in a message
+        raise TypeError(f"expected text that can be printed, got {value!r:.50}")
     return value

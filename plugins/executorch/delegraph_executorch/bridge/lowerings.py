@@ -32,6 +32,7 @@ def lowering_of(backend_id: str) -> type[BackendDetails]:
     namespace = {
         "__module__": __name__,
         "__doc__": f"Compiles with ExecuTorch's `{backend_id}`.",
+        "takes_external_weights": backend_id == "XnnpackBackend",  # by `meta["custom"]`, as it is marked here
         "preprocess": staticmethod(preprocess),
         "preprocess_multimethod": classmethod(preprocess_multimethod),
     }
