@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from delegraph.program.flat_tensor import ExternalData
 from delegraph.program.schema import CompileSpec, NamedData
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+
+    from delegraph.program.flat_tensor import ExternalData
 
 __all__ = [
     "BackendDetails",
