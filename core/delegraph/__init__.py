@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
     from delegraph.runtime.module import Module, load
+    from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program
     from delegraph.runtime.runtime import Runtime
     from delegraph.runtime.tracing import EventTracer
@@ -39,6 +40,7 @@ __all__ = [
     "MethodMeta",
     "Module",
     "PluginError",
+    "Pool",
     "Program",
     "Runtime",
     "RuntimeFault",
@@ -59,6 +61,7 @@ __getattr__, __dir__ = lazy_names(
         "runtime.method": ("Method",),
         "runtime.method_meta": ("MethodMeta",),
         "runtime.module": ("Module", "load"),
+        "runtime.pool": ("Pool",),
         "runtime.program": ("Program",),
         "runtime.runtime": ("Runtime",),
         "runtime.tracing": ("EventTracer",),

@@ -16,6 +16,7 @@ Lowering in steps
 A backend's AOT half
     Partitioner, PartitionResult, DelegationSpec; BackendDetails, PreprocessResult, CompileSpec
     NamedDataStore, NamedDataStoreOutput, SharedWeights: data that several blobs share
+    external_tag, layout_of: which `.ptd` a weight goes to, and how it lies there
     DelegateMappingBuilder: which nodes stand behind a backend's own instructions
     tag_constant_data, tag_mutated_buffer: what a partitioner takes besides calls
     edge_program: what a partitioner is shown of an exported program
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from delegraph.aot.backend_api import MethodProgramsPartitionerSpec, to_backend
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, PropagateDeviceConfig
     from delegraph.aot.delegation.delegate_mapping import DelegateMappingBuilder
+    from delegraph.aot.delegation.external_weights import external_tag
     from delegraph.aot.delegation.forms import edge_program
     from delegraph.aot.delegation.lowered_module import LoweredBackendModule, get_lowered_module, is_delegate_call
     from delegraph.aot.delegation.named_data_store import NamedDataStore
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature, WriteBack
     from delegraph.aot.graph.source_location import user_location
+    from delegraph.aot.graph.stored_tensor import layout_of
     from delegraph.aot.graph.text import program_text
     from delegraph.aot.lower import EdgeProgramManager, Lowered, to_edge, to_edge_transform_and_lower
     from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
@@ -177,6 +180,7 @@ __all__ = [
     "device_of",
     "edge_program",
     "exir_ops",
+    "external_tag",
     "generate_etrecord",
     "get_dim_order",
     "get_lowered_module",
@@ -184,6 +188,7 @@ __all__ = [
     "graph_modules",
     "is_delegate_call",
     "is_scalar",
+    "layout_of",
     "lifted_number",
     "memory_use",
     "number_overload",
@@ -218,6 +223,7 @@ __getattr__, __dir__ = lazy_names(
             "PreprocessResult",
         ),
         "delegation.delegate_mapping": ("DelegateMappingBuilder",),
+        "delegation.external_weights": ("external_tag",),
         "delegation.forms": ("edge_program",),
         "delegation.lowered_module": ("LoweredBackendModule", "get_lowered_module", "is_delegate_call"),
         "delegation.named_data_store": ("NamedDataStore",),
@@ -257,6 +263,7 @@ __getattr__, __dir__ = lazy_names(
         "graph.schema_binding": ("schema_arguments",),
         "graph.signature": ("HeldTensor", "ResolvedSignature", "WriteBack"),
         "graph.source_location": ("user_location",),
+        "graph.stored_tensor": ("layout_of",),
         "graph.text": ("program_text",),
         "lower": ("EdgeProgramManager", "Lowered", "to_edge", "to_edge_transform_and_lower"),
         "memory_planning": ("MemoryPlanningPass", "MethodMemory", "MethodPlan"),

@@ -35,7 +35,9 @@ DEFAULT_EXTERNAL_TAG = "_default_external_constant"
 MEMORY_OPTIONS = ("alloc_graph_input", "alloc_graph_output", "alloc_mutable_buffers", "share_mutable_buffers")
 """Options of a `MemoryPlanningPass` that may stand in an `ExecutorchBackendConfig` itself."""
 
-ExternalConstants: TypeAlias = "bool | Callable[[Node], str | None]"
+ExternalConstants: TypeAlias = "bool | Mapping[str, str] | Callable[[Node], str | None]"
+"""All weights or none; the name of a `.ptd` by patterns of the weights' names; or such a name, or None, of a
+placeholder."""
 
 Pass: TypeAlias = "GraphPass | str | tuple[str, Mapping[str, Any]]"
 """A pass, or the name of an installed one: `"name"`, `"name{option=1}"`, `("name", {"option": 1})`."""
@@ -93,13 +95,14 @@ class ExecutorchBackendConfig:
     planner or a function), `alloc_graph_input`, `alloc_graph_output`, `alloc_mutable_buffers` and
     `share_mutable_buffers` mean what they mean there. `emit_mutable_buffer_names` keeps the buffers' names in the file;
     buffers without planned memory have theirs in any case.
-    `external_constants` moves the model's weights (True), or those for which it returns a name, to `<name>.ptd`, but no
-    constants that the model's code has in it;
-    `external_mutable_weights` those that the program computes a gradient of.
-    `do_const_prop` computes what depends on weights alone now. `remove_view_copy` lets static views share memory.
-    `emit_stacktrace` keeps the user's source lines in the file. `kernels` are the libraries that the device will
-    have, or names of installed ones (None: what is installed), and `check_kernels=False` leaves unchecked whether they
-    can run the program. Alignments are in bytes; None is the format's own (16).
+    `external_constants` moves the model's weights, but no constants that its code has in it, to `.ptd` files: all
+    of them (True), those whose qualified names match a pattern (`{"*.lora_*": "adapter", "*": "base"}`: the first
+    that matches gives the file's name), or those for whose placeholders a function gives one;
+    `external_mutable_weights` those that the program computes a gradient of. `do_const_prop` computes what depends
+    on weights alone now. `remove_view_copy` lets static views share memory. `emit_stacktrace` keeps the user's
+    source lines in the file. `kernels` are the libraries that the device will have, or names of installed ones
+    (None: what is installed), and `check_kernels=False` leaves unchecked whether they can run the program.
+    Alignments are in bytes; None is the format's own (16).
     `enable_non_cpu_memory_planning` puts copies around delegates that are for a device and plans that device's memory
     by itself; `propagate_device_config`, for all methods or by method name, says which copies are left out. Without it
     everything lies in the CPU's memory.

@@ -31,6 +31,7 @@ from torch._ops import OpOverload
 
 from delegraph.aot.checks.backends import check_backends
 from delegraph.aot.delegation.compose import compile_partitions, delegate, merged
+from delegraph.aot.delegation.external_weights import mark_external
 from delegraph.aot.delegation.forms import any_keeps, form_for_kernels, kept_whole
 from delegraph.aot.delegation.reexported import with_flat_calls
 from delegraph.aot.delegation.report import make_report
@@ -41,10 +42,12 @@ from delegraph.aot.edge.memory_formats import keep_memory_formats
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.emission import stages as emission
 from delegraph.aot.emission.assemble import assemble
+from delegraph.aot.emission.external_constants import external_tag
 from delegraph.aot.export import export_method
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.debug_handles import close_gaps
+from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
@@ -144,7 +147,9 @@ def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     delegated = lowering.delegated
     for methods in _that_share(lowering.partitioners):
         programs = {method: lowering.programs[method] for method in methods}
-        done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps)
+        for program in programs.values():
+            mark_external(program, external_tag(lowering.config.executorch, ResolvedSignature.of(program)))
+        done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps, lowering.plugins)
         delegated = merged(delegated, done)
         lowering = lowering.with_programs(done.programs)
     check_backends(delegated.partitions, lowering.plugins)

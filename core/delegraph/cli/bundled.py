@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from delegraph.cli import kernel_order
+from delegraph.cli.timing import latency_text, measure
 
 if TYPE_CHECKING:
+    from delegraph.cli.timing import Timing
     from delegraph.devtools import BundledProgram, CaseResult
     from delegraph.devtools.bundled_program.cases import BundledValue
+    from delegraph.runtime import Runtime
     from delegraph.tables import Table
 
 __all__ = ["is_bundled", "print_cases", "suites_json", "verify"]
@@ -33,22 +36,45 @@ def verify(args: argparse.Namespace) -> int:
     from delegraph.devtools.bundled_program.verify import ATOL, RTOL
     from delegraph.runtime import Runtime
 
+    if args.warmup and not args.repeat:
+        raise argparse.ArgumentError(None, "--warmup has no use without --repeat: of a .bpte nothing is timed else")
+    bundled = load_bundled_program(args.program)
+    runtime = Runtime(kernels=kernel_order.kernel_order(args.kernels))
     results = verify_bundled_program(
-        load_bundled_program(args.program),
+        bundled,
         rtol=RTOL if args.rtol is None else args.rtol,
         atol=ATOL if args.atol is None else args.atol,
         methods=None if args.method is None else [args.method],
-        runtime=Runtime(kernels=kernel_order.kernel_order(args.kernels)),
+        runtime=runtime,
         data_path=args.data,
     )
+    ok = all(result.ok for result in results)
+    timings = _timings(args, runtime, bundled, results) if args.repeat and ok else {}
     if args.json:
-        print(json.dumps([_to_json(result) for result in results], indent=2))
+        print(json.dumps([_to_json(result, timings) for result in results], indent=2))
     else:
         _print(results)
-    return int(not all(result.ok for result in results))
+        for name, timing in timings.items():
+            print(f"{name}: {latency_text(timing)}")
+    return int(not ok)
 
 
-def _to_json(result: CaseResult) -> dict[str, Any]:
+def _timings(
+    args: argparse.Namespace, runtime: Runtime, bundled: BundledProgram, results: Sequence[CaseResult]
+) -> dict[str, Timing]:
+    """By method, times of executions on the inputs of its first test case, in a Method of its own."""
+    program = runtime.load_program(bundled.buffer, data_path=args.data)
+    asked = {result.method_name for result in results}
+    first = {suite.method_name: suite.test_cases[0] for suite in bundled.method_test_suites if suite.test_cases}
+    return {
+        name: measure(program.load_method(name), case.inputs, args.warmup or 0, args.repeat)[1]
+        for name, case in first.items()
+        if name in asked
+    }
+
+
+def _to_json(result: CaseResult, timings: Mapping[str, Timing]) -> dict[str, Any]:
+    timing = timings.get(result.method_name) if result.index == 0 else None
     return {
         "method": result.method_name,
         "case": result.index,
@@ -56,6 +82,7 @@ def _to_json(result: CaseResult) -> dict[str, Any]:
         "seconds": result.seconds,
         "largest_error": _number(_largest_error(result)) if result.comparisons else None,
         "reason": result.reason,
+        **({} if timing is None else {"first_seconds": timing.first, "latency_seconds": timing.to_json()}),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from delegraph.cli import data_files
 from delegraph.cli.inputs import make_inputs, save_outputs
 from delegraph.devtools.selective_build.deployed import Deployed
 from delegraph.errors import DelegraphError
@@ -38,7 +39,7 @@ def _parser(deployed: Deployed) -> argparse.ArgumentParser:
     parser.add_argument("--inputs", default="random", help="random, zeros, or files: a.npy,b.npy or in.npz")
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (default: 0)")
     parser.add_argument("--shape", action="append", default=[], metavar="[INDEX=]SIZES", help="of a dynamic input")
-    parser.add_argument("--data", metavar="m.ptd", help="the program's external constants")
+    data_files.add_argument(parser)
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
     return parser
 

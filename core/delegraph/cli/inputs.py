@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import Tensor, TensorShapeDynamism, Value
 from delegraph.runtime.method_meta import MethodMeta
 
-__all__ = ["make_inputs", "save_outputs"]
+__all__ = ["make_inputs", "save_outputs", "save_outputs_apart"]
 
 
 def make_inputs(meta: MethodMeta, source: str, seed: int, shapes: Sequence[str]) -> list[Any]:
@@ -40,9 +41,19 @@ def save_outputs(path: str, outputs: Sequence[Any]) -> None:
 
     What NumPy's format does not know, bfloat16 and float8, is written as float32.
     """
+    np.savez(path, allow_pickle=False, **_named_arrays(outputs))
+
+
+def save_outputs_apart(folder: str, outputs: Sequence[Any]) -> None:
+    """The same, each into an .npy of its own; `folder` is made where there is none."""
+    os.makedirs(folder, exist_ok=True)
+    for name, array in _named_arrays(outputs).items():
+        np.save(os.path.join(folder, f"{name}.npy"), array, allow_pickle=False)
+
+
+def _named_arrays(outputs: Sequence[Any]) -> dict[str, NDArray[Any]]:
     arrays = {f"output_{index}": np.asarray(value) for index, value in enumerate(outputs) if value is not None}
-    extended = {name: array.astype(np.float32) for name, array in arrays.items() if array.dtype.isbuiltin == 2}
-    np.savez(path, allow_pickle=False, **(arrays | extended))
+    return {n: array.astype(np.float32) if array.dtype.isbuiltin == 2 else array for n, array in arrays.items()}
 
 
 # ---- made inputs -----------------------------------------------------------------------------------

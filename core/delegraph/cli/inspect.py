@@ -1,4 +1,7 @@
-"""`delegraph inspect m.pte`: what a program takes, gives, calls and needs, whoever wrote it. Runs nothing of it."""
+"""`delegraph inspect m.pte`: what a program takes, gives, calls and needs, whoever wrote it. Runs nothing of it.
+
+Of a `.ptd` it tells the weights (`weights.py`).
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ __all__ = ["add_parser", "run"]
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `inspect` to the command line."""
-    parser = subparsers.add_parser("inspect", help="show what is in a program, and what of it could run here")
-    parser.add_argument("program", metavar="m.pte|m.bpte", help="the program; ExecuTorch's are read as well")
+    parser = subparsers.add_parser(
+        "inspect", help="show what is in a program, and what of it could run here; or what weights are in a .ptd"
+    )
+    parser.add_argument("program", metavar="m.pte|m.bpte|m.ptd", help="the file; ExecuTorch's are read as well")
     kernel_order.add_argument(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -33,9 +38,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     from delegraph.cli.bundled import print_cases, suites_json
+    from delegraph.cli.weights import is_weights, print_weights
     from delegraph.program.deserialize import deserialize_program
     from delegraph.runtime.data_loader import open_data_loader
 
+    if is_weights(args.program):
+        if args.text:
+            raise argparse.ArgumentError(None, f"--text has no use with {args.program}: it has no instructions")
+        print_weights(args.program, args.json)
+        return 0
     bundled = _bundled(args.program)
     source = open_data_loader(args.program if bundled is None else bundled.buffer)
     program = deserialize_program(source)

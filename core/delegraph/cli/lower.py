@@ -37,6 +37,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--passes", default="", metavar="NAMES", help="passes over the edge program before it is partitioned"
     )
+    parser.add_argument(
+        "--external-weights",
+        nargs="?",
+        const="*",
+        metavar="PATTERNS",
+        help="write weights into .ptd files beside the program: all of them into one of its name, or those whose names"
+        " match: 'lora_*=adapter,*=base' (the first pattern that matches says which file)",
+    )
     parser.add_argument("--method", help="what to call the method, or which of the factory's methods to lower")
     parser.add_argument(
         "--planner", default="greedy", help="the memory planner: greedy (default), naive or another one"
@@ -64,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
     lowered.report.print()
     planned = ", ".join(f"{nbytes:,} bytes for {method}" for method, nbytes in summary["planned_nbytes"].items())
     print(f"{args.output}: {summary['nbytes']:,} bytes; planned memory: {planned}")
+    for path, nbytes in summary["data"].items():
+        print(f"{path}: {nbytes:,} bytes of weights")
     return 0
 
 
@@ -75,7 +85,11 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
     models = models_from(args.model)
     if args.method:
         models = {args.method: _one(models, args)}
-    executorch = ExecutorchBackendConfig(memory_planner=args.planner, check_kernels=not args.no_check_kernels)
+    executorch = ExecutorchBackendConfig(
+        memory_planner=args.planner,
+        check_kernels=not args.no_check_kernels,
+        external_constants=_files_by_pattern(args.external_weights, args.output),
+    )
     config = LoweringConfig(executorch=executorch, transform_passes=_plugins(args.passes))
     return lower(
         _by_method(models, "model"),
@@ -86,6 +100,20 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         config=config,
         progress=progress,
     )
+
+
+def _files_by_pattern(text: str | None, output: str) -> dict[str, str]:
+    """`lora_*=adapter,*` as patterns of weights' names with the names of `.ptd` files, that of `output` if none is
+    said. Raises `argparse.ArgumentError`."""
+    stem = os.path.splitext(os.path.basename(output))[0]
+    files: dict[str, str] = {}
+    for part in (text or "").split(",") if text is not None else ():
+        pattern, _, name = part.partition("=")
+        if not pattern or os.path.basename(name) != name:
+            example = "write patterns of names, each with a file's name: 'lora_*=adapter,*=base'"
+            raise argparse.ArgumentError(None, f"--external-weights {text}: {example}")
+        files[pattern] = name.removesuffix(".ptd") or stem
+    return files
 
 
 def _plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -114,8 +142,10 @@ def _one(models: Mapping[str, ModelToLower], args: argparse.Namespace) -> ModelT
 
 def _summary(lowered: Lowered, path: str) -> dict[str, Any]:
     """The file, and its sizes in bytes."""
+    data = [os.path.join(os.path.dirname(path), f"{name}.ptd") for name in lowered.program.tensor_data]
     return {
         "file": path,
         "nbytes": os.path.getsize(path),
+        "data": {file: os.path.getsize(file) for file in data},
         "planned_nbytes": {method: memory.planned_bytes for method, memory in lowered.program.memory.items()},
     }

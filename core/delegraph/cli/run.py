@@ -1,6 +1,6 @@
 """`delegraph run m.pte`: load a method, run it on made or given inputs, tell what comes out and how long it takes.
 
-Of a `.bpte` it runs the test cases instead (`bundled.py`).
+Of a `.bpte` it runs the test cases instead (`bundled.py`). What ExecuTorch's `executor_runner` is for.
 """
 
 from __future__ import annotations
@@ -11,22 +11,29 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import isfinite
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from delegraph.cli import kernel_order
+from delegraph.cli import data_files, kernel_order
 
 if TYPE_CHECKING:
+    from delegraph.cli.timing import Timing
     from delegraph.devtools.profile import ProfileRow
-    from delegraph.runtime.method import Method
     from delegraph.runtime.program import Program
 
 __all__ = ["add_parser", "run"]
 
 
+_EPILOG = """\
+Exit codes: 0, it ran, and of a .bpte every output is what is expected; 1, it could not be loaded or run, or some output
+of a .bpte differs; 2, the command line is wrong.
+"""
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `run` to the command line."""
-    parser = subparsers.add_parser("run", help="run a program, or the test cases of a bundled one, without torch")
+    parser = subparsers.add_parser(
+        "run", help="run a program, or the test cases of a bundled one, without torch", epilog=_EPILOG
+    )
     parser.add_argument("program", metavar="m.pte|m.bpte")
     parser.add_argument("--method", help="which method (default: forward, or the only one; of a .bpte all)")
     parser.add_argument(
@@ -42,10 +49,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="[INDEX=]SIZES",
         help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
     )
-    parser.add_argument("--repeat", type=_positive, metavar="N", help="timed executions (default: 10)")
+    parser.add_argument(
+        "--repeat", type=_positive, metavar="N", help="timed executions (default: 10; of a .bpte's first cases: none)"
+    )
+    parser.add_argument(
+        "--warmup", type=_count, metavar="N", help="executions behind the first one that are not timed (default: 0)"
+    )
     kernel_order.add_argument(parser)
-    parser.add_argument("--data", metavar="m.ptd", help="the program's external constants")
+    data_files.add_argument(parser)
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
+    parser.add_argument(
+        "--output-dir", metavar="DIR", help="write the outputs there, as output_0.npy, output_1.npy, ..."
+    )
     parser.add_argument("--trace", action="store_true", help="also tell which instructions the time goes to")
     parser.add_argument("--rtol", type=float, help="of a .bpte: outputs may differ by atol + rtol * |expected| (1e-5)")
     parser.add_argument("--atol", type=float, help="of a .bpte: see --rtol (1e-8)")
@@ -58,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from delegraph.cli.bundled import is_bundled, verify
 
     if is_bundled(args.program):
-        _refuse(args, ("inputs", "seed", "shape", "repeat", "output", "trace"), "it brings its inputs")
+        _refuse(args, ("inputs", "seed", "shape", "output", "output_dir", "trace"), "it brings its inputs")
         return verify(args)
     _refuse(args, ("rtol", "atol"), "they are for the expected outputs of a .bpte")
     return _measure(args)
@@ -68,11 +83,13 @@ def _refuse(args: argparse.Namespace, options: Iterable[str], why: str) -> None:
     """Raise `argparse.ArgumentError` for options that this kind of file has no use for."""
     for option in options:
         if getattr(args, option) not in (None, [], False):
-            raise argparse.ArgumentError(None, f"--{option} has no use with {args.program}: {why}")
+            name = option.replace("_", "-")
+            raise argparse.ArgumentError(None, f"--{name} has no use with {args.program}: {why}")
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from delegraph.cli.inputs import make_inputs, save_outputs
+    from delegraph.cli.inputs import make_inputs, save_outputs, save_outputs_apart
+    from delegraph.cli.timing import measure
 
     start = time.perf_counter()
     program = _open(args)
@@ -80,12 +97,13 @@ def _measure(args: argparse.Namespace) -> int:
     method = program.load_method(name)
     load_seconds = time.perf_counter() - start
     inputs = make_inputs(method.metadata, args.inputs or "random", args.seed or 0, args.shape)
-    outputs = method.execute(inputs)
-    seconds = [_timed(method, inputs) for _ in range(args.repeat or _REPEAT)]
+    outputs, timing = measure(method, inputs, args.warmup or 0, args.repeat or _REPEAT)
     profile = _profile(program, name, inputs) if args.trace else []
     if args.output:
         save_outputs(args.output, outputs)
-    measured = _Measured(load_seconds, seconds, inputs, outputs, profile)
+    if args.output_dir:
+        save_outputs_apart(args.output_dir, outputs)
+    measured = _Measured(load_seconds, timing, inputs, outputs, profile)
     if args.json:
         print(json.dumps(_to_json(measured), indent=2))
     else:
@@ -99,10 +117,10 @@ _REPEAT = 10
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What went in and came out, and the seconds of loading and of each timed execution."""
+    """What went in and came out, and how long it took."""
 
     load_seconds: float
-    seconds: list[float]
+    timing: Timing
     inputs: list[Any]
     outputs: list[Any]
     profile: list[ProfileRow]
@@ -112,6 +130,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} is negative")
     return number
 
 
@@ -126,12 +151,6 @@ def _open(args: argparse.Namespace) -> Program:
 def _main_method(program: Program) -> str:
     names = program.method_names
     return next(iter(names)) if len(names) == 1 else "forward"
-
-
-def _timed(method: Method, inputs: list[Any]) -> float:
-    start = time.perf_counter()
-    method.execute(inputs, clone_outputs=False)
-    return time.perf_counter() - start
 
 
 def _profile(program: Program, name: str, inputs: list[Any]) -> list[ProfileRow]:
@@ -150,10 +169,11 @@ def _profile(program: Program, name: str, inputs: list[Any]) -> list[ProfileRow]
 
 
 def _to_json(measured: _Measured) -> dict[str, Any]:
-    seconds = measured.seconds
     return {
         "load_seconds": measured.load_seconds,
-        "latency_seconds": {"min": min(seconds), "median": median(seconds), "repeat": len(seconds)},
+        "first_seconds": measured.timing.first,
+        "latency_seconds": measured.timing.to_json(),
+        "peak_memory_nbytes": measured.timing.peak_memory,
         "inputs": [_value_json(value) for value in measured.inputs],
         "outputs": [_value_json(value) for value in measured.outputs],
         "profile": [asdict(row) for row in measured.profile],
@@ -178,16 +198,15 @@ _SHOWN = 8
 
 
 def _print(measured: _Measured) -> None:
+    from delegraph.cli.timing import latency_text
     from delegraph.tables import Table, milliseconds, print_table
 
     for role, values in (("input", measured.inputs), ("output", measured.outputs)):
         for index, value in enumerate(values):
             print(f"{role} {index}: {_text(value)}")
-    seconds = measured.seconds
-    print(
-        f"loaded in {milliseconds(measured.load_seconds)}; latency {milliseconds(min(seconds))} at best,"
-        f" {milliseconds(median(seconds))} in the median of {len(seconds)}"
-    )
+    print(f"loaded in {milliseconds(measured.load_seconds)}; {latency_text(measured.timing)}")
+    if measured.timing.peak_memory is not None:
+        print(f"peak memory of the process: {measured.timing.peak_memory / 2**20:,.1f} MiB")
     rows = [(row.name, str(row.calls), milliseconds(row.seconds), f"{row.share:.1%}") for row in measured.profile]
     columns = ("instruction", "calls", "time", "share")
     print_table(Table("one traced execution", columns, rows, frozenset(columns[1:])))

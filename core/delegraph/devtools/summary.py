@@ -36,6 +36,7 @@ from delegraph.program.schema import (
     Value,
 )
 from delegraph.program.walk import Place, external_names, instructions, kernel_calls
+from delegraph.program.weights_origin import origin_of
 from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.contract import dims_of_inputs
 from delegraph.runtime.kernels import KernelRegistry
@@ -166,7 +167,7 @@ def summarize(
     backends: Collection[str] | None = None,
 ) -> ProgramSummary:
     """Count and measure what `program` has. `kernels` are asked for each call; `backends` are installed ones' ids."""
-    contracts = contracts_of(program)
+    contracts, origin = contracts_of(program), origin_of(program)
     return ProgramSummary(
         methods=tuple(
             _method(plan, contracts.get(plan.name), program, kernels, backends) for plan in program.execution_plan
@@ -176,7 +177,7 @@ def summarize(
         mutable_nbytes=_total(program.mutable_data),
         delegate_nbytes=_total(program.delegate_data),
         named_data={key: byte_view(entry.data).nbytes for key, entry in program.named_data.items()},
-        external_constants=tuple(sorted(external_names(program))),
+        external_constants=tuple(sorted({*external_names(program), *(origin.weights if origin else ())})),
         sizes=sizes,
     )
 

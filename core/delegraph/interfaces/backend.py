@@ -152,6 +152,10 @@ class BackendInterface(ABC):
     delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
     """The lowest plug-in API that this backend needs."""
 
+    keeps_processed: ClassVar[bool] = True
+    """Whether a handle goes on reading `processed` after `init`. If not, the runtime lets go of its memory then, as
+    `FreeableBuffer::Free` does in ExecuTorch: pages of a mapped file are given back to the system."""
+
     def is_available(self) -> Availability | bool:
         """Whether the device can be used now. Cheap; never raises."""
         return True

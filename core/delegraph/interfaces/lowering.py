@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from delegraph.program.flat_tensor import ExternalData
+
 __all__ = [
     "BackendDetails",
     "CompileSpec",
@@ -123,13 +125,14 @@ class NamedDataStoreOutput:
     """The finished store: what goes into the `.pte`, and what goes into `.ptd` files by tag."""
 
     pte_data: Mapping[str, NamedData] = field(default_factory=dict)
-    external_data: Mapping[str, Mapping[str, NamedData]] = field(default_factory=dict)
+    external_data: Mapping[str, Mapping[str, ExternalData]] = field(default_factory=dict)
 
     @property
     def buffers(self) -> list[bytes]:
         """The different contents, each once."""
-        entries = [*self.pte_data.values(), *(e for tagged in self.external_data.values() for e in tagged.values())]
-        return list(dict.fromkeys(bytes(entry.data) for entry in entries))
+        data = [entry.data for entry in self.pte_data.values()]
+        data += [entry.data for tagged in self.external_data.values() for entry in tagged.values()]
+        return list(dict.fromkeys(map(bytes, data)))
 
 
 @dataclass(slots=True)
@@ -159,6 +162,12 @@ class BackendDetails(ABC):
 
     blob_version: ClassVar[int] = 1
     """Goes into every blob's stamp; raise it when the runtime half can no longer read older blobs."""
+
+    takes_external_weights: ClassVar[bool] = False
+    """Whether `preprocess` stores the weights for which `delegraph.aot.external_tag` names a `.ptd` there, by
+    `NamedDataStore.add_named_data(name, tensor, alignment, external_tag=…)`, and `init` reads them from
+    `context.named_data[name]`. Nothing that is computed from one may be in the blob. Else they are inputs of the calls.
+    """
 
     @staticmethod
     @abstractmethod

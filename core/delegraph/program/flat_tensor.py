@@ -8,14 +8,15 @@
                                                       40  u64   segment data size
 
 The flatbuffer's tables follow the header, then the segments, one per distinct blob. Format: ExecuTorch
-`extension/flat_tensor/serialize/flat_tensor.fbs` and `flat_tensor_header.h`.
+`extension/flat_tensor/serialize/flat_tensor.fbs` and `flat_tensor_header.h`. Which lowering a file is of is one entry
+more (`weights_origin.py`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from types import MappingProxyType
 from typing import Final
@@ -34,6 +35,7 @@ from delegraph.program.segment_source import SegmentReader, SegmentSource, load,
 from delegraph.program.segments import SegmentLayout, align_up
 from delegraph.program.verify import MAX_ALIGNMENT
 from delegraph.program.verify_values import geometry_violations
+from delegraph.program.weights_origin import FILE_KEY, WeightsOrigin, read_origin
 
 __all__ = [
     "ExternalData",
@@ -60,6 +62,9 @@ class TensorLayout:
     sizes: tuple[int, ...]
     dim_order: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"{self.scalar_type.name}{list(self.sizes)} in dim order {list(self.dim_order)}"
+
 
 @dataclass(frozen=True, slots=True)
 class ExternalData:
@@ -76,10 +81,15 @@ class ExternalData:
 
 @dataclass(frozen=True, slots=True)
 class FlatTensor:
-    """A whole `.ptd`: tensors by fully qualified name, and delegates' blobs by key."""
+    """A whole `.ptd`: tensors by fully qualified name, and delegates' blobs by key.
+
+    `origin` is the lowering that wrote it, and `name` what that called it; None and "" where nobody said.
+    """
 
     named_data: Mapping[str, ExternalData]
     version: int = 0
+    origin: WeightsOrigin | None = None
+    name: str = ""
 
     def __repr__(self) -> str:
         total = sum(memoryview(entry.data).nbytes for entry in self.named_data.values())
@@ -91,20 +101,21 @@ class FlatTensor:
 
 def serialize_flat_tensor(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT_ALIGNMENT) -> bytes:
     """The bytes of a `.ptd`. Raises `InvalidExternalData`, with every violation, if they could not be relied on."""
-    return b"".join(_pieces(flat_tensor, segment_alignment))
+    return b"".join(flat_tensor_pieces(flat_tensor, segment_alignment))
 
 
 def write_flat_tensor(
     flat_tensor: FlatTensor, path: str | PathLike[str], segment_alignment: int = SEGMENT_ALIGNMENT
 ) -> None:
     """Write a `.ptd` to `path`: whole or not at all. Raises `InvalidExternalData` and `OSError`."""
-    write_atomically(path, _pieces(flat_tensor, segment_alignment))
+    write_atomically(path, flat_tensor_pieces(flat_tensor, segment_alignment))
 
 
-def _pieces(flat_tensor: FlatTensor, segment_alignment: int) -> Iterator[Buffer]:
+def flat_tensor_pieces(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT_ALIGNMENT) -> Iterator[Buffer]:
+    """The file's bytes in order, without a second copy of its data. Raises as `serialize_flat_tensor`."""
     _verify(flat_tensor)
     layout = SegmentLayout(segment_alignment)
-    named = flat_tensor.named_data
+    named = _entries(flat_tensor)
     segments = layout.add_distinct([(byte_view(entry.data), entry.alignment) for entry in named.values()])
     named_rows = [
         (key, segment, _layout_table(entry.tensor_layout))
@@ -117,6 +128,13 @@ def _pieces(flat_tensor: FlatTensor, segment_alignment: int) -> Iterator[Buffer]
     yield flatbuffer
     yield bytes(base - len(flatbuffer))
     yield from layout.pieces()
+
+
+def _entries(flat_tensor: FlatTensor) -> Mapping[str, ExternalData]:
+    """What the file has, its origin as well."""
+    if flat_tensor.origin is None:
+        return flat_tensor.named_data
+    return {**flat_tensor.named_data, FILE_KEY + flat_tensor.name: ExternalData(flat_tensor.origin.to_bytes())}
 
 
 def _layout_table(layout: TensorLayout | None) -> Table | None:
@@ -150,7 +168,16 @@ def deserialize_flat_tensor(source: Buffer | SegmentSource) -> FlatTensor:
         named[key] = ExternalData(data, _tensor_layout(reader, layout))
     flat_tensor = FlatTensor(MappingProxyType(named), version)
     _verify(flat_tensor)
-    return flat_tensor
+    return _with_origin(flat_tensor, named)
+
+
+def _with_origin(flat_tensor: FlatTensor, named: dict[str, ExternalData]) -> FlatTensor:
+    """The file, its origin taken out of the entries `named`."""
+    key = next((key for key in named if key.startswith(FILE_KEY)), None)
+    if key is None:
+        return flat_tensor
+    origin = read_origin(named.pop(key).data, key, InvalidExternalData)
+    return replace(flat_tensor, origin=origin, name=key.removeprefix(FILE_KEY))
 
 
 def _read_header(source: SegmentSource) -> tuple[int, int, int]:

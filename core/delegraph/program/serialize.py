@@ -58,7 +58,7 @@ def serialize_program(program: Program, config: SerializationConfig = Serializat
     Raises `InvalidProgram`, with every violation and its field path, if a runtime could not rely on the program, and
     `InvalidArgument` if its flatbuffer would exceed 2 GiB.
     """
-    return b"".join(_pieces(program, config))
+    return b"".join(program_pieces(program, config))
 
 
 def write_program(
@@ -70,11 +70,11 @@ def write_program(
 
     Raises what `serialize_program` raises, and `OSError`.
     """
-    write_atomically(path, _pieces(program, config))
+    write_atomically(path, program_pieces(program, config))
 
 
-def _pieces(program: Program, config: SerializationConfig) -> Iterator[Buffer]:
-    """The file's bytes in order. The program is checked before the first of them."""
+def program_pieces(program: Program, config: SerializationConfig = SerializationConfig()) -> Iterator[Buffer]:
+    """The file's bytes in order, without a second copy of its data. Raises as `serialize_program`, before the first."""
     verify_program(program)
     layout = SegmentLayout(config.segment_alignment)
     root = _program_table(program, layout, config)

@@ -18,13 +18,20 @@ if TYPE_CHECKING:
     from delegraph.interfaces.kernel import Kernel, KernelContext, KernelLibrary
     from delegraph.interfaces.platform import LogLevel, Platform
     from delegraph.runtime.backends import BackendRegistry
-    from delegraph.runtime.data_loader import BufferDataLoader, DataLoader, FileDataLoader, MmapDataLoader
+    from delegraph.runtime.data_loader import (
+        BufferDataLoader,
+        DataLoader,
+        FileDataLoader,
+        MmapDataLoader,
+        UrlDataLoader,
+    )
     from delegraph.runtime.etdump import make_etdump
     from delegraph.runtime.kernels import KernelRegistry
     from delegraph.runtime.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
     from delegraph.runtime.module import Module, load
+    from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program, Verification
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
     from delegraph.runtime.tensors import as_array, to_torch
@@ -57,9 +64,11 @@ __all__ = [
     "Module",
     "OperatorRegistry",
     "Platform",
+    "Pool",
     "Program",
     "Runtime",
     "TensorInfo",
+    "UrlDataLoader",
     "Verdict",
     "Verification",
     "as_array",
@@ -82,13 +91,14 @@ __getattr__, __dir__ = lazy_names(
         ".interfaces.kernel": ("Kernel", "KernelContext", "KernelLibrary"),
         ".interfaces.platform": ("LogLevel", "Platform"),
         "backends": ("BackendRegistry",),
-        "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader"),
+        "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
         "etdump": ("make_etdump",),
         "kernels": ("KernelRegistry",),
         "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "method": ("Method",),
         "method_meta": ("MethodMeta", "TensorInfo"),
         "module": ("Module", "load"),
+        "pool": ("Pool",),
         "program": ("Program", "Verification"),
         "runtime": ("OperatorRegistry", "Runtime"),
         "tensors": ("as_array", "to_torch"),

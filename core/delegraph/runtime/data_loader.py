@@ -1,4 +1,4 @@
-"""A source -> bytes: where the runtime reads a `.pte` or `.ptd` from.
+"""A source -> bytes: where the runtime reads a `.pte` or `.ptd` from; also of your own making, a `DataLoader`.
 
 A loader is thread-safe and serves the program for its whole life. `MmapDataLoader`, the default for paths, touches
 no page before somebody reads it. Raises `AccessFailed` for a file that is missing, unreadable or too short.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 
 from delegraph.errors import AccessFailed
 from delegraph.program.schema import Buffer
@@ -32,9 +34,20 @@ class DataLoader(ABC):
         """Copy the range into the first `size` bytes of `buffer`. Raises `AccessFailed`."""
         buffer[:size] = self.load(offset, size)
 
+    def release(self, data: Buffer) -> None:  # most have nothing to do
+        """Let go of the memory behind `data`, which `load` returned: nobody reads it soon. It may still be read."""
+
+
+Source: TypeAlias = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
+"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a URL (through fsspec), a
+`DataLoader`."""
+
 
 class BufferDataLoader(DataLoader):
     """Bytes that are already in memory; ranges are views, never copies."""
+
+    def __reduce__(self) -> tuple[type[BufferDataLoader], tuple[bytes]]:
+        return BufferDataLoader, (bytes(self._view),)
 
     def __init__(self, data: Buffer) -> None:
         self._view = memoryview(data).cast("B").toreadonly()
@@ -70,6 +83,9 @@ class FileDataLoader(DataLoader):
     def size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
 
+    def __reduce__(self) -> tuple[type[FileDataLoader], tuple[str]]:
+        return FileDataLoader, (os.path.abspath(self._path),)
+
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # not if opening it failed
             self._file.close()
@@ -101,9 +117,63 @@ class MmapDataLoader(DataLoader):
     def size(self) -> int:
         return len(self._view)
 
+    def release(self, data: Buffer) -> None:
+        import mmap
 
-def open_data_loader(source: Buffer | BinaryIO | str | os.PathLike[str] | DataLoader) -> DataLoader:
-    """The loader that fits `source`: bytes, a binary file object (read to its end), a path (mapped), or a loader.
+        import numpy as np
+
+        address = np.frombuffer(data, np.uint8).ctypes.data
+        start = address - np.frombuffer(self._view, np.uint8).ctypes.data
+        first, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, start + memoryview(data).nbytes
+        whole_pages = (end - first) // mmap.PAGESIZE * mmap.PAGESIZE
+        if start >= 0 and end <= len(self._view) and whole_pages > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, first, whole_pages)
+
+    def __reduce__(self) -> tuple[type[MmapDataLoader], tuple[str]]:
+        return MmapDataLoader, (os.path.abspath(self._path),)
+
+
+class UrlDataLoader(DataLoader):
+    """Whatever fsspec has a file system for: `s3://…`, `https://…`, `memory://…`. Ranges are fetched as they are asked
+    for, each once by whoever loads the program.
+
+    Needs the extra `delegraph[url]`; other file systems are plug-ins of fsspec. Raises `AccessFailed`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise AccessFailed(f"{url}: fsspec, which reads URLs, is missing; pip install delegraph[url]") from None
+        with self._told():
+            self._files, self._path = url_to_fs(url)
+            self._size = int(self._files.size(self._path))
+
+    def load(self, offset: int, size: int) -> Buffer:
+        _check_range(self._url, offset, size, self._size)
+        with self._told():
+            data: bytes = self._files.cat_file(self._path, start=offset, end=offset + size) if size else b""
+        _check_range(self._url, offset, size, offset + len(data))
+        return memoryview(data)
+
+    def size(self) -> int:
+        return self._size
+
+    def __reduce__(self) -> tuple[type[UrlDataLoader], tuple[str]]:
+        return UrlDataLoader, (self._url,)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Whatever a file system raises, which has no common base, as what it means here."""
+        try:
+            yield
+        except Exception as error:
+            raise AccessFailed(f"{self._url}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def open_data_loader(source: Source) -> DataLoader:
+    """The loader for `source`: bytes, a binary file object (read to its end), a path (mapped), a URL, or a loader.
 
     Raises `AccessFailed`, and `TypeError` for anything else.
     """
@@ -111,6 +181,8 @@ def open_data_loader(source: Buffer | BinaryIO | str | os.PathLike[str] | DataLo
         return source
     if isinstance(source, bytes | bytearray | memoryview):
         return BufferDataLoader(source)
+    if isinstance(source, str) and "://" in source:
+        return UrlDataLoader(source)
     if isinstance(source, str | os.PathLike):
         return MmapDataLoader(source)
     if hasattr(source, "read"):

@@ -57,8 +57,10 @@ def load_delegates(
     blobs: Sequence[Buffer],
     registry: BackendRegistry,
     context_for: Callable[[str], BackendInitContext],
+    release: Callable[[Buffer], None],
 ) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
-    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is what `init` gets.
+    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is what `init` gets; blobs
+    that a backend does not keep are handed to `release`.
 
     Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or what an `init` raises;
     those that were initialised before are then destroyed.
@@ -72,6 +74,8 @@ def load_delegates(
                 delegate = _init(backends[record.id], record, blobs[record.processed], registry, context_for(record.id))
             loaded.append(delegate)
             destroy.callback(delegate.destroy, delegate.handle)
+            if not backends[record.id].keeps_processed:
+                release(blobs[record.processed])
         return tuple(loaded), destroy.pop_all().close
 
 

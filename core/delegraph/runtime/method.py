@@ -111,6 +111,7 @@ class Method:
                 self._tracer,
                 environment.platform,
             ),
+            self.program.release,
         )
         self._destroy = weakref.finalize(self, destroy)
         try:

@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
+from delegraph.runtime.data_loader import Source
 from delegraph.runtime.environment import Environment, preferring
+from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.program import Program, Source
+from delegraph.runtime.program import Program
 from delegraph.runtime.tracing import EventTracer
 
 if TYPE_CHECKING:
@@ -32,22 +35,24 @@ def load(
     method: str = "forward",
     kernels: KernelOrder | None = None,
     backends: Mapping[str, BackendInterface] | None = None,
-    data_path: Source | None = None,
+    data_path: DataSources | None = None,
     backend_options: BackendOptions | None = None,
     event_tracer: EventTracer | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
+    platform: Platform = DEFAULT_PLATFORM,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
     `kernels` are libraries or their names in order of preference, or such orders by operator (see `KernelOrder`;
-    default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd` with
-    external constants, `backend_options` are load-time options by backend (its id in the file, or its name in
-    lowering), `plugins` takes the place of what is installed, and `prefer` says which distribution is meant where two
-    offer one name: `{"backends:Npu": "acme-npu"}`. Raises `InvalidArgument` for a backend that the program does not
-    have, and what `Program.load` and `Program.load_method` raise.
+    default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd`
+    with external weights, or several (where two have the same key, the later one counts), `backend_options` are
+    load-time options by backend (its id in the file, or its name in lowering), `plugins` takes the place of what is
+    installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-
+    npu"}`. Raises `InvalidArgument` for a backend that the program does not have, and what `Program.load` and
+    `Program.load_method` raise.
     """
-    environment = Environment(kernels, backends, preferring(plugins, prefer))
+    environment = Environment(kernels, backends, preferring(plugins, prefer), platform)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
     return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)
@@ -64,6 +69,10 @@ def _require_backends(program: Program, backends: Mapping[str, BackendInterface]
                 f"the program has no backend {name!r}; its backends are {', '.join(known) or 'none'}"
                 f"{did_you_mean(name, known)}"
             )
+
+
+def _load_again(program: Program, method: str, backend_options: BackendOptions | None) -> Module:
+    return Module(program, method, backend_options=backend_options)
 
 
 class StructuredMethod:
@@ -122,17 +131,26 @@ class Module:
         """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
         with self._lock:
             if name not in self._loaded:
-                method = self.program.load_method(
-                    name, event_tracer=self._event_tracer, backend_options=self._backend_options
-                )
-                self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
+                self._loaded[name] = self.another(name)
             return self._loaded[name]
+
+    def another(self, name: str | None = None) -> StructuredMethod:
+        """The method `name`, or the main one, loaded once more: with memory and state of its own. Raises as loading."""
+        name = name or self._main.metadata.name()
+        method = self.program.load_method(name, event_tracer=self._event_tracer, backend_options=self._backend_options)
+        return StructuredMethod(method, self.program.plan(name).container_meta_type)
 
     def __getattr__(self, name: str) -> StructuredMethod:
         # Only for names that are no attributes. `program` is missing while an instance is being unpickled.
         if name == "program" or name not in self.program.method_names:
             raise AttributeError(f"{type(self).__name__} has neither an attribute nor a method {name!r}")
         return self[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process with its options, not with its state: see `Program.__reduce__`."""
+        if self._event_tracer is not None:
+            raise InvalidState("a Module with an event tracer cannot be sent to another process; load it there")
+        return _load_again, (self.program, self._main.metadata.name(), self._backend_options)
 
     @property
     def methods(self) -> tuple[str, ...]:

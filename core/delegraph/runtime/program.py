@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import InvalidExternalData, InvalidState, NotFound
 from delegraph.program import schema
@@ -15,8 +15,9 @@ from delegraph.program.contract import contracts_of
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
-from delegraph.runtime.data_loader import DataLoader, open_data_loader
+from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
 from delegraph.runtime.environment import Environment
+from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
 from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
@@ -24,9 +25,6 @@ from delegraph.runtime.tracing import DebugLevel, EventTracer
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
-
-Source = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
-"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a `DataLoader`."""
 
 
 class Verification(Enum):
@@ -49,8 +47,10 @@ class Program:
         environment: Environment | None = None,
         external_data: Mapping[str, ExternalData] | None = None,
         event_tracer: EventTracer | None = None,
+        loaders: Sequence[DataLoader] = (),
     ) -> None:
         self.records = records
+        self._loaders = tuple(loaders)  # of the .pte, then of its .ptd files; none for records
         self._tracer = event_tracer
         self.environment = environment or Environment()
         self.external_data = external_data
@@ -67,24 +67,26 @@ class Program:
         source: Source | schema.Program,
         *,
         verification: Verification = Verification.InternalConsistency,
-        data_path: Source | None = None,
+        data_path: DataSources | None = None,
         environment: Environment | None = None,
         event_tracer: EventTracer | None = None,
     ) -> Program:
-        """Read a program from `source`; its external constants from `data_path`, a `.ptd`.
+        """Read a program from `source`; its external weights from `data_path`, a `.ptd` or several, the last one first.
 
         Records may be given in place of bytes. `event_tracer` is for all methods that are loaded without one of their
         own; `write_etdump_result_to_file` writes what it recorded.
 
         Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`.
         """
-        records = source if isinstance(source, schema.Program) else _read_program(source)
+        loaders, records = _read_program(source)
         if isinstance(source, schema.Program) and verification is Verification.InternalConsistency:
             from delegraph.program.verify import verify_program
 
             verify_program(source)
-        external = None if data_path is None else _read_external_data(data_path)
-        return cls(records, environment=environment, external_data=external, event_tracer=event_tracer)
+        files = [] if data_path is None else open_data_files(data_path)
+        external = read_external_data(files, records) if files else None
+        loaders += [file.loader for file in files] if loaders else []
+        return cls(records, environment=environment, external_data=external, event_tracer=event_tracer, loaders=loaders)
 
     @property
     def method_names(self) -> set[str]:
@@ -148,20 +150,45 @@ class Program:
         if kept and debug_buffer_path is not None:
             write_atomically(debug_buffer_path, [debug_buffer])
 
+    def release(self, data: Buffer) -> None:
+        """Let go of the memory behind a buffer of the file that nobody reads soon: see `DataLoader.release`."""
+        if self._loaders:
+            self._loaders[0].release(data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process, where its files are opened, and mapped, again; bytes are sent along.
+
+        Raises `InvalidState` for what is of this process alone: records, plug-ins that were handed in, a tracer.
+        """
+        mine = [
+            what
+            for what, is_mine in (
+                ("was made of records", not self._loaders),
+                ("has a plug-in registry of its own", self.environment.plugins is not None),
+                ("has an event tracer", self._tracer is not None),
+            )
+            if is_mine
+        ]
+        if mine:
+            raise InvalidState(f"this Program cannot be sent to another process: it {', '.join(mine)}; load it there")
+        return _load_again, (self._loaders, self.environment)
+
     def __repr__(self) -> str:
         return f"Program({', '.join(sorted(self._plans))})"
 
 
-def _read_program(source: Source) -> schema.Program:
+def _read_program(source: Source | schema.Program) -> tuple[list[DataLoader], schema.Program]:
+    if isinstance(source, schema.Program):
+        return [], source
     from delegraph.program.deserialize import deserialize_program
 
-    return deserialize_program(open_data_loader(source))
+    loader = open_data_loader(source)
+    return [loader], deserialize_program(loader)
 
 
-def _read_external_data(source: Source) -> Mapping[str, ExternalData]:
-    from delegraph.program.flat_tensor import deserialize_flat_tensor
-
-    return deserialize_flat_tensor(open_data_loader(source)).named_data
+def _load_again(loaders: Sequence[DataLoader], environment: Environment) -> Program:
+    program, *data = loaders
+    return Program.load(program, data_path=data or None, environment=environment)
 
 
 def _merged(records: schema.Program, external: Mapping[str, ExternalData] | None) -> dict[str, Buffer]:

@@ -12,9 +12,11 @@ from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.runtime.backends import BackendRegistry
+from delegraph.runtime.data_loader import Source
 from delegraph.runtime.environment import Environment, preferring
+from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
-from delegraph.runtime.program import Program, Source, Verification
+from delegraph.runtime.program import Program, Verification
 from delegraph.runtime.tracing import DebugLevel, EventTracer
 
 if TYPE_CHECKING:
@@ -72,16 +74,17 @@ class Runtime:
         data: Source | schema.Program,
         *,
         verification: Verification = Verification.InternalConsistency,
-        data_path: Source | None = None,
+        data_path: DataSources | None = None,
         enable_etdump: bool = False,
         debug_buffer_size: int = 0,
     ) -> Program:
         """Load a program from bytes, a path (mapped), a binary file object or a `DataLoader`.
 
-        `data_path` is the `.ptd` with the program's external constants, if it has any. With `enable_etdump` its methods
-        are traced, for `Program.write_etdump_result_to_file`: times, and with a `debug_buffer_size` in bytes, what the
-        instructions write as well. Raises `AccessFailed`, `InvalidProgram`, `InvalidExternalData`, or `InvalidArgument`
-        for a debug buffer without an ETDump.
+        `data_path` is the `.ptd` with the program's external weights, if it has any, or several: where two have the
+        same key, the later one counts. With `enable_etdump` its methods are traced, for
+        `Program.write_etdump_result_to_file`: times, and with a `debug_buffer_size` in bytes, what the instructions
+        write as well. Raises `AccessFailed`, `InvalidProgram`, `InvalidExternalData`, or `InvalidArgument` for a
+        debug buffer without an ETDump.
         """
         tracer = _etdump_tracer(enable_etdump, debug_buffer_size, self.environment.platform)
         return Program.load(

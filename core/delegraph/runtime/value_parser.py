@@ -44,7 +44,7 @@ from delegraph.runtime.values import (
 )
 
 if TYPE_CHECKING:
-    from delegraph.program.flat_tensor import ExternalData, TensorLayout
+    from delegraph.program.flat_tensor import ExternalData
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class _Parser:
         expected = TensorLayout(record.scalar_type, record.sizes, record.dim_order)
         if found.tensor_layout != expected:
             raise InvalidExternalData(
-                f"{name!r} is {_layout_text(found.tensor_layout)} in the .ptd file, but {_layout_text(expected)}"
+                f"{name!r} is {found.tensor_layout or 'a blob'} in the .ptd file, but {expected}"
                 " in the program; use the .ptd that was written with this .pte"
             )
         return found.data
@@ -185,9 +185,3 @@ def _constant(record: Tensor, data: Buffer) -> Array:
 def _is_external(record: Tensor) -> bool:
     extra = record.extra_tensor_info
     return extra is not None and extra.location is TensorDataLocation.EXTERNAL
-
-
-def _layout_text(layout: TensorLayout | None) -> str:
-    if layout is None:
-        return "a blob"
-    return f"{layout.scalar_type.name}{list(layout.sizes)} in dim order {list(layout.dim_order)}"

@@ -29,6 +29,7 @@ from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.contract import CONTRACT_KEY
 from delegraph.program.flat_tensor import deserialize_flat_tensor
 from delegraph.program.schema import DelegateCall, Tensor, TensorDataLocation
+from delegraph.program.weights_origin import PROGRAM_KEY
 from delegraph.runtime.runtime import Runtime
 
 
@@ -110,10 +111,12 @@ def test_it_can_be_written_in_every_way(lower_model, tmp_path: Path) -> None:
 def test_a_repr_is_short_whatever_the_weights() -> None:
     config = ExecutorchBackendConfig(check_kernels=False, external_constants=lambda node: "weights")
     lowered = lower(Scale3().eval(), (torch.ones(4),), config=config, plugins=registry_with())
-    contract = len(lowered.program.executorch_program.named_data[CONTRACT_KEY].data)
+    named_data = lowered.program.executorch_program.named_data
+    nbytes = sum(len(entry.data) for entry in named_data.values())
+    assert named_data.keys() == {CONTRACT_KEY, PROGRAM_KEY}
     assert repr(lowered) == (
         "Lowered(LoweringReport(forward: 0 nodes in 0 delegates, 3 nodes left to kernels), ExecutorchProgramManager("
-        f"Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, {contract} of named data), "
+        f"Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, {nbytes} of named data), "
         "weights.ptd: FlatTensor(1 keys; 16 bytes)))"
     )
 

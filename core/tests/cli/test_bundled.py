@@ -81,7 +81,7 @@ def test_what_it_is(bpte: str, told: Told) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("--inputs", "zeros"), ("--seed", "1"), ("--shape", "4,8"), ("--repeat", "2"), ("--trace",)]
+    "words", [("--inputs", "zeros"), ("--seed", "1"), ("--shape", "4,8"), ("--output-dir", "out"), ("--trace",)]
 )
 def test_options_that_a_bundled_program_has_no_use_for(bpte: str, refused: Refused, words: tuple[str, ...]) -> None:
     assert f"{words[0]} has no use with {bpte}: it brings its inputs" in refused("run", bpte, *words, code=2)
@@ -95,3 +95,12 @@ def test_options_that_a_program_has_no_use_for(pte: str, refused: Refused) -> No
 def test_other_commands_say_what_it_is(bpte: str, refused: Refused, tmp_path: Path) -> None:
     message = refused("select", bpte, "-o", str(tmp_path / "out.pyz"), code=1)
     assert "it is a bundled program (.bpte)" in message
+
+
+def test_repeats_are_timed_on_the_first_case(bpte: str, told: Told, refused: Refused) -> None:
+    results = told("run", bpte, "--atol", "4", "--repeat", "3", "--warmup", "2", "--json")
+    timed = [result["latency_seconds"]["repeat"] for result in results if "latency_seconds" in result]
+    assert timed == [3] * len({result["method"] for result in results})
+    assert all(result["case"] == 0 for result in results if "latency_seconds" in result)
+    assert " in the median of 3" in told("run", bpte, "--atol", "4", "--repeat", "3")
+    assert "--warmup has no use without --repeat" in refused("run", bpte, "--warmup", "2", code=2)

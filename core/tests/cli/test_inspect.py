@@ -14,7 +14,15 @@ import pytest
 from delegraph.devtools.summary import FileSizes, file_sizes, summarize
 from delegraph.errors import InvalidProgram
 from delegraph.plugins.registry import PluginRegistry, use_registry
-from delegraph.program import serialize_program, to_text, write_program
+from delegraph.program import (
+    ExternalData,
+    FlatTensor,
+    serialize_program,
+    to_text,
+    write_flat_tensor,
+    write_program,
+)
+from delegraph.program.flat_tensor import TensorLayout
 from delegraph.program.schema import (
     DeviceType,
     ExtraTensorInfo,
@@ -25,10 +33,12 @@ from delegraph.program.schema import (
     Tensor,
     TensorDataLocation,
 )
+from delegraph.program.weights_origin import WeightMark, WeightsOrigin
 
 from .conftest import STAMP, library, plan, program
 
 Told = Callable[..., Any]
+Refused = Callable[..., str]
 
 
 def method_of(summary: Any, name: str) -> Any:
@@ -218,3 +228,47 @@ def test_kernels_in_the_order_that_was_asked_for(pte: str, told: Told) -> None:
     ]
     assert [(use["library"], use["reason"]) for use in asked] == [("other", "first in the order, before numpy")]
     assert "the only one" in single
+
+
+# ---- files of weights ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ptd(tmp_path: Path) -> str:
+    layout = TensorLayout(ScalarType.FLOAT, (2, 3), (0, 1))
+    marks = {key: WeightMark("a blob", "00") for key in ("w", "packed", "adapter.w")}
+    entries = {"w": ExternalData(bytes(24), layout), "packed": ExternalData(bytes(1000))}
+    write_flat_tensor(FlatTensor(entries, origin=WeightsOrigin("cafe", marks), name="base"), tmp_path / "w.ptd")
+    return str(tmp_path / "w.ptd")
+
+
+def test_weights_in_words(ptd: str, told: Told, refused: Refused) -> None:
+    lines = told("inspect", ptd).splitlines()
+    assert lines[0] == f"{ptd}: external weights, 2 keys, 1,024 bytes"
+    rows = [line.replace("│", " ").split() for line in lines]
+    assert [words for words in rows if words and words[0] in ("w", "packed")] == [
+        ["w", "float32", "[2,", "3]", "24"],
+        ["packed", "a", "blob", "1,000"],
+    ]
+    assert lines[-2:] == ["written as 'base' with the program cafe", "in another file: 'adapter.w'"]
+    assert "--text has no use with" in refused("inspect", ptd, "--text", code=2)
+
+
+def test_weights_as_json(ptd: str, told: Told) -> None:
+    tensor = {"dtype": "float32", "shape": [2, 3], "dim_order": [0, 1], "nbytes": 24}
+    blob = {"dtype": None, "shape": None, "dim_order": None, "nbytes": 1000}
+    assert told("inspect", ptd, "--json") == {
+        "name": "base",
+        "program": "cafe",
+        "nbytes": 1024,
+        "entries": {"w": tensor, "packed": blob},
+        "elsewhere": ["adapter.w"],
+    }
+
+
+def test_weights_of_which_nothing_is_known(told: Told, refused: Refused, tmp_path: Path) -> None:
+    write_flat_tensor(FlatTensor({"\x1b[31m": ExternalData(b"1")}), tmp_path / "w.ptd")
+    out = told("inspect", str(tmp_path / "w.ptd"))
+    assert "which program they belong to is not said" in out and "\x1b" not in out
+    (tmp_path / "w.ptd").write_bytes(bytes(4) + b"FT01")
+    assert "not a .ptd" in refused("inspect", str(tmp_path / "w.ptd"), code=1)

@@ -15,7 +15,7 @@ import torch
 from delegraph.cli import main
 from delegraph.interfaces import Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
-from delegraph.program import deserialize_program
+from delegraph.program import deserialize_flat_tensor, deserialize_program
 from delegraph.program.schema import Program, Tensor, TensorShapeDynamism
 from delegraph_partitioners import OperatorsPartitioner
 
@@ -38,6 +38,7 @@ def with_kwargs(): return Scale(), (x,), {"scale": torch.tensor(3.0)}
 def with_shapes(): return Scale(), (x,), None, {"x": {0: Dim("n", max=8)}}
 def exported(): return torch.export.export(Scale(), (x,))
 def methods(): return {"once": (Scale(), (x,)), "many": with_shapes(), "ready": exported()}
+def linear(): return torch.nn.Linear(3, 2), (x,)
 def raises(): raise OSError("no weights here")
 def nothing(): return None
 def one(): return (Scale(),)
@@ -234,3 +235,32 @@ def test_options_that_a_backend_does_not_have(capsys: pytest.CaptureFixture[str]
 
     default_registry().register("partitioners", "npu", npu)
     assert message in failure(capsys, "model.py:pair", "--backends", backends)
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        ((), {"m.ptd": {"weight", "bias"}}),
+        (("bias",), {"m.ptd": {"bias"}}),
+        (("w*=big,*",), {"big.ptd": {"weight"}, "m.ptd": {"bias"}}),
+        (("w*=big.ptd",), {"big.ptd": {"weight"}}),
+    ],
+)
+def test_external_weights(
+    words: tuple[str, ...], files: dict[str, set[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lower("linear", "--external-weights", *words)
+    told = capsys.readouterr().out
+    assert {
+        path.name: set(deserialize_flat_tensor(path.read_bytes()).named_data) for path in Path().glob("*.ptd")
+    } == files
+    assert all(f"{name}: {Path(name).stat().st_size:,} bytes of weights" in told for name in files)
+    lower("linear", "--external-weights", *words, "--json")
+    assert json.loads(capsys.readouterr().out)["data"].keys() == files.keys()
+
+
+@pytest.mark.parametrize("words", ["=name", "w=../up", "a,,b", ""])
+def test_patterns_that_are_none(words: str, refused: Refused) -> None:
+    assert "write patterns of names, each with a file's name" in refused(
+        "lower", "model.py:linear", "-o", "m.pte", "--external-weights", words, code=2
+    )

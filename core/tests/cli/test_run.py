@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delegraph.cli.timing import Timing
 from delegraph.plugins.registry import PluginRegistry, use_registry
 from delegraph.program import ExternalData, FlatTensor, write_flat_tensor, write_program
 from delegraph.program.flat_tensor import TensorLayout
@@ -23,6 +24,7 @@ from delegraph.program.schema import (
     Tensor,
     TensorDataLocation,
 )
+from delegraph.runtime import Method
 
 from .conftest import plan
 
@@ -40,7 +42,8 @@ def test_zeros(pte: str, told: Told) -> None:
     assert answer["outputs"][0] == {"dtype": "float32", "shape": [4], "first": [-1, -2, -3, -4]}
     assert answer["latency_seconds"]["repeat"] == 3
     assert 0 < answer["latency_seconds"]["min"] <= answer["latency_seconds"]["median"]
-    assert answer["load_seconds"] > 0
+    assert answer["load_seconds"] > 0 and answer["first_seconds"] > 0
+    assert answer["peak_memory_nbytes"] is None or answer["peak_memory_nbytes"] > 1 << 20
     assert answer["profile"] == []
 
 
@@ -52,7 +55,9 @@ def test_in_words(pte: str, told: Told) -> None:
         "input 2: 2",
         "output 0: float32[4]  -1, -2, -3, -4",
     ]
-    assert lines[-1].startswith("loaded in ") and lines[-1].endswith(" in the median of 2")
+    told_of = [line for line in lines if line.startswith("loaded in ")]
+    assert len(told_of) == 1 and told_of[0].endswith(" in the median of 2") and ", p99 " in told_of[0]
+    assert "; first execution " in told_of[0]
 
 
 def test_random_inputs_come_from_the_seed(pte: str, told: Told) -> None:
@@ -181,3 +186,47 @@ def test_input_files_that_do_not_fit(pte: str, refused: Refused, tmp_path: Path)
     assert "is neither .npy nor .npz: Object arrays" in refused("run", pte, "--inputs", str(file), code=2)
     file.write_bytes(b"")
     assert "is neither .npy nor .npz" in refused("run", pte, "--inputs", str(file), code=2)
+
+
+def test_warm_up_is_not_timed(pte: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, execute = [], Method.execute
+
+    def counted(self: Method, *args: Any, **options: Any) -> list[Any]:
+        runs.append(options)
+        return execute(self, *args, **options)
+
+    monkeypatch.setattr(Method, "execute", counted)
+    answer = told("run", pte, "--warmup", "4", "--repeat", "3", "--json")
+    assert (answer["latency_seconds"]["repeat"], len(runs)) == (3, 1 + 4 + 3)
+
+
+def test_percentiles_are_times_that_were_measured() -> None:
+    timing = Timing(9.0, tuple(float(n) for n in range(100, 0, -1)), None)
+    assert [timing.percentile(percent) for percent in (50, 90, 99, 100)] == [50, 90, 99, 100]
+    assert Timing(9.0, (3.0,), None).to_json() == {
+        "min": 3, "median": 3, "mean": 3, "p50": 3, "p90": 3, "p99": 3, "max": 3, "repeat": 1
+    }  # fmt: skip
+
+
+def test_outputs_into_a_folder(pte: str, told: Told, tmp_path: Path) -> None:
+    told("run", pte, "--inputs", "zeros", "--output-dir", str(tmp_path / "new" / "out"), "--repeat", "1")
+    assert np.load(tmp_path / "new" / "out" / "output_0.npy").tolist() == [-1, -2, -3, -4]
+
+
+def test_of_several_data_files_the_later_one_counts(told: Told, tmp_path: Path) -> None:
+    info = ExtraTensorInfo(fully_qualified_name="w", location=TensorDataLocation.EXTERNAL)
+    value = Tensor(ScalarType.FLOAT, (2,), (0,), extra_tensor_info=info)
+    write_program(Program((plan("only", (value,), (), (0,), ()),)), tmp_path / "m.pte")
+    for name, numbers in {"a": [1, 2], "b": [3, 4]}.items():
+        entry = ExternalData(np.array(numbers, np.float32).tobytes(), TensorLayout(ScalarType.FLOAT, (2,), (0,)))
+        write_flat_tensor(FlatTensor({"w": entry}), tmp_path / f"{name}.ptd")
+    paths = [str(tmp_path / name) for name in ("m.pte", "a.ptd", "b.ptd")]
+    assert firsts(told("run", paths[0], "--data", paths[1], "--data", paths[2], "--json")) == [[3, 4]]
+    assert firsts(told("run", paths[0], "--data", paths[2], "--data", paths[1], "--json")) == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [(("--warmup", "-1"), "-1 is negative"), (("--repeat", "0"), "positive")]
+)
+def test_counts_that_are_none(pte: str, refused: Refused, words: tuple[str, ...], message: str) -> None:
+    assert message in refused("run", pte, *words, code=2)

@@ -25,6 +25,7 @@ from delegraph.program.schema import (
     ExtraTensorInfo,
     Int,
     KernelCall,
+    NamedData,
     OptionalTensorList,
     Program,
     ScalarType,
@@ -32,6 +33,7 @@ from delegraph.program.schema import (
     TensorDataLocation,
     TensorList,
 )
+from delegraph.program.weights_origin import PROGRAM_KEY, WeightsOrigin
 
 from .conftest import plan, tensor
 
@@ -230,6 +232,7 @@ def test_a_zipapp_gives_the_same_bytes_and_has_nothing_else(pte_of: PteOf, told:
     assert not [name for name in packed if "/aot/" in name or name.startswith("delegraph/program/serialize")]
     assert {name for name in packed if name.startswith("delegraph/cli/")} == {
         "delegraph/cli/__init__.py",
+        "delegraph/cli/data_files.py",
         "delegraph/cli/deployed.py",
         "delegraph/cli/inputs.py",
     }
@@ -331,6 +334,11 @@ def test_what_dtypes_and_external_constants_need(pte_of: PteOf, told: Told, tmp_
     info = ExtraTensorInfo(fully_qualified_name="weight", location=TensorDataLocation.EXTERNAL)
     constant = Tensor(ScalarType.FLOAT, (4,), (0,), extra_tensor_info=info)
     told("select", pte_of("external", Program((plan("forward", (constant,), (), (0,), ()),))), "-o", app)
+    assert "delegraph/program/flat_tensor.py" in names(app)
+    origin = {
+        PROGRAM_KEY: NamedData(WeightsOrigin("cafe").to_bytes())
+    }  # then it is a delegate that has external weights
+    told("select", pte_of("delegate", Program((plan("forward", (), (), (), ()),), named_data=origin)), "-o", app)
     assert "delegraph/program/flat_tensor.py" in names(app)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from delegraph.program.atomic_file import write_atomically
+from delegraph.program import atomic_file
+from delegraph.program.atomic_file import write_atomically, write_together
 
 
 @pytest.fixture(params=["unnamed", "named"], autouse=True)
@@ -124,7 +125,8 @@ def test_content_is_on_the_disk_before_the_name_and_the_name_on_return(
 
 KILLED = """
 import os, signal, sys
-from delegraph.program.atomic_file import write_atomically
+from delegraph.program import atomic_file
+from delegraph.program.atomic_file import write_atomically, write_together
 
 def pieces():
     yield bytes(1 << 20)
@@ -146,3 +148,148 @@ def test_a_killed_process_leaves_nothing(tmp_path: Path, temporary: str) -> None
     assert done.returncode < 0
     assert (tmp_path / "m.pte").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["m.pte"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others")
+def test_a_replaced_file_keeps_its_owner_and_group(tmp_path: Path) -> None:
+    path = tmp_path / "m.pte"
+    path.write_bytes(b"old")
+    os.chown(path, 12345, 54321)
+    path.chmod(0o640)
+    write_atomically(path, [b"new"])
+    status = path.stat()
+    assert (path.read_bytes(), status.st_uid, status.st_gid, mode(path)) == (b"new", 12345, 54321, 0o640)
+
+
+def test_an_owner_that_cannot_be_kept_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.pte").write_bytes(b"old")
+    real = os.stat
+
+    def of_somebody_else(path: object, **options: object) -> os.stat_result:
+        status = real(path, **options)  # type: ignore[arg-type, call-overload]
+        fields = list(status)
+        if str(path).endswith("m.pte"):
+            fields[4] = fields[5] = 12345
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(os, "stat", of_somebody_else)
+    monkeypatch.setattr(os, "chown", _refusing)
+    write_atomically(tmp_path / "m.pte", [b"new"])
+    assert (tmp_path / "m.pte").read_bytes() == b"new"
+
+
+def _refusing(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+# ---- faults of the disk ----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
+def test_a_full_disk_is_told_with_the_name_of_the_file() -> None:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        write_atomically("/dev/full", [bytes(1 << 20)])
+
+
+LIMITED = """
+import resource, signal, sys
+from delegraph.program.atomic_file import write_together
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+write_together([(sys.argv[1], [b"new"]), (sys.argv[2], [bytes(1 << 20)])])
+"""
+
+
+def test_the_kernel_refuses_the_second_file_of_two(tmp_path: Path) -> None:
+    paths = [tmp_path / "m.ptd", tmp_path / "m.pte"]
+    for path in paths:
+        path.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", LIMITED, *paths], check=False, capture_output=True, text=True)
+    assert f"File too large: '{paths[1]}'" in done.stderr
+    assert [path.read_bytes() for path in paths] == [b"old", b"old"]
+    assert sorted(os.listdir(tmp_path)) == ["m.ptd", "m.pte"]
+
+
+# ---- several files together ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    return tmp_path / "m.ptd", tmp_path / "m.pte"
+
+
+def contents(pair: tuple[Path, Path]) -> list[bytes | None]:
+    return [path.read_bytes() if path.exists() else None for path in pair]
+
+
+def test_a_pair_is_replaced(pair: tuple[Path, Path]) -> None:
+    for content in (b"old", b"new"):
+        write_together([(path, [content, path.suffix.encode()]) for path in pair])
+        assert contents(pair) == [content + b".ptd", content + b".pte"]
+    assert len(os.listdir(pair[0].parent)) == 2
+
+
+@pytest.mark.parametrize("old", [b"old", None])
+def test_a_second_name_that_is_refused_takes_the_first_one_back(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, old: bytes | None
+) -> None:
+    for path in pair if old else ():
+        path.write_bytes(b"old")
+    real = os.replace
+
+    def replace(source: str, target: str) -> None:
+        if target == str(pair[1]):
+            raise PermissionError(errno.EACCES, "Permission denied", source, None, target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(PermissionError, match=f"Permission denied: '{re.escape(str(pair[1]))}'$"):
+        write_together([(path, [b"new"]) for path in pair])
+    assert contents(pair) == [old, old]
+    assert len(os.listdir(pair[0].parent)) == (2 if old else 0)
+
+
+def test_a_read_only_program_leaves_the_data_as_they_were(pair: tuple[Path, Path]) -> None:
+    for path in pair:
+        path.write_bytes(b"old")
+    pair[1].chmod(0o444)
+    with pytest.raises(PermissionError, match="this file is read-only"):
+        write_together([(path, [b"new"]) for path in pair])
+    assert contents(pair) == [b"old", b"old"]
+
+
+KILLED_BETWEEN = """
+import os, signal, sys
+from delegraph.program.atomic_file import write_together
+
+if sys.argv[3] == "named":
+    del os.O_TMPFILE
+replace = os.replace
+
+def replaced(source, target):
+    replace(source, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+os.replace = replaced
+write_together([(path, [b"new"]) for path in sys.argv[1:3]])
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_save(
+    pair: tuple[Path, Path], temporary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in pair:
+        path.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, *pair, temporary], check=False)
+    assert done.returncode < 0
+    assert contents(pair) == [b"new", b"old"]
+    left = {name for name in os.listdir(pair[0].parent) if name not in ("m.pte", "m.ptd")}
+    assert left and all(re.fullmatch(r"\.delegraph-[0-9a-f]{16}\.tmp", name) for name in left)
+    with open(pair[0].parent / ".delegraph-0123456789abcdef.tmp", "wb") as used:
+        assert atomic_file._lock(used.fileno())
+        write_atomically(pair[1], [b"newer"])
+        assert left <= set(os.listdir(pair[0].parent)), "what is new may be somebody's who is about to lock it"
+        monkeypatch.setattr(atomic_file, "_SETTLED_SECONDS", -1)
+        write_atomically(pair[1], [b"newest"])
+        assert set(os.listdir(pair[0].parent)) == {"m.pte", "m.ptd", os.path.basename(used.name)}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from delegraph.errors import InvalidExternalData
+from delegraph.errors import InvalidExternalData, InvalidProgram
 from delegraph.program import deserialize_flat_tensor, serialize_flat_tensor, write_flat_tensor
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
-from delegraph.program.schema import ScalarType
+from delegraph.program.schema import NamedData, Program, ScalarType
+from delegraph.program.weights_origin import PROGRAM_KEY, WeightMark, WeightsOrigin, origin_of
 
 LAYOUT = TensorLayout(ScalarType.FLOAT, (2, 3), (1, 0))
 WEIGHTS = FlatTensor(
@@ -114,3 +116,48 @@ def test_every_truncation_is_refused() -> None:
     for size in range(len(data)):
         with pytest.raises(InvalidExternalData):
             deserialize_flat_tensor(data[:size])
+
+
+# ---- where the weights came from -------------------------------------------------------------------
+
+ORIGIN = WeightsOrigin("cafe", {"l.weight": WeightMark(str(LAYOUT), "00"), "elsewhere": WeightMark("a blob", "01")})
+
+
+def test_the_origin_is_no_entry_of_the_weights() -> None:
+    known = replace(WEIGHTS, origin=ORIGIN, name="base")
+    read = deserialize_flat_tensor(serialize_flat_tensor(known))
+    assert read == known
+    assert read.named_data.keys() == WEIGHTS.named_data.keys()
+
+
+def with_origin(content: bytes) -> FlatTensor:
+    return FlatTensor({"delegraph.weights_of/base": ExternalData(content)})
+
+
+def test_an_origin_of_a_later_version_says_nothing() -> None:
+    read = deserialize_flat_tensor(serialize_flat_tensor(with_origin(b'{"version": 2, "new": 1}')))
+    assert (read.origin, read.name, dict(read.named_data)) == (None, "base", {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"version": 1}',
+        b'{"version": "1"}',
+        b'{"version": 1, "program": 1, "weights": {}}',
+        b'{"version": 1, "program": "a", "weights": []}',
+        b'{"version": 1, "program": "a", "weights": {"w": ["a", 1]}}',
+        b'{"version": 1, "program": "a", "weights": {"w": ["a"]}}',
+        b'{"version": 1, "program": "a", "weights": {"w": ["\\u001b[31m", "b"]}}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_damaged_origin(content: bytes) -> None:
+    with pytest.raises(InvalidExternalData, match=r"the named data 'delegraph\.weights_of/base' is damaged"):
+        deserialize_flat_tensor(serialize_flat_tensor(with_origin(content)))
+    damaged = Program((), named_data={PROGRAM_KEY: NamedData(content)})
+    with pytest.raises(InvalidProgram, match=r"the named data 'delegraph\.external_weights' is damaged"):
+        origin_of(damaged)

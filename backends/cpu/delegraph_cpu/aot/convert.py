@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -11,23 +11,35 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegraph.aot import ResolvedSignature
+from delegraph.aot import ResolvedSignature, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import CONVERTERS
 from delegraph_cpu.aot.dtypes import onnx_type
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
 from delegraph_cpu.blob import TensorInfo
 
-__all__ = ["ConvertedModel", "convert", "support"]
+__all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalWeight:
+    """A weight that is in the file `<tag>.ptd` under `key`, and an input of the ONNX model as `info` says."""
+
+    info: TensorInfo
+    key: str
+    tag: str
+    tensor: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedModel:
-    """The ONNX model of a partition, with the inputs and outputs of its delegate call in order."""
+    """The ONNX model of a partition, with the inputs and outputs of its delegate call in order; `external` weights are
+    inputs of the model behind these."""
 
     model: ir.Model
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    external: tuple[ExternalWeight, ...] = ()
 
 
 def support(node: Node) -> str | None:
@@ -41,7 +53,9 @@ def support(node: Node) -> str | None:
 def convert(program: ExportedProgram) -> ConvertedModel:
     """The ONNX model of `program`. Raises `UnsupportedOperator` for a node that `support` declines."""
     builder = GraphBuilder()
-    inputs = [_input(builder, node) for node in _placeholders(builder, program)]
+    signature = ResolvedSignature.of(program)
+    external = tuple(_add_weights(builder, signature))
+    inputs = [_input(builder, node) for node in signature.inputs]
     for node in program.graph.nodes:
         if node.op == "call_function":
             _convert_node(builder, node)
@@ -50,17 +64,20 @@ def convert(program: ExportedProgram) -> ConvertedModel:
         builder.model([value for value, _ in inputs if value is not None], [value for value, _ in outputs]),
         tuple(info for _, info in inputs),
         tuple(info for _, info in outputs),
+        external,
     )
 
 
-def _placeholders(builder: GraphBuilder, program: ExportedProgram) -> Iterable[Node]:
-    """The user inputs; weights and constants become initialisers on the way."""
-    signature = ResolvedSignature.of(program)
+def _add_weights(builder: GraphBuilder, signature: ResolvedSignature) -> Iterator[ExternalWeight]:
+    """Weights and constants become initialisers; those that are external inputs, which are returned."""
     for node, spec in signature.others.items():
         raise UnsupportedOperator(f"CpuBackend has no inputs of kind {spec.kind.name}", node=node.name)
     for node, held in (*signature.constants.items(), *signature.states.items()):
-        builder.add_parameter(node, held.tensor)
-    return signature.inputs
+        tag = external_tag(node)
+        if tag is None or not held.tensor.numel():
+            builder.add_parameter(node, held.tensor)
+        else:
+            yield ExternalWeight(builder.add_external(node, layout_of(held.tensor)), held.name, tag, held.tensor)
 
 
 def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorInfo]:

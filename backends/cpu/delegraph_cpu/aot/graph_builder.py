@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph.program.flat_tensor import TensorLayout
 from delegraph_cpu.aot.dtypes import onnx_type
+from delegraph_cpu.blob import TensorInfo
 
 __all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike"]
 
@@ -39,6 +41,7 @@ class GraphBuilder:
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self._parameters: dict[Node, NDArray[Any]] = {}
+        self._external: list[ir.Value] = []
         self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
 
     # ---- values ----------------------------------------------------------------------------------
@@ -49,8 +52,19 @@ class GraphBuilder:
         self._parameters[node] = array
         self.values[node] = self._initializer(node.name, array)
 
+    def add_external(self, node: Node, layout: TensorLayout) -> TensorInfo:
+        """Make the placeholder `node` an input of the graph, which lies as in a `.ptd`: of its content nothing is
+        known. The dims of what is returned are in the order in which they lie there."""
+        order = layout.dim_order
+        shape = tuple(layout.sizes[dim] for dim in order)
+        dtype = dtype_of(node)
+        stored = ir.Value(name=node.name, shape=ir.Shape(shape), type=ir.TensorType(onnx_type(dtype)))
+        self._external.append(self.record(stored, shape))
+        self.values[node] = self.transpose(stored, [order.index(dim) for dim in range(len(order))])
+        return TensorInfo(node.name, str(dtype).removeprefix("torch."), shape)
+
     def parameter(self, argument: object) -> NDArray[Any] | None:
-        """The content of `argument` if it is a weight or a lifted constant, else None."""
+        """The content of `argument` if it is a lifted constant or a weight that is not external, else None."""
         return self._parameters.get(argument) if isinstance(argument, Node) else None
 
     def number(self, argument: TensorLike) -> Scalar | None:
@@ -207,7 +221,7 @@ class GraphBuilder:
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
         graph = ir.Graph(
-            inputs,
+            [*inputs, *self._external],
             outputs,
             nodes=nodes,
             initializers=weights,

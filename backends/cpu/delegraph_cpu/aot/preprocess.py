@@ -21,8 +21,8 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
-from delegraph_cpu.aot.convert import ConvertedModel, convert
-from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, Weight, pack
+from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
+from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, TensorInfo, Weight, pack
 from delegraph_cpu.sessions import create_session
 
 __all__ = ["CpuLowering"]
@@ -47,6 +47,7 @@ class CpuLowering(BackendDetails):
     """Compiles partitions for onnxruntime; the backend id is `CpuBackend`."""
 
     blob_version: ClassVar[int] = BLOB_VERSION
+    takes_external_weights: ClassVar[bool] = True
 
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
@@ -73,7 +74,8 @@ class CpuLowering(BackendDetails):
 def _compile(program: ExportedProgram) -> Compiled:
     converted = convert(program)
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
-        return Compiled(converted, *_optimize(converted.model, Path(folder)))
+        graph, weights = _optimize(converted.model, Path(folder))
+        return Compiled(converted, _with_external(graph, converted.external), weights)
 
 
 def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
@@ -87,6 +89,10 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
             chunks.append(_content(array))
         records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
     converted = compiled.converted
+    for weight in converted.external:
+        info = weight.info
+        store.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
+        records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
     blob = Blob(onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph)
     return PreprocessResult(pack(blob, chunks), data_store_output=store.get_named_data_store_output())
 
@@ -163,6 +169,29 @@ def _read_optimized(folder: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
             weights[tensor.name] = content[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
     return model.SerializeToString(), weights
+
+
+def _with_external(graph: bytes, external: Sequence[ExternalWeight]) -> bytes:
+    """The optimised graph, its inputs for external weights turned into initialisers that are elsewhere: nothing that
+    depends on them was computed, and everything that does can be when a session is made."""
+    if not external:
+        return graph
+    model = onnx.ModelProto.FromString(graph)
+    inputs = {value.name: value for value in model.graph.input}
+    for weight in external:
+        value = inputs[weight.info.name]
+        tensor = model.graph.initializer.add(name=value.name, data_type=value.type.tensor_type.elem_type)
+        tensor.dims.extend(_shape(weight.info))
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="weights")
+        tensor.external_data.add(key="offset", value="0")
+        tensor.external_data.add(key="length", value=str(weight.tensor.nbytes))
+        model.graph.input.remove(value)
+    return bytes(model.SerializeToString())
+
+
+def _shape(info: TensorInfo) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in info.shape)
 
 
 def _memory_directory() -> str | None:

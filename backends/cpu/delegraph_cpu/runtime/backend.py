@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
+from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument, InvalidExternalData
 from delegraph.interfaces import (
     Argument,
     Availability,
@@ -23,7 +23,7 @@ from delegraph.interfaces import (
     CompileSpec,
     Verdict,
 )
-from delegraph_cpu.blob import BLOB_VERSION, Blob, TensorInfo, Weight, unpack
+from delegraph_cpu.blob import BACKEND_ID, BLOB_VERSION, Blob, TensorInfo, Weight, unpack
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
 
 if TYPE_CHECKING:
@@ -139,6 +139,10 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
         data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
     else:
         found = named_data.get(weight.key)
+        if found is None and not weight.key.startswith(f"{BACKEND_ID}/"):
+            raise InvalidExternalData(
+                f"the data of {weight.key!r} is in a .ptd file; pass it as data_path=…, with all others of the model"
+            )
         if found is None or memoryview(found).nbytes != weight.nbytes:
             raise DelegateInvalidCompatibility(
                 f"a blob of CpuBackend needs {weight.nbytes} bytes of named data {weight.key!r}, and the program has"

@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.cut import CutPartition, cut_out
+from delegraph.aot.delegation.external_weights import keep_from_blobs
 from delegraph.aot.delegation.forms import form_of, onto_source
 from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.delegation.partition import TAG, Partitioned, partition_program
@@ -31,7 +32,7 @@ from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import name_sources, source_call, source_of
 from delegraph.interfaces.lowering import Partitioner
-from delegraph.plugins.registry import PluginRegistry
+from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["Delegated", "Seen", "compile_partitions", "delegate", "merged"]
 
@@ -80,6 +81,7 @@ def delegate(
     programs: Mapping[str, ExportedProgram],
     partitioners: Mapping[str, Partitioner],
     keeps: Mapping[str, Mapping[str, Keep]] | None = None,
+    plugins: PluginRegistry | None = None,
 ) -> Delegated:
     """Cut out of every method what the partitioners want, in order of priority; nothing is compiled yet.
 
@@ -97,6 +99,7 @@ def delegate(
             result.seen.setdefault(method, {})[name] = _seen(partitioned)
             if position + 1 < len(partitioners):  # behind the last one comes the decomposed form for kernels
                 partitioned = onto_source(source, partitioned, own.get(name, {}), whole)
+            keep_from_blobs(partitioned, plugins or default_registry())
             result.programs[method], partitions = cut_out(partitioned)
             result.partitions.setdefault(method, []).extend(partitions)
     return result

@@ -2,60 +2,94 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import lcm
+from typing import Any
 
 import torch
 
+from delegraph.aot.graph.stored_tensor import external_weight
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.content_pool import ContentPool
-from delegraph.program.schema import NamedData
+from delegraph.program.flat_tensor import ExternalData, TensorLayout
+from delegraph.program.schema import NamedData, ScalarType
 
 __all__ = ["NamedDataStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    content: bytes
+    alignment: int
+    tag: str | None
+    layout: TensorLayout | None
 
 
 class NamedDataStore:
     """Collects named blobs (ExecuTorch `exir/_serialize/_named_data_store.py`)."""
 
     def __init__(self) -> None:
-        self._tags: dict[str, str | None] = {}
-        self._data: dict[str, NamedData] = {}
+        self._entries: dict[str, _Entry] = {}
         self._pool = ContentPool()
 
     def add_named_data(
-        self, key: str, data: bytes | torch.Tensor, alignment: int = 1, external_tag: str | None = None
+        self,
+        key: str,
+        data: bytes | torch.Tensor,
+        alignment: int = 1,
+        external_tag: str | None = None,
+        tensor_layout: TensorLayout | None = None,
     ) -> None:
         """Store `data` under `key`, aligned to `alignment` bytes, in the `.pte` or in the `.ptd` of `external_tag`.
 
-        Adding the same bytes under the same key again is allowed; other bytes raise ValueError.
+        In a `.ptd` a tensor has its layout beside it, which loading checks: give a weight there the name that it has in
+        the model, and it is the same entry for kernels and for all backends. Adding the same bytes under the same key
+        again is allowed; other bytes, another layout or another file raise ValueError.
         """
-        content = _tensor_bytes(data) if isinstance(data, torch.Tensor) else bytes(data)
-        old = self._data.get(key)
+        if isinstance(data, torch.Tensor):
+            stored = external_weight(data)
+            content, tensor_layout = bytes(stored.data), stored.tensor_layout
+        else:
+            content = bytes(data)
+        old = self._entries.get(key)
         if old is None:
             content = bytes(self._pool.buffers[self._pool.add(content)])  # no copy: what it holds are bytes
-        elif old.data != content:
-            raise ValueError(f"named data {key!r}: {len(content)} bytes differ from the {len(old.data)} stored before")
-        if old is not None and self._tags[key] != external_tag:
-            raise ValueError(f"named data {key!r} is tagged {self._tags[key]!r}, now {external_tag!r}")
-        self._tags[key] = external_tag
-        self._data[key] = NamedData(content if old is None else old.data, lcm(alignment, old.alignment if old else 1))
+            self._entries[key] = _Entry(content, alignment, external_tag, tensor_layout)
+            return
+        if old.content != content:
+            raise ValueError(
+                f"named data {key!r}: {len(content)} bytes differ from the {len(old.content)} stored before"
+            )
+        if old.tag != external_tag:
+            raise ValueError(f"named data {key!r} is tagged {old.tag!r}, now {external_tag!r}")
+        if None not in (old.layout, tensor_layout) and old.layout != tensor_layout:
+            raise ValueError(f"named data {key!r} is {old.layout}, now {tensor_layout}")
+        layout = old.layout or tensor_layout
+        self._entries[key] = _Entry(old.content, lcm(alignment, old.alignment), external_tag, layout)
 
     def merge(self, output: NamedDataStoreOutput) -> None:
         """Take over everything in `output`."""
-        tagged = [(None, output.pte_data), *output.external_data.items()]
-        for tag, entries in tagged:
-            for key, named in entries.items():
-                self.add_named_data(key, bytes(named.data), named.alignment, tag)
+        for key, named in output.pte_data.items():
+            self.add_named_data(key, bytes(named.data), named.alignment)
+        for tag, entries in output.external_data.items():
+            for key, entry in entries.items():
+                self.add_named_data(key, bytes(entry.data), entry.alignment, tag, _layout(entry.tensor_layout))
 
     def get_named_data_store_output(self) -> NamedDataStoreOutput:
         """What has been stored, by destination."""
-        external: dict[str, dict[str, NamedData]] = {}
+        external: dict[str, dict[str, ExternalData]] = {}
         pte: dict[str, NamedData] = {}
-        for key, named in self._data.items():
-            tag = self._tags[key]
-            (pte if tag is None else external.setdefault(tag, {}))[key] = named
+        for key, entry in self._entries.items():
+            if entry.tag is None:
+                pte[key] = NamedData(entry.content, entry.alignment)
+            else:
+                entries = external.setdefault(entry.tag, {})
+                entries[key] = ExternalData(entry.content, entry.layout, entry.alignment)
         return NamedDataStoreOutput(pte, external)
 
 
-def _tensor_bytes(tensor: torch.Tensor) -> bytes:
-    contiguous = tensor.detach().cpu().contiguous()
-    return contiguous.reshape(-1).view(torch.uint8).numpy().tobytes()
+def _layout(layout: Any) -> TensorLayout | None:
+    """A layout as the file has it; ExecuTorch's record of one has lists."""
+    if layout is None or isinstance(layout, TensorLayout):
+        return layout
+    return TensorLayout(ScalarType(layout.scalar_type), tuple(layout.sizes), tuple(layout.dim_order))

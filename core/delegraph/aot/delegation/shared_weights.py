@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.export import ExportedProgram
 
+from delegraph.aot.delegation.external_weights import external_tag
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.interfaces.lowering import NamedDataStoreOutput
@@ -87,5 +88,6 @@ class SharedWeights:
 
 
 def _weights(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """The tensors that no run changes, by placeholder; a state is its partition's own."""
-    return {node.name: held.tensor for node, held in ResolvedSignature.of(program).constants.items()}
+    """The tensors that no run changes and no `.ptd` is to hold, by placeholder; a state is its partition's own."""
+    constants = ResolvedSignature.of(program).constants
+    return {node.name: held.tensor for node, held in constants.items() if external_tag(node) is None}

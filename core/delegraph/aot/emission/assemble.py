@@ -17,17 +17,18 @@ import torch
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
 from delegraph.aot.delegation.named_data_store import NamedDataStore
-from delegraph.aot.emission.constant_pool import tensor_bytes
 from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.stages import PlannedProgram
-from delegraph.aot.graph.tensor_spec import spec_of_tensor
+from delegraph.aot.graph.stored_tensor import external_weight
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
-from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
+from delegraph.program.flat_tensor import ExternalData, FlatTensor
 from delegraph.program.schema import BackendDelegate, ExecutionPlan, NamedData, Program
+from delegraph.program.serialize import program_pieces
+from delegraph.program.weights_origin import PROGRAM_KEY, WeightMark, WeightsOrigin, digest
 
 __all__ = ["assemble"]
 
@@ -36,15 +37,18 @@ def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig) -> Execut
     """The finished program. Raises `LoweringError` where two delegates store different bytes under one key."""
     emitted = planned.emitted
     named = _named_data(emitted.methods)
+    program, files = _program(planned, named), _tensor_data(emitted.data.external, named)
+    if files:
+        program, files = _with_origin(program, files)
     return ExecutorchProgramManager(
-        executorch_program=_program(planned, named),
+        executorch_program=program,
         config=config,
         exported_programs=MappingProxyType({method.name: method.program for method in emitted.methods}),
         debug_handle_map={method.name: method.builder.debug_handles() for method in emitted.methods},
         delegate_map={method.name: _delegate_infos(method) for method in emitted.methods},
         instruction_id_to_num_outs_map={method.name: method.builder.output_counts() for method in emitted.methods},
         memory=planned.memory,
-        tensor_data=_tensor_data(emitted.data.external, named),
+        tensor_data=files,
         node_values={method.name: method.node_values for method in emitted.methods},
     )
 
@@ -117,22 +121,30 @@ def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:
 def _tensor_data(
     weights: Mapping[str, Mapping[str, torch.Tensor]], named: NamedDataStoreOutput
 ) -> dict[str, FlatTensor]:
-    """The `.ptd` files: external weights by name, and blobs that backends put there."""
+    """The `.ptd` files: external weights by name, and what backends put there."""
     files: dict[str, dict[str, ExternalData]] = {
-        tag: {name: _external_weight(tensor) for name, tensor in entries.items()} for tag, entries in weights.items()
+        tag: {name: external_weight(tensor) for name, tensor in entries.items()} for tag, entries in weights.items()
     }
     for tag, blobs in named.external_data.items():
         entries = files.setdefault(tag, {})
-        if both := sorted(entries.keys() & blobs.keys()):
-            raise LoweringError(
-                f"{tag}.ptd would have two entries {both[0]!r}: a weight of the model and data of a backend; give"
-                " one of the two files another name (external_constants)"
-            )
-        entries.update((key, ExternalData(blob.data, None, blob.alignment)) for key, blob in blobs.items())
-    return {tag: FlatTensor(MappingProxyType(entries)) for tag, entries in files.items()}
+        for key, blob in blobs.items():
+            if key in entries and (entries[key].data, entries[key].tensor_layout) != (blob.data, blob.tensor_layout):
+                raise LoweringError(
+                    f"{tag}.ptd would have two entries {key!r}: a weight of the model and other data of a backend; a"
+                    " backend stores a weight under its name as it is, and what it makes of it under a key of its own"
+                )
+            entries[key] = blob
+    return {tag: FlatTensor(MappingProxyType(entries), name=tag) for tag, entries in files.items()}
 
 
-def _external_weight(tensor: torch.Tensor) -> ExternalData:
-    spec = spec_of_tensor(tensor)
-    layout = TensorLayout(spec.scalar_type, spec.sizes, spec.dim_order)
-    return ExternalData(tensor_bytes(tensor, spec.dim_order), layout)
+def _with_origin(program: Program, files: Mapping[str, FlatTensor]) -> tuple[Program, dict[str, FlatTensor]]:
+    """The program and its `.ptd` files, each with what tells whether they belong together."""
+    weights = {
+        key: WeightMark(str(entry.tensor_layout or "a blob"), digest([entry.data]))
+        for file in files.values()
+        for key, entry in file.named_data.items()
+    }
+    origin = WeightsOrigin(digest(program_pieces(program)), weights)
+    named_data = {**program.named_data, PROGRAM_KEY: NamedData(origin.to_bytes())}
+    marked = {tag: replace(file, origin=origin) for tag, file in files.items()}
+    return replace(program, named_data=MappingProxyType(named_data)), marked

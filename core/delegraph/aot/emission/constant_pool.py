@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import FakeTensor
 
-from delegraph.errors import LoweringError
+from delegraph.aot.graph.stored_tensor import tensor_bytes
 from delegraph.program.content_pool import ContentPool
 from delegraph.program.schema import Buffer
 
-__all__ = ["ConstantPool", "tensor_bytes"]
-
-
-def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
-    """The bytes of `tensor` in memory order of `dim_order`; a view where it lies so already, else a copy.
-
-    Raises `LoweringError` for a tensor without data.
-    """
-    if isinstance(tensor, FakeTensor) or tensor.is_meta:
-        raise LoweringError(
-            f"a weight of shape {tuple(tensor.shape)} has no data (a fake or meta tensor); export the real model"
-        )
-    dense = tensor.detach().cpu().resolve_conj().resolve_neg().permute(tuple(dim_order)).contiguous()
-    array: NDArray[np.uint8] = dense.reshape(-1).view(torch.uint8).numpy()
-    return array.data
+__all__ = ["ConstantPool"]
 
 
 class ConstantPool:

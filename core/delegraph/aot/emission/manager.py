@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,10 +19,11 @@ from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.memory import MemoryReport
 from delegraph.aot.etrecord.record import ETRecord
 from delegraph.errors import ETRecordError, LoweringError
-from delegraph.program.flat_tensor import FlatTensor, write_flat_tensor
+from delegraph.program.atomic_file import write_together
+from delegraph.program.flat_tensor import FlatTensor, flat_tensor_pieces
 from delegraph.program.raw_tables import read_tables
-from delegraph.program.schema import Program
-from delegraph.program.serialize import serialize_program, write_program
+from delegraph.program.schema import Buffer, Program
+from delegraph.program.serialize import program_pieces, serialize_program
 from delegraph.program.text import to_text
 
 __all__ = ["ExecutorchProgramManager"]
@@ -104,14 +105,24 @@ class ExecutorchProgramManager:
         open_file.write(self.buffer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the `.pte` to `path`, whole or not at all; its `.ptd` files, if it has any, go beside it first."""
-        if self.tensor_data:
-            self.write_tensor_data_to_file(os.path.dirname(os.path.abspath(path)))
-        write_program(self.executorch_program, path, self.config.serialization)
+        """Write the `.pte` to `path` and its `.ptd` files, if it has any, beside it: all of them, or none.
+
+        The `.ptd` files get their names first. Who reads in that moment gets the old model, the new one or an error
+        (`runtime/external_data.py`), never a mix. Raises `OSError`.
+        """
+        program = (path, program_pieces(self.executorch_program, self.config.serialization))
+        write_together([*self._data_files(os.path.dirname(os.path.abspath(path))), program])
 
     def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
-        """Write each `.ptd` of the program into the directory `outdir`, as `<name>.ptd`."""
+        """Write each `.ptd` of the program into the directory `outdir`, as `<name>.ptd`: all of them, or none."""
         os.makedirs(outdir, exist_ok=True)
-        for name, flat_tensor in self.tensor_data.items():
-            path = os.path.join(outdir, name if name.endswith(".ptd") else f"{name}.ptd")
-            write_flat_tensor(flat_tensor, path, self.config.segment_alignment)
+        write_together(self._data_files(outdir))
+
+    def _data_files(self, folder: str | os.PathLike[str]) -> list[tuple[str, Iterable[Buffer]]]:
+        return [
+            (
+                os.path.join(folder, name.removesuffix(".ptd") + ".ptd"),
+                flat_tensor_pieces(data, self.config.segment_alignment),
+            )
+            for name, data in self.tensor_data.items()
+        ]

@@ -16,7 +16,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegraph.aot.emission.constant_pool import tensor_bytes
 from delegraph.aot.emission.container_metadata import container_metadata
 from delegraph.aot.emission.contract import method_contract
 from delegraph.aot.emission.instructions import MethodBuilder, ProgramData
@@ -24,6 +23,7 @@ from delegraph.aot.emission.nodes import EmitOptions, GraphEmitter
 from delegraph.aot.emission.values import PlannedTensor
 from delegraph.aot.graph.signature import HeldTensor, MethodGraph
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.stored_tensor import tensor_bytes
 from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
 from delegraph.aot.passes.view_elision import own_results
 from delegraph.errors import LoweringError

@@ -21,8 +21,7 @@ from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.header import BUNDLED_IDENTIFIER
 from delegraph.program.schema import Buffer, ScalarType
 from delegraph.program.verify_values import geometry_violations
-from delegraph.runtime.data_loader import open_data_loader
-from delegraph.runtime.program import Source
+from delegraph.runtime.data_loader import Source, open_data_loader
 
 __all__ = ["load_bundled_program", "serialize_bundled_program", "write_bundled_program"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from delegraph.devtools.bundled_program.bundle import BundledProgram
 from delegraph.devtools.bundled_program.cases import MethodTestCase
 from delegraph.errors import InvalidArgument, RuntimeFault
+from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.method import Method
-from delegraph.runtime.program import Source
 from delegraph.runtime.runtime import Runtime
 from delegraph.runtime.tensors import as_array
 from delegraph.runtime.values import Array
@@ -94,7 +94,7 @@ def verify_bundled_program(
     atol: float = ATOL,
     methods: Collection[str] | None = None,
     runtime: Runtime | None = None,
-    data_path: Source | None = None,
+    data_path: DataSources | None = None,
 ) -> list[CaseResult]:
     """Run all test cases, or those of `methods`, and compare what comes out.
 

@@ -11,9 +11,11 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces.kernel import KernelLibrary, kernel_key_text
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import PluginRegistry
+from delegraph.runtime.data_loader import Source
 from delegraph.runtime.environment import Environment
+from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.module import Module
-from delegraph.runtime.program import Program, Source
+from delegraph.runtime.program import Program
 
 __all__ = ["Deployed", "OrderOfNames", "only"]
 
@@ -34,7 +36,7 @@ class Deployed:
     kernels: OrderOfNames = ()
     programs: tuple[str, ...] = ()
 
-    def open(self, program: str = "", data_path: Source | None = None) -> Program:
+    def open(self, program: str = "", data_path: DataSources | None = None) -> Program:
         """A program by its name here, or else by its path; without a name, the only one that is here.
 
         Installed plug-ins do not matter. Raises `InvalidArgument` if none is named and there is not exactly one, else
@@ -48,7 +50,7 @@ class Deployed:
             source = files(self.package).joinpath("programs", f"{name}.pte").read_bytes()
         return Program.load(source, data_path=data_path, environment=self.environment())
 
-    def load(self, program: str = "", *, method: str = "forward", data_path: Source | None = None) -> Module:
+    def load(self, program: str = "", *, method: str = "forward", data_path: DataSources | None = None) -> Module:
         """A callable of the model's own arguments, as `delegraph.load` gives; programs are named as in `open`."""
         return Module(self.open(program, data_path), method)
 

@@ -19,6 +19,7 @@ from delegraph.program.schema import (
     Value,
 )
 from delegraph.program.walk import external_names, kernel_calls, tensors
+from delegraph.program.weights_origin import PROGRAM_KEY
 
 __all__ = ["OperatorCall", "ProgramNeeds", "needs_of"]
 
@@ -65,7 +66,7 @@ def needs_of(path: str, program: Program) -> ProgramNeeds:
         calls=frozenset(call for plan in plans for call in _calls(plan)),
         backends={backend: frozenset(stamps) for backend, stamps in sorted(stamps_by_backend(program).items())},
         dtypes=frozenset(tensor.scalar_type for tensor in tensors(program)),
-        has_external_data=bool(external_names(program)),
+        has_external_data=bool(external_names(program)) or PROGRAM_KEY in program.named_data,
     )
 
 

@@ -8,6 +8,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.errors import PluginLoadError, PluginUnavailable
+from delegraph.program.flat_tensor import ExternalData
 from delegraph.program.schema import NamedData
 from delegraph_executorch.bridge.backends import BACKENDS
 from delegraph_executorch.bridge.imports import executorch
@@ -31,6 +32,7 @@ def lowering_of(backend_id: str) -> type[BackendDetails]:
     namespace = {
         "__module__": __name__,
         "__doc__": f"Compiles with ExecuTorch's `{backend_id}`.",
+        "takes_external_weights": backend_id == "XnnpackBackend",  # by `meta["custom"]`, as it is marked here
         "preprocess": staticmethod(preprocess),
         "preprocess_multimethod": classmethod(preprocess_multimethod),
     }
@@ -97,12 +99,12 @@ def _named_data(store: Any) -> NamedDataStoreOutput | None:
     if store is None:
         return None
 
-    def entries(data: Any) -> dict[str, NamedData]:
-        return {key: NamedData(store.buffers[e.buffer_index], e.alignment or 1) for key, e in data.items()}
-
-    return NamedDataStoreOutput(
-        entries(store.pte_data), {tag: entries(data) for tag, data in store.external_data.items()}
-    )
+    pte = {key: NamedData(store.buffers[e.buffer_index], e.alignment or 1) for key, e in store.pte_data.items()}
+    external = {
+        tag: {key: ExternalData(store.buffers[e.buffer_index], None, e.alignment or 1) for key, e in data.items()}
+        for tag, data in store.external_data.items()
+    }
+    return NamedDataStoreOutput(pte, external)
 
 
 # ---- who asks for them -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from torch.export import Dim
 
 import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, PluginLoadError, RuntimeFault, UnknownOption
-from delegraph.program import deserialize_program
+from delegraph.program import deserialize_program, serialize_flat_tensor
 
 from .models import conv_net, mlp, own_lowering, quantized, run_there
 
@@ -204,3 +204,21 @@ def test_a_damaged_blob_is_a_runtime_fault() -> None:
     with pytest.raises(RuntimeFault, match="XnnpackBackend cannot load a blob: Failed to load") as caught:
         delegraph.load(damaged)(args[0].numpy())
     assert isinstance(caught.value, DelegateInvalidCompatibility)
+
+
+def test_external_weights_are_found_by_content_and_no_others_are_taken() -> None:
+    """XNNPACK names what it stores by its content: another model's file has none of it."""
+    model, args = mlp()
+    config = delegraph.LoweringConfig(executorch=delegraph.ExecutorchBackendConfig(external_constants={"*": "w"}))
+    torch.manual_seed(7)
+    others = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    lowered, other = (
+        delegraph.lower(one, given, backends=["executorch:xnnpack"], config=config)
+        for one, given in ((model, args), (others, (torch.randn(1, 4),)))
+    )
+    data, wrong = (serialize_flat_tensor(made.program.tensor_data["w"]) for made in (lowered, other))
+    assert len(bytes(lowered)) < len(data)
+    here = delegraph.load(bytes(lowered), data_path=data)(*(x.numpy() for x in args))
+    np.testing.assert_allclose(here, model(*args).detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeFault):
+        delegraph.load(bytes(lowered), data_path=wrong)(*(x.numpy() for x in args))

@@ -193,7 +193,7 @@ class _Layers:
             biases,
             None,
             *mine,
-            hidden_size=recurrent.shape[-1],  # type: ignore[index]
+            hidden_size=int(self.params[1].meta["val"].shape[-1]),
             direction="bidirectional" if directions == 2 else "forward",
             **attributes,
         )
@@ -208,6 +208,8 @@ class _Layers:
         """Input weights, recurrent weights and biases of both directions, in ONNX's order of gates."""
         n = self.per_direction
         starts = [(layer * self.directions + d) * n for d in range(self.directions)]
+        if any(self.g.parameter(p) is None for p in self.params):
+            return self._computed_weights(starts)
         groups = [[self._reordered(p) for p in self.params[start : start + n]] for start in starts]
         name = f"recurrent_{layer}"
         weights = self.g.weight(f"{name}.W", np.stack([group[0] for group in groups]))
@@ -216,6 +218,23 @@ class _Layers:
             return weights, recurrent, None
         biases = np.stack([np.concatenate(group[2:4]) for group in groups])
         return weights, recurrent, self.g.weight(f"{name}.B", biases)
+
+    def _computed_weights(self, starts: Sequence[int]) -> tuple[ir.Value, ir.Value, ir.Value | None]:
+        """The same, computed when the session is made: external weights are not known before."""
+        g, n = self.g, self.per_direction
+
+        def both(values: Sequence[ir.Value]) -> ir.Value:
+            return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in values), axis=0)
+
+        groups = [[self._computed_order(p) for p in self.params[start : start + n]] for start in starts]
+        weights, recurrent = both([group[0] for group in groups]), both([group[1] for group in groups])
+        if n == 2:
+            return weights, recurrent, None
+        return weights, recurrent, both([g.op("Concat", *group[2:4], axis=0) for group in groups])
+
+    def _computed_order(self, param: Node) -> ir.Value:
+        blocks = self.g.ops("Split", len(self.gates), self.g.value(param), axis=0, num_outputs=len(self.gates))
+        return self.g.op("Concat", *(blocks[gate] for gate in self.gates), axis=0)
 
     def _reordered(self, param: Node) -> NDArray[Any]:
         array = self.g.parameter(param)

@@ -13,6 +13,7 @@ from itertools import chain
 import torch
 
 from delegraph import aot
+from delegraph.program.flat_tensor import ExternalData
 from delegraph.program.schema import NamedData
 from delegraph_executorch.exir._serialize.data_serializer import DataEntry
 from delegraph_executorch.exir.tensor_layout import TensorLayout
@@ -56,7 +57,7 @@ class NamedDataStore(aot.NamedDataStore):
         """What goes into `.ptd` files, by their names."""
         return self.get_named_data_store_output().external_data
 
-    def add_named_data(
+    def add_named_data(  # type: ignore[override]  # a layout of ExecuTorch's kind, of lists
         self,
         key: str,
         data: bytes | torch.Tensor,
@@ -89,7 +90,7 @@ class NamedDataStore(aot.NamedDataStore):
         buffers: list[bytes] = []
         numbers: dict[bytes, int] = {}
 
-        def entries(named: Iterable[tuple[str, NamedData]]) -> dict[str, DataEntry]:
+        def entries(named: Iterable[tuple[str, NamedData | ExternalData]]) -> dict[str, DataEntry]:
             found: dict[str, DataEntry] = {}
             for key, blob in named:
                 content = bytes(blob.data)

@@ -1,0 +1,42 @@
+"""Weight -> its bytes and layout as a file has them: contiguous or channels last, a view of its memory if possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch._subclasses.fake_tensor import FakeTensor
+
+from delegraph.aot.graph.tensor_spec import spec_of_tensor
+from delegraph.errors import LoweringError
+from delegraph.program.flat_tensor import ExternalData, TensorLayout
+
+__all__ = ["external_weight", "layout_of", "tensor_bytes"]
+
+
+def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
+    """The bytes of `tensor` in memory order of `dim_order`; a view where it lies so already, else a copy.
+
+    Raises `LoweringError` for a tensor without data.
+    """
+    if isinstance(tensor, FakeTensor) or tensor.is_meta:
+        raise LoweringError(
+            f"a weight of shape {tuple(tensor.shape)} has no data (a fake or meta tensor); export the real model"
+        )
+    dense = tensor.detach().cpu().resolve_conj().resolve_neg().permute(tuple(dim_order)).contiguous()
+    array: NDArray[np.uint8] = dense.reshape(-1).view(torch.uint8).numpy()
+    return array.data
+
+
+def layout_of(tensor: torch.Tensor) -> TensorLayout:
+    """How a file has `tensor`, a weight: contiguous unless it is channels last."""
+    spec = spec_of_tensor(tensor)
+    return TensorLayout(spec.scalar_type, spec.sizes, spec.dim_order)
+
+
+def external_weight(tensor: torch.Tensor, alignment: int = 1) -> ExternalData:
+    """The entry of a `.ptd` for `tensor`. Raises as `tensor_bytes`."""
+    layout = layout_of(tensor)
+    return ExternalData(tensor_bytes(tensor, layout.dim_order), layout, alignment)

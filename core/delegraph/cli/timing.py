@@ -1,0 +1,84 @@
+"""A method and its inputs -> how long its executions take, and how much memory the process had at most."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from delegraph.runtime.method import Method
+
+__all__ = ["PERCENTILES", "Timing", "latency_text", "measure"]
+
+PERCENTILES: Final = (50, 90, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of the first execution, which does what is done once, and of those that were timed behind the warm-up.
+
+    `peak_memory` is the largest resident size of the process so far, in bytes; None where the system does not tell.
+    """
+
+    first: float
+    seconds: tuple[float, ...]
+    peak_memory: int | None
+
+    def percentile(self, percent: int) -> float:
+        """The shortest time that `percent` of the executions did not exceed (the nearest rank)."""
+        ordered = sorted(self.seconds)
+        return ordered[max(0, ceil(percent / 100 * len(ordered)) - 1)]
+
+    def to_json(self) -> dict[str, float]:
+        """Seconds by name."""
+        percentiles = {f"p{percent}": self.percentile(percent) for percent in PERCENTILES}
+        seconds = self.seconds
+        return {
+            "min": min(seconds),
+            "median": median(seconds),
+            "mean": mean(seconds),
+            **percentiles,
+            "max": max(seconds),
+            "repeat": len(seconds),
+        }
+
+
+def measure(method: Method, inputs: Sequence[Any], warmup: int, repeat: int) -> tuple[list[Any], Timing]:
+    """The outputs of the first execution, and the times of `repeat` others behind `warmup` that are not timed."""
+    start = time.perf_counter()
+    outputs = method.execute(inputs)
+    first = time.perf_counter() - start
+    for _ in range(warmup):
+        method.execute(inputs, clone_outputs=False)
+    return outputs, Timing(first, tuple(_timed(method, inputs) for _ in range(repeat)), _peak_memory())
+
+
+def _timed(method: Method, inputs: Sequence[Any]) -> float:
+    start = time.perf_counter()
+    method.execute(inputs, clone_outputs=False)
+    return time.perf_counter() - start
+
+
+def _peak_memory() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # getrusage(2): bytes there, kilobytes elsewhere
+
+
+def latency_text(timing: Timing) -> str:
+    """One line for people."""
+    from delegraph.tables import milliseconds
+
+    percentiles = ", ".join(f"p{percent} {milliseconds(timing.percentile(percent))}" for percent in PERCENTILES[1:])
+    return (
+        f"first execution {milliseconds(timing.first)}; latency {milliseconds(min(timing.seconds))} at best,"
+        f" {percentiles}, {milliseconds(median(timing.seconds))} in the median of {len(timing.seconds)}"
+    )
