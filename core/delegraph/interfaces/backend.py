@@ -163,7 +163,7 @@ class BackendInterface(ABC):
 
     @abstractmethod
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
-        """Run once. `args` are the inputs, then the outputs; outputs are filled in place."""
+        """Run once. `args` are the inputs, then the outputs; outputs are filled in place. Constants are read-only."""
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
@@ -171,6 +171,14 @@ class BackendInterface(ABC):
         """Called at load where every argument is an array of fixed shape and place: an equivalent of `execute` with
         all of them already in it, or None to be called through `execute`. Where shapes change it is called after a run
         whose shapes were those of the run before, once for these shapes; the places stay."""
+        return None
+
+    def num_outputs(self, handle: Handle) -> int | None:
+        """How many of a call's last arguments `execute` writes; None if the handle does not tell.
+
+        Asked once, after `init`. The runtime refuses a program in which one of them is a constant or the caller's
+        input. A backend that writes past NumPy, through an address, answers this, or looks at `out.flags.writeable`.
+        """
         return None
 
     def destroy(self, handle: Handle) -> None:

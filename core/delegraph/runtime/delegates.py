@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from delegraph.errors import (
     BackendMissing,
@@ -42,9 +43,14 @@ class Delegate:
 
     backend_id: str
     handle: Handle
+    num_outputs: int | None
     execute: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], None]
     destroy: Callable[[Handle], None]
     bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
+
+    def outputs_of(self, args: Sequence[Argument]) -> Sequence[Any]:
+        """Those of a call's arguments that are known to be written: the last, if the handle does not tell more."""
+        return args[len(args) - (1 if self.num_outputs is None else self.num_outputs) :]
 
     def bind(self, context: BackendExecutionContext, args: Sequence[Argument]) -> Callable[[], object]:
         """A call that runs with exactly these arguments."""
@@ -131,7 +137,7 @@ def _init(
     _refuse_unread(context.runtime_specs, record.id)
     wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
     bind = _never_bind if wrapped else backend.bind
-    return Delegate(record.id, handle, hook("execute"), hook("destroy"), bind)
+    return Delegate(record.id, handle, backend.num_outputs(handle), hook("execute"), hook("destroy"), bind)
 
 
 def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:

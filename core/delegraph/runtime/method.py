@@ -42,6 +42,7 @@ from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import TensorSources, parse_values
 from delegraph.runtime.values import Array, attribute_name
+from delegraph.runtime.writes import changed_inputs
 
 if TYPE_CHECKING:
     from delegraph.interfaces.kernel import Kernel
@@ -120,7 +121,11 @@ class Method:
             with np.errstate(all="ignore"):
                 blocks = bind_blocks(plan, binder, self._finish(memory), self._fault)
             dims = dims_of_inputs(self._contract, plan)
-            self._setters = [input_setter(self._values, *input_) for input_ in zip(plan.inputs, dims, strict=True)]
+            changed = changed_inputs(plan)
+            self._setters = [
+                input_setter(self._values, index, known, changed=index in changed)
+                for index, known in zip(plan.inputs, dims, strict=True)
+            ]
             self._check_relations = self._relation_check(dims)
             self._execute = self._how_to_execute(blocks, kernels, delegates, memory)
         except BaseException:

@@ -111,6 +111,10 @@ class CpuBackend(BackendInterface):
             return None
         return partial(_run, handle.session, binding, inputs)
 
+    def num_outputs(self, handle: CpuHandle) -> int:
+        """What the blob's header says, and the session confirmed."""
+        return len(handle.outputs)
+
     def set_option(self, options: Mapping[str, OptionValue]) -> None:
         """Change the defaults for delegates loaded from now on; see `CpuOptions`."""
         self._options = self._defaults().updated(options)
