@@ -19,11 +19,11 @@
     │   ├── PluginUnavailable            what the plug-in needs is not installed
     │   └── PluginVersionError           it was built for another plug-in API
     └── RuntimeFault (a RuntimeError)    at load or execution; `code` is ExecuTorch's error code
-        ├── Internal 0x01        InvalidState 0x02
+        ├── Internal 0x01        InvalidState 0x02      Cancelled 0x03
         ├── NotSupported 0x10    InvalidArgument 0x12   InvalidType 0x13   OperatorMissing 0x14
         ├── KernelAlreadyRegistered 0x16
         ├── NotFound 0x20 ── BackendMissing             MemoryAllocationFailed 0x21   AccessFailed 0x22
-        ├── InvalidProgram 0x23  InvalidExternalData 0x24
+        ├── InvalidProgram 0x23  InvalidExternalData 0x24                      LimitExceeded 0x25
         └── DelegateInvalidCompatibility 0x30           DelegateInvalidHandle 0x32
 
 A message says what, where, why and what to do next. Codes: ExecuTorch `runtime/core/error.h`.
@@ -36,6 +36,7 @@ from typing import ClassVar, TypeVar, cast
 __all__ = [
     "AccessFailed",
     "BackendMissing",
+    "Cancelled",
     "CodegenError",
     "DelegateInvalidCompatibility",
     "DelegateInvalidHandle",
@@ -49,6 +50,7 @@ __all__ = [
     "InvalidState",
     "InvalidType",
     "KernelAlreadyRegistered",
+    "LimitExceeded",
     "LoweringError",
     "MemoryAllocationFailed",
     "MissingKernel",
@@ -179,6 +181,12 @@ class InvalidState(RuntimeFault):
     code = 0x02
 
 
+class Cancelled(RuntimeFault):
+    """The execution was ended by `Method.cancel()`. The Method can be used again. (ExecuTorch's code: EndOfMethod.)"""
+
+    code = 0x03
+
+
 class NotSupported(RuntimeFault):
     """The program asks for something that no runtime of this version does."""
 
@@ -241,6 +249,12 @@ class InvalidExternalData(RuntimeFault):
     """A `.ptd` is damaged, missing, or does not fit the program."""
 
     code = 0x24
+
+
+class LimitExceeded(RuntimeFault):
+    """The program wants more time or memory than `Limits` allow. (ExecuTorch's code: OutOfResources.)"""
+
+    code = 0x25
 
 
 class DelegateInvalidCompatibility(RuntimeFault):

@@ -29,6 +29,7 @@ def is_bundled(path: str) -> bool:
 
 def verify(args: argparse.Namespace) -> int:
     """Run the cases, tell how they went; returns the exit code: 1 if one failed or gave something else."""
+    from delegraph.cli.run import limits
     from delegraph.devtools import load_bundled_program, verify_bundled_program
     from delegraph.devtools.bundled_program.verify import ATOL, RTOL
     from delegraph.runtime import Runtime
@@ -38,7 +39,7 @@ def verify(args: argparse.Namespace) -> int:
         rtol=RTOL if args.rtol is None else args.rtol,
         atol=ATOL if args.atol is None else args.atol,
         methods=None if args.method is None else [args.method],
-        runtime=Runtime(kernels=kernel_order.kernel_order(args.kernels)),
+        runtime=Runtime(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args)),
         data_path=args.data,
     )
     if args.json:

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from delegraph.cli import kernel_order
 
 if TYPE_CHECKING:
     from delegraph.devtools.profile import ProfileRow
+    from delegraph.runtime.limits import Limits
     from delegraph.runtime.method import Method
     from delegraph.runtime.program import Program
 
@@ -43,6 +44,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
     )
     parser.add_argument("--repeat", type=_positive, metavar="N", help="timed executions (default: 10)")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="end an execution that takes longer (default: an hour)"
+    )
     kernel_order.add_argument(parser)
     parser.add_argument("--data", metavar="m.ptd", help="the program's external constants")
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
@@ -115,11 +119,25 @@ def _positive(text: str) -> int:
     return number
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
+
+
+def limits(args: argparse.Namespace) -> Limits:
+    """What one execution may use."""
+    from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
+
+    return DEFAULT_LIMITS if args.timeout is None else Limits(seconds=args.timeout)
+
+
 def _open(args: argparse.Namespace) -> Program:
     from delegraph.runtime.environment import Environment
     from delegraph.runtime.program import Program
 
-    environment = Environment(kernels=kernel_order.kernel_order(args.kernels))
+    environment = Environment(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args))
     return Program.load(args.program, data_path=args.data, environment=environment)
 
 

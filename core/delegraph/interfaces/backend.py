@@ -181,6 +181,13 @@ class BackendInterface(ABC):
         """
         return None
 
+    def cancel(self, handle: Handle, requested: bool) -> None:
+        """Stop an `execute` of `handle`: called from another thread while it runs, or before it begins.
+
+        True: an `execute` that runs, or begins, is to raise soon. False, from the run's own thread: that is over. An
+        engine that can't be stopped does nothing here, and the run ends behind it; say so in your documentation.
+        """
+
     def destroy(self, handle: Handle) -> None:
         """Release what `init` acquired. Called once, when the method goes."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.data_loader import BufferDataLoader, DataLoader, FileDataLoader, MmapDataLoader
     from delegraph.runtime.etdump import make_etdump
     from delegraph.runtime.kernels import KernelRegistry
+    from delegraph.runtime.limits import Limits
     from delegraph.runtime.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
@@ -48,6 +49,7 @@ __all__ = [
     "KernelContext",
     "KernelLibrary",
     "KernelRegistry",
+    "Limits",
     "LogLevel",
     "MemoryAllocator",
     "MemoryManager",
@@ -85,6 +87,7 @@ __getattr__, __dir__ = lazy_names(
         "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader"),
         "etdump": ("make_etdump",),
         "kernels": ("KernelRegistry",),
+        "limits": ("Limits",),
         "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "method": ("Method",),
         "method_meta": ("MethodMeta", "TensorInfo"),

@@ -45,6 +45,7 @@ class Delegate:
     handle: Handle
     num_outputs: int | None
     execute: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], None]
+    cancel: Callable[[bool], None]
     destroy: Callable[[Handle], None]
     bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
 
@@ -137,7 +138,8 @@ def _init(
     _refuse_unread(context.runtime_specs, record.id)
     wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
     bind = _never_bind if wrapped else backend.bind
-    return Delegate(record.id, handle, backend.num_outputs(handle), hook("execute"), hook("destroy"), bind)
+    cancel = partial(backend.cancel, handle)
+    return Delegate(record.id, handle, backend.num_outputs(handle), hook("execute"), cancel, hook("destroy"), bind)
 
 
 def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:

@@ -17,6 +17,7 @@ from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.kernels import KernelOrder
+from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program, Source
@@ -37,6 +38,7 @@ def load(
     event_tracer: EventTracer | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -44,10 +46,11 @@ def load(
     default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd` with
     external constants, `backend_options` are load-time options by backend (its id in the file, or its name in
     lowering), `plugins` takes the place of what is installed, and `prefer` says which distribution is meant where two
-    offer one name: `{"backends:Npu": "acme-npu"}`. Raises `InvalidArgument` for a backend that the program does not
-    have, and what `Program.load` and `Program.load_method` raise.
+    offer one name: `{"backends:Npu": "acme-npu"}`. `limits` say what each method may use (None: the defaults of
+    `Limits`). Raises `InvalidArgument` for a backend that the program does not have, and what `Program.load` and
+    `Program.load_method` raise.
     """
-    environment = Environment(kernels, backends, preferring(plugins, prefer))
+    environment = Environment(kernels, backends, preferring(plugins, prefer), limits=limits or DEFAULT_LIMITS)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
     return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)

@@ -17,6 +17,7 @@ from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.data_loader import DataLoader, open_data_loader
 from delegraph.runtime.environment import Environment
+from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
@@ -114,16 +115,17 @@ class Program:
         memory_manager: MemoryManager | None = None,
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
+        limits: Limits | None = None,
     ) -> Method:
         """A new Method with memory of its own; what it allocates is freed with it.
 
         `memory_manager` gives it the caller's memory; `backend_options` are load-time options by backend: by
-        its id in the file, or by the name that it has in lowering.
+        its id in the file, or by the name that it has in lowering; `limits` take the place of the environment's.
         Raises `NotFound`, `OperatorMissing`, `BackendMissing`, `DelegateInvalidCompatibility`, `InvalidProgram`,
-        `InvalidExternalData`, `MemoryAllocationFailed`, `NotSupported`, `InvalidArgument` for options
+        `InvalidExternalData`, `MemoryAllocationFailed`, `LimitExceeded`, `NotSupported`, `InvalidArgument` for options
         that name no backend of the program or that it does not have, or what a backend's `init` raises.
         """
-        method = Method(self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options)
+        method = Method(self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, limits)
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
 

@@ -14,6 +14,7 @@ from delegraph.program.prim_op_names import PRIM_OPS
 from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
+from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.program import Program, Source, Verification
 from delegraph.runtime.tracing import DebugLevel, EventTracer
 
@@ -37,7 +38,7 @@ class Runtime:
     """What programs are loaded into. `Runtime.get()` uses everything that is installed.
 
     A Runtime of one's own has explicit choices instead; `Environment` describes them. `prefer` says which distribution
-    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
+    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`; `limits` hold for every method that it loads.
     """
 
     def __init__(
@@ -48,8 +49,11 @@ class Runtime:
         plugins: PluginRegistry | None = None,
         platform: Platform = DEFAULT_PLATFORM,
         prefer: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        self.environment = Environment(kernels, backends, preferring(plugins, prefer), platform)
+        self.environment = Environment(
+            kernels, backends, preferring(plugins, prefer), platform, limits or DEFAULT_LIMITS
+        )
 
     @staticmethod
     @cache

@@ -1,4 +1,4 @@
-"""Instruction -> nothing, or `InvalidProgram`: it may write values of the right kind, in memory that is the method's own.
+"""Instruction -> nothing, or `InvalidProgram`: it writes a value of the right kind, in memory of the method's own.
 
 No instruction writes into a constant, which all methods and loads of a file share, or turns a value into one of
 another kind, which others rely on. An input without planned memory is the caller's own array: only a kernel that names

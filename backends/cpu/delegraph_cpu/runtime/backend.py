@@ -36,11 +36,12 @@ __all__ = ["CpuBackend"]
 
 @dataclass(frozen=True, slots=True)
 class CpuHandle:
-    """A loaded blob. `memory` is what the session reads without owning it: the weights."""
+    """A loaded blob. `options` stop its runs; `memory` is what the session reads without owning it: the weights."""
 
     session: onnxruntime.InferenceSession
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    options: onnxruntime.RunOptions
     memory: tuple[NDArray[Any], ...]
 
 
@@ -76,7 +77,8 @@ class CpuBackend(BackendInterface):
         blob = unpack(processed)
         options = self._defaults().updated(context.runtime_specs)
         weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
-        return CpuHandle(_session(blob, weights, options), blob.inputs, blob.outputs, tuple(weights.values()))
+        session = _session(blob, weights, options)
+        return CpuHandle(session, blob.inputs, blob.outputs, _run_options(), tuple(weights.values()))
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
@@ -88,7 +90,7 @@ class CpuBackend(BackendInterface):
         binding = handle.session.io_binding()
         inputs = _bind_inputs(binding, handle.inputs, args)
         copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
-        _run(handle.session, binding)
+        _run(handle, binding)
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
@@ -109,7 +111,11 @@ class CpuBackend(BackendInterface):
         copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
         if copies:
             return None
-        return partial(_run, handle.session, binding, inputs)
+        return partial(_run, handle, binding, inputs)
+
+    def cancel(self, handle: CpuHandle, requested: bool) -> None:
+        """onnxruntime ends between two of its nodes, in the bodies of loops as well, not within one."""
+        handle.options.terminate = requested
 
     def num_outputs(self, handle: CpuHandle) -> int:
         """What the blob's header says, and the session confirmed."""
@@ -250,9 +256,20 @@ def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -
     return sizes
 
 
-def _run(session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding, keep: object = None) -> None:
+def _run_options() -> onnxruntime.RunOptions:
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = _FATAL_ONLY  # what fails is raised
+    return options
+
+
+_FATAL_ONLY: Final = 4
+
+
+def _run(handle: CpuHandle, binding: onnxruntime.IOBinding, keep: object = None) -> None:
     """Run what is bound; `keep` lives as long as a call with it in it: the arrays that the binding only points to."""
     try:
-        session.run_with_iobinding(binding)
+        handle.session.run_with_iobinding(binding, handle.options)
     except Exception as error:  # pybind's exceptions have no common base
         raise Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}") from error
