@@ -77,7 +77,7 @@ def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object]
     allowed = {record.sizes} if all(isinstance(dim, int) for dim in dims) else set[tuple[int, ...]]()
 
     def check(value: object) -> Array:
-        array = value if isinstance(value, np.ndarray) else _array(value, record, dims)
+        array = value if type(value) is np.ndarray else _array(value, record, dims)
         if array.dtype != dtype:
             raise InvalidType(
                 f"expected {expected_text(record, dims)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
