@@ -75,7 +75,21 @@ __all__ = [
 
 
 class DelegraphError(Exception):
-    """The root: `except DelegraphError` catches everything below and nothing else."""
+    """The root: `except DelegraphError` catches everything below and nothing else.
+
+    Messages may tell what stands in a stranger's file. What of it a terminal would act on (escape sequences, carriage
+    returns, letters that turn the writing direction) is shown by its code.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character in "\n\t":
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 # ---- ahead of time ---------------------------------------------------------------------------------
@@ -281,7 +295,7 @@ def restated(error: _E, message: str) -> _E:
     the latter the nearest of ours is taken, so that the message is what is read.
     """
     ours = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
-    kind = type(error) if type(error).__str__ is Exception.__str__ else cast(type[_E], ours)
+    kind = type(error) if type(error).__str__ is DelegraphError.__str__ else cast(type[_E], ours)
     made = kind.__new__(kind, message)
     made.__dict__.update(error.__dict__)
     return made

@@ -125,7 +125,7 @@ def open_data_loader(source: Buffer | BinaryIO | str | os.PathLike[str] | DataLo
 def _open(path: str) -> BinaryIO:
     """A regular file: a pipe would be waited for, a device may have no end."""
     try:
-        file = open(path, "rb", opener=_at_once)
+        file = open(path, "rb", opener=_at_once)  # noqa: SIM115
     except OSError as error:
         raise AccessFailed(f"{path}: cannot be opened: {error.strerror or error}") from error
     except ValueError as error:  # a NUL, or a character that file names cannot have

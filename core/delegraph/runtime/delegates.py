@@ -35,6 +35,7 @@ from delegraph.interfaces.stamp import STAMP_KEY, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.backends import BackendRegistry, availability
 from delegraph.runtime.tracing import LOAD_DELEGATE
+from delegraph.tables import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
     made = str(stamp) if stamp is not None else "a blob without a stamp"
     remedy = "lower the model again with what is installed here"
     if compatibility.verdict is Verdict.REFUSE and stamp is not None:
-        remedy = f"`pip install {stamp.distribution}=={stamp.version}`, or {remedy}"
+        remedy = f"use the release of the backend that reads it, or {remedy}"
     raise DelegateInvalidCompatibility(f"the backend refuses {made}: {compatibility.reason}; {remedy}")
 
 
@@ -156,7 +157,7 @@ def _never_bind(context: BackendExecutionContext, handle: Handle, args: Sequence
 
 @contextmanager
 def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterator[None]:
-    where = f"method {plan.name!r}, delegate {index} ({record.id})"
+    where = f"method {plan.name!r}, delegate {index} ({printable(record.id)})"
     try:
         yield
     except RuntimeFault as error:

@@ -22,6 +22,7 @@ from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program, Source
 from delegraph.runtime.tracing import EventTracer
+from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -96,7 +97,7 @@ class StructuredMethod:
         return self.method.metadata
 
     def __repr__(self) -> str:
-        return f"<method {self._name}{self._arguments} -> {self._result or 'a list'}>"
+        return f"<method {printable(self._name)}{self._arguments} -> {self._result or 'a list'}>"
 
 
 class Module:
@@ -148,4 +149,4 @@ class Module:
         return self._main.metadata
 
     def __repr__(self) -> str:
-        return f"Module({', '.join(self.methods)}; main: {self._main!r})"
+        return f"Module({', '.join(map(printable, self.methods))}; main: {self._main!r})"

@@ -2,8 +2,8 @@
 
 Semantics, quirks included, are those of ExecuTorch's `kernels/prim_ops/register_prim_ops.cpp`: `mod` and `floordiv.int`
 are C++'s `%` and `/` (the sign of the dividend, towards zero), `ceil`, `round` and `trunc` take doubles only, `sym_max`
-and `sym_min` ints only, `round` goes half to even. Ints are C++'s `int64_t`: results wrap, as two's complement does, and a
-double beyond them, whose conversion C++ leaves open, is an error. They compute symbolic shapes and loop counters.
+and `sym_min` ints only, `round` goes half to even. Ints are C++'s `int64_t`: results wrap, as two's complement does,
+and a double beyond them, whose conversion C++ leaves open, is an error. They compute symbolic shapes and loop counters.
 """
 
 from __future__ import annotations

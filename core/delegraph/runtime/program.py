@@ -22,6 +22,7 @@ from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.tracing import DebugLevel, EventTracer
+from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
@@ -105,7 +106,8 @@ class Program:
         """The method's record. Raises `NotFound`."""
         plan = self._plans.get(method_name)
         if plan is None:
-            raise NotFound(f"no method {method_name!r}; the program has {', '.join(sorted(self._plans)) or 'none'}")
+            known = ", ".join(map(printable, sorted(self._plans)))
+            raise NotFound(f"no method {method_name!r}; the program has {known or 'none'}")
         return plan
 
     def load_method(
@@ -151,7 +153,7 @@ class Program:
             write_atomically(debug_buffer_path, [debug_buffer])
 
     def __repr__(self) -> str:
-        return f"Program({', '.join(sorted(self._plans))})"
+        return f"Program({', '.join(map(printable, sorted(self._plans)))})"
 
 
 def _read_program(source: Source) -> schema.Program:

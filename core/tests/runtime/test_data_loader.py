@@ -85,7 +85,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, kind: Any) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(AccessFailed, match="is not a regular file; read it, and give its bytes"):
         kind(tmp_path / "pipe")
-    with pytest.raises(AccessFailed, match="is not a regular file|cannot be opened"):
+    with pytest.raises(AccessFailed, match="is not a regular file"):
         kind(os.devnull)
 
 

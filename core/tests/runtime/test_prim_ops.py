@@ -116,7 +116,7 @@ def test_a_number_that_multiplies_itself_stays_small(build: Any, load_method: An
     ],
 )
 def test_what_is_no_such_argument(name: str, args: tuple[Any, ...]) -> None:
-    with pytest.raises(InvalidType, match="takes an? .*, got "):
+    with pytest.raises(InvalidType, match=r"takes an? .*, got "):
         SCALAR_OPS[name].function(*args)
 
 
