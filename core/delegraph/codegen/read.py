@@ -109,7 +109,7 @@ _KERNEL_KEYS: Final = ("arg_meta", "kernel_name")
 
 
 MAX_NODES: Final = 50_000
-"""The most nodes that are read: ExecuTorch's list of portable kernels has 2,102. Aliases let a small file have any number."""
+"""The most nodes that are read: ExecuTorch's list of portable kernels has 2,102. Aliases make any number of a few."""
 
 
 class _Wrong(Exception):
