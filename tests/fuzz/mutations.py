@@ -6,6 +6,7 @@ behind the reader; of a blob of the cpu backend its header and its graph, with t
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import struct
@@ -44,7 +45,11 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         return _blob(data, rng)
     if data[4:8] == b"ET12" and rng.random() < 0.7:
         return _tables(data, rng)
-    return mutated(rng, data or b"\0")
+    return _bits(data, rng)
+
+
+def _bits(data: bytes, rng: random.Random) -> bytes:
+    return mutated(rng, data.ljust(160, b"\0"))
 
 
 # ---- programs ------------------------------------------------------------------------------------------
@@ -57,7 +62,7 @@ def _tables(data: bytes, rng: random.Random) -> bytes:
             _change_somewhere(tables, rng)
         return write_tables(tables)
     except (DelegraphError, KeyError, TypeError, ValueError, AttributeError, struct.error, RecursionError):
-        return mutated(rng, data)
+        return _bits(data, rng)
 
 
 def _change_somewhere(tree: Any, rng: random.Random) -> None:
@@ -76,14 +81,9 @@ def _change_somewhere(tree: Any, rng: random.Random) -> None:
 
 
 def _copied(places: list[tuple[Any, Any]], rng: random.Random) -> Any:
+    """What stands somewhere else."""
     node, key = rng.choice(places)
-    return json.loads(json.dumps(node[key])) if not _has_bytes(node[key]) else node[key]
-
-
-def _has_bytes(value: Any) -> bool:
-    if isinstance(value, dict | list):
-        return any(map(_has_bytes, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, bytes)
+    return copy.deepcopy(node[key])
 
 
 def _other(value: Any, rng: random.Random) -> Any:
@@ -114,7 +114,7 @@ def _blob(data: bytes, rng: random.Random) -> bytes:
         graph = data[start : start + header["graph"]]
         weights = data[-(-(start + len(graph)) // ALIGNMENT) * ALIGNMENT :]
     except (ValueError, KeyError, TypeError, struct.error):
-        return mutated(rng, data)
+        return _bits(data, rng)
     if rng.random() < 0.4:
         _change_somewhere(header, rng)
     else:
@@ -130,10 +130,10 @@ def _graph(data: bytes, rng: random.Random) -> bytes:
     try:
         model.ParseFromString(data)
     except Exception:  # protobuf's own
-        return mutated(rng, data)
+        return _bits(data, rng)
     change = rng.choice([*_GRAPH_CHANGES, None])
     if change is None or not model.graph.node:
-        return mutated(rng, data)
+        return _bits(data, rng)
     change(model, rng)
     return bytes(model.SerializeToString())
 

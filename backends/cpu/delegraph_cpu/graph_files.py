@@ -58,7 +58,7 @@ def refuse_files(graph: Buffer, weights: Collection[str]) -> None:
                 continue
             if number in inside:
                 messages.append((inside[number], content))
-            elif kind == _NODE and number == _NODE_OP_TYPE and content == _CONTEXT_OF_AN_ENGINE:
+            elif kind == _NODE and number == _NODE_OP_TYPE and bytes(content) == _CONTEXT_OF_AN_ENGINE:
                 raise _refusal("an EPContext node, which names a file")
 
 

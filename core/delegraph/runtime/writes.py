@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidProgram
 from delegraph.program.dtypes import dtype_info
-from delegraph.program.kernel_calls import result_tensors
+from delegraph.program.kernel_calls import Arguments, result_tensors
 from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import (
     Bool,
@@ -78,7 +78,7 @@ class WriteCheck:
         if index in self._callers:
             raise InvalidProgram(f"it writes value {index}, an input without planned memory, which is the caller's")
 
-    def _kernel_call(self, op: str, args: Sequence[int]) -> None:
+    def _kernel_call(self, op: str, args: Arguments) -> None:
         if op == ET_COPY_INDEX:
             for index in args[:1] if len(args) > 2 else ():
                 self._require_own_tensor(index)
