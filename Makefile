@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
 ZOO := build/zoo
 PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]"
-FUZZ ?= 100000
+FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-executorch demo search test test-executorch wheels test-wheels zoo opinfo fuzz lint types
@@ -21,7 +21,7 @@ help:
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
-	@echo "make fuzz    $(FUZZ) mutated files against the reader"
+	@echo "make fuzz    $(FUZZ) hostile files, guided by what they reach, against everything that reads or runs one"
 
 setup: $(VENV)/.installed
 
@@ -82,8 +82,13 @@ opinfo: setup
 	rm -rf build/opinfo
 	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
 
-fuzz: setup
-	DELEGRAPH_FUZZ=$(FUZZ) $(BIN)/python -m pytest -q -m fuzz
+fuzz: setup build/fuzz/.installed
+	$(BIN)/python -m pytest -q -m fuzz
+	PYTHONPATH=build/fuzz $(BIN)/python -m tests.fuzz -runs=$(FUZZ) -artifact_prefix=build/fuzz/
+
+build/fuzz/.installed: requirements-fuzz.txt
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/fuzz -r $<
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .

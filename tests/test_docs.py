@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {"executorch-backends.md"}  # needs ExecuTorch's wheel: plugins/executorch/tests/bridge/test_docs_page.py
 READMES = [*ROOT.glob("partitioners/README.md"), *sorted(ROOT.glob("*/*/README.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -174,7 +174,8 @@ def test_a_device_without_it_learns_what_to_install(lowered: tuple[Path, str]) -
     told = {finding["subject"]: (finding["problem"], finding["remedy"]) for finding in findings}
     assert told["AcmeNpu"] == (
         "the program needs the backend AcmeNpu, which is not installed",
-        "its blob was made by acme-npu 0.1.0: `pip install acme-npu==0.1.0`, or a later one that still reads it",
+        "the file says that its blob was made by 'acme-npu' '0.1.0', which is not installed; install the distribution"
+        " that offers this backend, from where you trust it",
     )
     problem = told["acme::double.out"][0]
     assert problem.startswith("the program needs acme::double.out on v1/")

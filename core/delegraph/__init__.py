@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.lower import Lowered, lower, quantize, to_edge, to_edge_transform_and_lower
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
+    from delegraph.runtime.limits import Limits
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
     from delegraph.runtime.module import Module, load
@@ -32,6 +33,7 @@ __all__ = [
     "EdgeCompileConfig",
     "EventTracer",
     "ExecutorchBackendConfig",
+    "Limits",
     "Lowered",
     "LoweringConfig",
     "LoweringError",
@@ -58,6 +60,7 @@ __getattr__, __dir__ = lazy_names(
         "aot.lower": ("Lowered", "lower", "quantize", "to_edge", "to_edge_transform_and_lower"),
         "aot.delegation.report": ("LoweringReport",),
         "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
+        "runtime.limits": ("Limits",),
         "runtime.method": ("Method",),
         "runtime.method_meta": ("MethodMeta",),
         "runtime.module": ("Module", "load"),

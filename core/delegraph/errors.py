@@ -19,11 +19,11 @@
     │   ├── PluginUnavailable            what the plug-in needs is not installed
     │   └── PluginVersionError           it was built for another plug-in API
     └── RuntimeFault (a RuntimeError)    at load or execution; `code` is ExecuTorch's error code
-        ├── Internal 0x01        InvalidState 0x02
+        ├── Internal 0x01        InvalidState 0x02      Cancelled 0x03
         ├── NotSupported 0x10    InvalidArgument 0x12   InvalidType 0x13   OperatorMissing 0x14
         ├── KernelAlreadyRegistered 0x16
         ├── NotFound 0x20 ── BackendMissing             MemoryAllocationFailed 0x21   AccessFailed 0x22
-        ├── InvalidProgram 0x23  InvalidExternalData 0x24
+        ├── InvalidProgram 0x23  InvalidExternalData 0x24                      LimitExceeded 0x25
         └── DelegateInvalidCompatibility 0x30           DelegateInvalidHandle 0x32
 
 A message says what, where, why and what to do next. Codes: ExecuTorch `runtime/core/error.h`.
@@ -36,6 +36,7 @@ from typing import ClassVar, TypeVar, cast
 __all__ = [
     "AccessFailed",
     "BackendMissing",
+    "Cancelled",
     "CodegenError",
     "DelegateInvalidCompatibility",
     "DelegateInvalidHandle",
@@ -49,6 +50,7 @@ __all__ = [
     "InvalidState",
     "InvalidType",
     "KernelAlreadyRegistered",
+    "LimitExceeded",
     "LoweringError",
     "MemoryAllocationFailed",
     "MissingKernel",
@@ -73,7 +75,21 @@ __all__ = [
 
 
 class DelegraphError(Exception):
-    """The root: `except DelegraphError` catches everything below and nothing else."""
+    """The root: `except DelegraphError` catches everything below and nothing else.
+
+    Messages may tell what stands in a stranger's file. What of it a terminal would act on (escape sequences, carriage
+    returns, letters that turn the writing direction) is shown by its code.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character in "\n\t":
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 # ---- ahead of time ---------------------------------------------------------------------------------
@@ -179,6 +195,12 @@ class InvalidState(RuntimeFault):
     code = 0x02
 
 
+class Cancelled(RuntimeFault):
+    """The execution was ended by `Method.cancel()`. The Method can be used again. (ExecuTorch's code: EndOfMethod.)"""
+
+    code = 0x03
+
+
 class NotSupported(RuntimeFault):
     """The program asks for something that no runtime of this version does."""
 
@@ -243,6 +265,12 @@ class InvalidExternalData(RuntimeFault):
     code = 0x24
 
 
+class LimitExceeded(RuntimeFault):
+    """The program wants more time or memory than `Limits` allow. (ExecuTorch's code: OutOfResources.)"""
+
+    code = 0x25
+
+
 class DelegateInvalidCompatibility(RuntimeFault):
     """A backend refuses a blob: wrong version, wrong device, damaged, or to be recompiled."""
 
@@ -267,7 +295,7 @@ def restated(error: _E, message: str) -> _E:
     the latter the nearest of ours is taken, so that the message is what is read.
     """
     ours = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
-    kind = type(error) if type(error).__str__ is Exception.__str__ else cast(type[_E], ours)
+    kind = type(error) if type(error).__str__ is DelegraphError.__str__ else cast(type[_E], ours)
     made = kind.__new__(kind, message)
     made.__dict__.update(error.__dict__)
     return made

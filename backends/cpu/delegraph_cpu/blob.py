@@ -103,11 +103,11 @@ def unpack(processed: Buffer) -> Blob:
     header = view[_PREFIX.size : _PREFIX.size + header_size]
     try:
         fields = json.loads(bytes(header))
-        graph_size = int(fields["graph"])
+        graph_size = _size(fields["graph"])
         graph_start = _aligned(_PREFIX.size + header_size)
         graph = view[graph_start : graph_start + graph_size]
         blob = Blob(
-            str(fields["onnxruntime"]),
+            _text(fields["onnxruntime"]),
             tuple(_info(entry) for entry in fields["inputs"]),
             tuple(_info(entry) for entry in fields["outputs"]),
             tuple(_weight(entry) for entry in fields["weights"]),
@@ -115,28 +115,66 @@ def unpack(processed: Buffer) -> Blob:
             view[_aligned(graph_start + graph_size) :],
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise _damaged(f"its header cannot be read ({error})") from error
+        raise _damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
     if graph_size < 0 or len(graph) != graph_size or zlib.crc32(graph, zlib.crc32(header)) != crc:
         raise _damaged("its header and graph do not have the checksum that it states")
     for weight in blob.weights:
         _check_weight(weight, len(blob.data))
+    _check_names(blob)
     return blob
 
 
 def _info(entry: dict[str, Any]) -> TensorInfo:
-    return TensorInfo(**{**entry, "shape": tuple(entry["shape"])})
+    shape = tuple(dim if isinstance(dim, str) else _size(dim) for dim in entry["shape"])
+    info = TensorInfo(_text(entry["name"]), _text(entry["dtype"]), shape, entry["scalar"])
+    if info.dtype not in ("", *ITEM_SIZES) or not isinstance(info.scalar, bool):
+        raise ValueError(f"{entry!r:.80} describes neither a tensor nor a number")
+    return info
 
 
 def _weight(entry: dict[str, Any]) -> Weight:
-    return Weight(**{**entry, "shape": tuple(int(dim) for dim in entry["shape"])})
+    key = entry["key"]
+    return Weight(
+        _text(entry["name"]),
+        _text(entry["dtype"]),
+        tuple(_size(dim) for dim in entry["shape"]),
+        _size(entry["nbytes"]),
+        _size(entry["offset"]),
+        None if key is None else _text(key),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a string, not {value!r:.40}")
+    return value
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError(f"expected a size, not {value!r:.40}")
+    return value
+
+
+def _check_names(blob: Blob) -> None:
+    """Each output is computed once, into memory of its own: onnxruntime does not write one that is an input."""
+    outputs = [info.name for info in blob.outputs]
+    if len(set(outputs)) < len(outputs) or not {info.name for info in blob.inputs if info.dtype}.isdisjoint(outputs):
+        raise _damaged("an output is listed twice, or is an input")
+    names = [weight.name for weight in blob.weights]
+    if len(set(names)) < len(names):
+        raise _damaged("a weight is listed twice")
 
 
 def _check_weight(weight: Weight, available: int) -> None:
     item_size = ITEM_SIZES.get(weight.dtype)
-    if item_size is None or prod(weight.shape) * item_size != weight.nbytes or min(weight.shape, default=0) < 0:
+    if item_size is None or prod(weight.shape) * item_size != weight.nbytes:
         raise _damaged(f"weight {weight.name!r}: {weight.dtype} {weight.shape} is not {weight.nbytes} bytes")
-    if weight.key is None and not 0 <= weight.offset <= available - weight.nbytes:
-        raise _damaged(f"weight {weight.name!r} lies at {weight.offset}, beyond the {available} bytes of weights")
+    if weight.key is None and (weight.offset > available - weight.nbytes or weight.offset % ALIGNMENT):
+        raise _damaged(
+            f"weight {weight.name!r} lies at {weight.offset}, beyond the {available} bytes of weights, or not at a"
+            f" multiple of {ALIGNMENT}"
+        )
 
 
 def _aligned(size: int) -> int:

@@ -14,6 +14,8 @@ from delegraph_cpu.blob import ALIGNMENT, BLOB_VERSION, Blob, TensorInfo, Weight
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
+X = {"name": "x", "dtype": "float32", "shape": [2], "scalar": False}
+
 
 def sample() -> bytes:
     blob = Blob(
@@ -82,12 +84,25 @@ def test_every_flipped_bit_before_the_weights_is_told() -> None:
     ("change", "message"),
     [
         ({"weights": [["w", "float32", [2, 3], 24, 1 << 40, None]]}, "beyond the"),
-        ({"weights": [["w", "float32", [2, 3], 24, -64, None]]}, "beyond the"),
+        ({"weights": [["w", "float32", [2, 3], 24, -64, None]]}, "header cannot be read"),
+        ({"weights": [["w", "float32", [2, 3], 24, 4, None]]}, "not at a multiple of 64"),
+        ({"weights": [["w", "float32", [2, 3], 24, "0", None]]}, "expected a size, not '0'"),
+        ({"weights": [["w", "float32", [2, 3], 24, 0, 7]]}, "expected a string, not 7"),
+        ({"weights": [["w", "float32", [2, 3], 24, 0, None]] * 2}, "a weight is listed twice"),
         ({"weights": [["w", "float32", [2, 4], 24, 0, None]]}, "is not 24 bytes"),
-        ({"weights": [["w", "float32", [-2, -3], 24, 0, None]]}, "is not 24 bytes"),
+        ({"weights": [["w", "float32", [-2, -3], 24, 0, None]]}, "expected a size, not -2"),
         ({"weights": [["w", "object", [2, 3], 24, 0, None]]}, "is not 24 bytes"),
         ({"weights": 7}, "header cannot be read"),
-        ({"graph": -5}, "checksum"),
+        ({"graph": -5}, "header cannot be read"),
+        ({"graph": 1.5}, r"expected a size, not 1\.5"),
+        ({"onnxruntime": ["1"]}, "expected a string"),
+        ({"inputs": [{**X, "name": 5}]}, "expected a string, not 5"),
+        ({"inputs": [{**X, "dtype": "string"}]}, "describes neither a tensor nor a number"),
+        ({"inputs": [{**X, "scalar": "yes"}]}, "describes neither a tensor nor a number"),
+        ({"inputs": [{**X, "shape": [1.5]}]}, r"expected a size, not 1\.5"),
+        ({"inputs": [{**X, "shape": 4}]}, "header cannot be read"),
+        ({"outputs": [X, X]}, "an output is listed twice, or is an input"),
+        ({"inputs": [X], "outputs": [X]}, "an output is listed twice, or is an input"),
         ({"graph": 1 << 60}, "checksum"),
         ({"inputs": [{"name": "x"}]}, "header cannot be read"),
     ],

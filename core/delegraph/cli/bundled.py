@@ -32,6 +32,7 @@ def is_bundled(path: str) -> bool:
 
 def verify(args: argparse.Namespace) -> int:
     """Run the cases, tell how they went; returns the exit code: 1 if one failed or gave something else."""
+    from delegraph.cli.run import limits
     from delegraph.devtools import load_bundled_program, verify_bundled_program
     from delegraph.devtools.bundled_program.verify import ATOL, RTOL
     from delegraph.runtime import Runtime
@@ -39,7 +40,7 @@ def verify(args: argparse.Namespace) -> int:
     if args.warmup and not args.repeat:
         raise argparse.ArgumentError(None, "--warmup has no use without --repeat: of a .bpte nothing is timed else")
     bundled = load_bundled_program(args.program)
-    runtime = Runtime(kernels=kernel_order.kernel_order(args.kernels))
+    runtime = Runtime(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args))
     results = verify_bundled_program(
         bundled,
         rtol=RTOL if args.rtol is None else args.rtol,

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from delegraph.cli import data_files, kernel_order
@@ -18,6 +18,7 @@ from delegraph.cli import data_files, kernel_order
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
     from delegraph.devtools.profile import ProfileRow
+    from delegraph.runtime.limits import Limits
     from delegraph.runtime.program import Program
 
 __all__ = ["add_parser", "run"]
@@ -54,6 +55,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--warmup", type=_count, metavar="N", help="executions behind the first one that are not timed (default: 0)"
+    )
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="end an execution that takes longer (default: an hour)"
     )
     kernel_order.add_argument(parser)
     data_files.add_argument(parser)
@@ -140,11 +144,25 @@ def _count(text: str) -> int:
     return number
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
+
+
+def limits(args: argparse.Namespace) -> Limits:
+    """What one execution may use."""
+    from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
+
+    return DEFAULT_LIMITS if args.timeout is None else Limits(seconds=args.timeout)
+
+
 def _open(args: argparse.Namespace) -> Program:
     from delegraph.runtime.environment import Environment
     from delegraph.runtime.program import Program
 
-    environment = Environment(kernels=kernel_order.kernel_order(args.kernels))
+    environment = Environment(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args))
     return Program.load(args.program, data_path=args.data, environment=environment)
 
 

@@ -10,7 +10,7 @@ from delegraph.codegen.check import Registration
 __all__ = ["generated_module"]
 
 _HEADER: Final = '''\
-"""The kernel library {library!r}: what {source} lists.
+"""The kernel library '{library}': what {source} lists.
 
 `delegraph codegen` generated this module; to change it, change that file and generate it again.
 """
@@ -35,7 +35,13 @@ def generated_module(registrations: Sequence[Registration], library: str, source
     kernels = list(dict.fromkeys(one.kernel for one in registrations))
     names = _names(kernels)
     calls = "".join(_call(one, names[one.kernel]) for one in registrations)
-    return _HEADER.format(library=library, source=source, imports="\n".join(_imports(names))) + calls
+    return _HEADER.format(library=_quoted(library), source=_quoted(source), imports="\n".join(_imports(names))) + calls
+
+
+def _quoted(text: str) -> str:
+    """`text` as it stands within double quotes in Python."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in escaped)
 
 
 def _names(kernels: Iterable[str]) -> dict[str, str]:

@@ -88,13 +88,16 @@ def read_entries(text: str | bytes) -> tuple[list[OperatorEntry], list[Violation
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         return [], [Violation(mark.line + 1 if mark else 1, f"this is no YAML: {error.problem or error.context}")]
+    except RecursionError:
+        return [], [Violation(1, "the file is nested too deeply")]
     except yaml.YAMLError as error:
         return [], [Violation(1, f"this is no YAML: {' '.join(str(error).split())}")]
     if root is None:
         return [], [Violation(1, "the file is empty")]
     reader = _Reader()
     try:
-        return reader.list_of(root, "the file", reader.entry), reader.violations
+        entries = reader.list_of(root, "the file", reader.entry)
+        return (entries if reader.left >= 0 else []), reader.violations
     except _Wrong:
         return [], reader.violations
 
@@ -103,6 +106,10 @@ _T = TypeVar("_T")
 
 _ENTRY_KEYS: Final = ("op", "func", "type_alias", "dim_order_alias", "kernels")
 _KERNEL_KEYS: Final = ("arg_meta", "kernel_name")
+
+
+MAX_NODES: Final = 50_000
+"""The most nodes that are read: ExecuTorch's list of portable kernels has 2,102. Aliases make any number of a few."""
 
 
 class _Wrong(Exception):
@@ -114,6 +121,15 @@ class _Reader:
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
+        self.left = MAX_NODES
+
+    def count(self, node: Node) -> None:
+        """Count the nodes in `node`. From the limit on nothing is read any more, and one violation says so."""
+        if self.left < 0:
+            raise _Wrong
+        self.left -= len(node.value)
+        if self.left < 0:
+            raise self.wrong(node, f"the file has more than {MAX_NODES:,} words and lists, aliases counted each time")
 
     def entry(self, node: Node) -> OperatorEntry:
         fields = self.fields(node, "an entry", _ENTRY_KEYS)
@@ -167,6 +183,7 @@ class _Reader:
     def pairs(self, node: Node, what: str) -> list[tuple[Word, Node]]:
         if node.id != "mapping":
             raise self.wrong(node, f"{what} is a mapping, not {_kind(node)}")
+        self.count(node)
         seen: dict[str, Word] = {}
         pairs = [(self.word(key, f"a key of {what}"), value) for key, value in node.value]
         for key, _ in pairs:
@@ -190,6 +207,7 @@ class _Reader:
     def items(self, node: Node, what: str) -> list[Node]:
         if node.id != "sequence":
             raise self.wrong(node, f"{what} is a list, not {_kind(node)}")
+        self.count(node)
         return list(node.value)
 
     def words(self, node: Node, what: str) -> tuple[Word, ...]:

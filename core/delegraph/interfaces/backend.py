@@ -170,7 +170,7 @@ class BackendInterface(ABC):
 
     @abstractmethod
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
-        """Run once. `args` are the inputs, then the outputs; outputs are filled in place."""
+        """Run once. `args` are the inputs, then the outputs; outputs are filled in place. Constants are read-only."""
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
@@ -185,6 +185,21 @@ class BackendInterface(ABC):
         that there is none. Tensors there come to `execute` as `DeviceTensor`s. The same object every time: tensors of
         two backends on one device are in one memory only if both give the same."""
         return None
+
+    def num_outputs(self, handle: Handle) -> int | None:
+        """How many of a call's last arguments `execute` writes; None if the handle does not tell.
+
+        Asked once, after `init`. The runtime refuses a program in which one of them is a constant or the caller's
+        input. A backend that writes past NumPy, through an address, answers this, or looks at `out.flags.writeable`.
+        """
+        return None
+
+    def cancel(self, handle: Handle, requested: bool) -> None:
+        """Stop an `execute` of `handle`: called from another thread while it runs, or before it begins.
+
+        True: an `execute` that runs, or begins, is to raise soon. False, from the run's own thread: that is over. An
+        engine that can't be stopped does nothing here, and the run ends behind it; say so in your documentation.
+        """
 
     def destroy(self, handle: Handle) -> None:
         """Release what `init` acquired. Called once, when the method goes."""

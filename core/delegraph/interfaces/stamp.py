@@ -34,7 +34,10 @@ class BlobStamp:
 
 
 def read_stamp(compile_specs: Iterable[CompileSpec]) -> BlobStamp | None:
-    """The stamp among `compile_specs`, or None if there is none or it cannot be read."""
+    """The stamp among `compile_specs`, or None if there is none or it cannot be read.
+
+    It says what the file says: nobody has checked it, and nothing is to be installed because of it.
+    """
     for spec in compile_specs:
         if spec.key == STAMP_KEY:
             return _parse(spec.value)
@@ -59,6 +62,6 @@ def _parse(value: bytes) -> BlobStamp | None:
     except (ValueError, TypeError, RecursionError):
         return None
     texts = (stamp.backend, stamp.distribution, stamp.version)
-    if not all(isinstance(text, str) for text in texts) or type(stamp.blob_version) is not int:
+    if not all(isinstance(text, str) and text.isprintable() for text in texts) or type(stamp.blob_version) is not int:
         return None
     return stamp

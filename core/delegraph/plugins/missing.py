@@ -1,8 +1,11 @@
-"""A backend that a file needs and nobody offers -> what to do about it, by its blob's stamp and what is installed."""
+"""A backend that a file needs and nobody offers -> what to do about it, by its blob's stamp and what is installed.
+
+A stamp is a stranger's word: it is told, in quotes, but never becomes advice to install what it names.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import did_you_mean, normalised
@@ -10,29 +13,30 @@ from delegraph.plugins.discovery import did_you_mean, normalised
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["missing_remedy"]
+__all__ = ["INSTALL", "missing_remedy"]
 
 
 def missing_remedy(backend_id: str, stamp: BlobStamp | None, plugins: PluginRegistry) -> str:
-    """What to do so that `backend_id` is there. `pip install` is no remedy for what is installed and lacks a half."""
+    """What to do so that `backend_id` is there."""
     if stamp is None:
-        return "its blob carries no stamp that would name its distribution; install the one that offers this backend"
-    made = f"its blob was made by {stamp.distribution} {stamp.version}"
+        return f"its blob carries no stamp that would name its distribution; {INSTALL}"
+    made = f"the file says that its blob was made by {stamp.distribution!r:.80} {stamp.version!r:.40}"
     version = installed_version(stamp.distribution)
     if version is None:
-        return f"{made}: `pip install {stamp.distribution}=={stamp.version}`, or a later one that still reads it"
+        return f"{made}, which is not installed; {INSTALL}"
     offers = [one for one in plugins.offers() if normalised(one.distribution) == normalised(stamp.distribution)]
     ids = [one.name for one in offers if one.group == "delegraph.backends"]
     offered = ", ".join(one.id for one in offers) or "nothing that Delegraph knows"
     if version != stamp.version:
-        return (
-            f"{made}; {stamp.distribution} {version}, which is installed, offers {offered}:"
-            f" `pip install {stamp.distribution}=={stamp.version}`"
-        )
+        return f"{made}; {stamp.distribution} {version}, which is installed, offers {offered}: another release may do"
     return (
         f"{made}, which is installed but has no runtime half of that name: it offers {offered}"
-        f"{did_you_mean(backend_id, ids)}; its authors add the entry point {backend_id} in delegraph.backends"
+        f"{did_you_mean(backend_id, ids)}; its authors add the entry point {backend_id!r} in delegraph.backends"
     )
+
+
+INSTALL: Final = "install the distribution that offers this backend, from where you trust it"
+"""What to do about a backend that is missing."""
 
 
 def installed_version(distribution: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from delegraph.program.prim_op_names import BUILT_IN
@@ -16,7 +16,7 @@ from delegraph.program.schema import (
     TensorList,
     Value,
 )
-from delegraph.program.walk import kernel_calls
+from delegraph.program.walk import kernel_calls, tensor_indices
 
 __all__ = [
     "Arguments",
@@ -26,6 +26,7 @@ __all__ = [
     "kernel_key",
     "kernel_key_text",
     "needed_kernels",
+    "result_tensors",
     "split_arguments",
 ]
 
@@ -72,3 +73,9 @@ def split_arguments(args: Arguments, records: Sequence[Value]) -> tuple[Argument
     if isinstance(records[last], Int | Bool | Double):
         return tuple(schema_arguments), last
     return args, None
+
+
+def result_tensors(args: Arguments, records: Sequence[Value]) -> Iterator[int]:
+    """The tensors that a kernel call names as its results: what its return slot repeats."""
+    if args and (args[-1] in args[:-1] or isinstance(records[args[-1]], TensorList)):
+        yield from tensor_indices(args[-1:], records)

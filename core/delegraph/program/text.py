@@ -44,6 +44,7 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
 )
 from delegraph.program.verify_values import is_external
+from delegraph.tables import printable
 
 
 def to_text(program: Program) -> str:
@@ -64,7 +65,7 @@ def _program(program: Program) -> Iterator[str]:
 
 
 def _plan(plan: ExecutionPlan) -> Iterator[str]:
-    yield f"method {_name(plan.name)}"
+    yield f"method {printable(plan.name)}"
     yield from _indented(_plan_head(plan))
     for index, value in enumerate(plan.values):
         yield f"  %{index} = {_VALUES[type(value)](value)}"
@@ -78,7 +79,7 @@ def _plan_head(plan: ExecutionPlan) -> Iterator[str]:
     yield f"outputs {_values(plan.outputs)}".rstrip()
     meta = plan.container_meta_type
     specs = (("in_spec", meta.encoded_inp_str), ("out_spec", meta.encoded_out_str))
-    yield from (f"{label} {_name(spec)}" for label, spec in specs if spec)
+    yield from (f"{label} {printable(spec)}" for label, spec in specs if spec)
     devices = memory_devices(plan.non_const_buffer_device)
     for memory_id, size in enumerate(plan.non_const_buffer_sizes[1:], start=1):
         where = f" on {devices[memory_id]}" if memory_id in devices else ""
@@ -87,8 +88,8 @@ def _plan_head(plan: ExecutionPlan) -> Iterator[str]:
 
 
 def _delegate(delegate: BackendDelegate) -> str:
-    specs = "".join(f", {_name(spec.key)}={spec.value!r}" for spec in delegate.compile_specs)
-    return f"{_name(delegate.id)}, blob {delegate.processed}{specs}"
+    specs = "".join(f", {printable(spec.key)}={spec.value!r}" for spec in delegate.compile_specs)
+    return f"{printable(delegate.id)}, blob {delegate.processed}{specs}"
 
 
 # ---- values ----------------------------------------------------------------------------------------
@@ -161,13 +162,13 @@ def _chain(chain: Chain, plan: ExecutionPlan) -> Iterator[str]:
 def _location(chain: Chain, index: int) -> str:
     """The innermost frame of the user's code that the instruction comes from, if it was kept."""
     frames = chain.stacktrace[index] if chain.stacktrace is not None else ()
-    return f"  # {_name(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    return f"  # {printable(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
 _INSTRUCTIONS: Final[dict[type[Any], Callable[[Any, ExecutionPlan], str]]] = {
-    KernelCall: lambda call, plan: f"{_name(str(plan.operators[call.op_index]))}({_values(call.args)})",
+    KernelCall: lambda call, plan: f"{printable(str(plan.operators[call.op_index]))}({_values(call.args)})",
     DelegateCall: lambda call, plan: (
-        f"delegate {call.delegate_index} {_name(plan.delegates[call.delegate_index].id)}({_values(call.args)})"
+        f"delegate {call.delegate_index} {printable(plan.delegates[call.delegate_index].id)}({_values(call.args)})"
     ),
     MoveCall: lambda call, plan: f"move %{call.move_from} to %{call.move_to}",
     JumpFalseCall: lambda call, plan: f"jump to {call.destination_instruction} unless %{call.cond_value_index}",
@@ -188,11 +189,6 @@ def _bool(value: bool) -> str:
 
 def _size(data: bytes | bytearray | memoryview) -> str:
     return f"{memoryview(data).nbytes} bytes"
-
-
-def _name(name: str) -> str:
-    """`name` as it is, or quoted where it would spoil the line or the terminal: names may come from a stranger."""
-    return name if name.isprintable() else repr(name)
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

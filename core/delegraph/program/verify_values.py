@@ -87,8 +87,9 @@ def geometry_violations(scalar_type: ScalarType, sizes: tuple[int, ...], dim_ord
     yield from field_checks.under(".sizes", wrong)
     if len(dim_order) != rank or sorted(dim_order) != list(range(rank)):
         yield f".dim_order: is {dim_order!r}, not a permutation of the {rank} dims"
-    if not wrong and nbytes(scalar_type, sizes) > MAX_NBYTES:
-        yield f".sizes: is {sizes!r}, {nbytes(scalar_type, sizes)} bytes, more than 64 bits can address"
+    addressed = [size or 1 for size in sizes]  # strides count a dim of size 0 as 1
+    if not wrong and nbytes(scalar_type, addressed) > MAX_NBYTES:
+        yield f".sizes: is {sizes!r}, {nbytes(scalar_type, addressed)} bytes, more than 64 bits can address"
 
 
 def is_external(tensor: Tensor) -> bool:

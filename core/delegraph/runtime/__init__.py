@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from delegraph.runtime.etdump import make_etdump
     from delegraph.runtime.kernels import KernelRegistry
+    from delegraph.runtime.limits import Limits
     from delegraph.runtime.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
@@ -55,6 +56,7 @@ __all__ = [
     "KernelContext",
     "KernelLibrary",
     "KernelRegistry",
+    "Limits",
     "LogLevel",
     "MemoryAllocator",
     "MemoryManager",
@@ -94,6 +96,7 @@ __getattr__, __dir__ = lazy_names(
         "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
         "etdump": ("make_etdump",),
         "kernels": ("KernelRegistry",),
+        "limits": ("Limits",),
         "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "method": ("Method",),
         "method_meta": ("MethodMeta", "TensorInfo"),

@@ -15,6 +15,7 @@ from typing import Any
 
 from delegraph.errors import InvalidArgument
 from delegraph.runtime.pytree import LEAF, TreeSpec, parse_treespec
+from delegraph.tables import printable
 
 __all__ = ["Arguments", "spec_of"]
 
@@ -32,6 +33,7 @@ class Arguments:
         self._place = "args[{}]" if known else "input {}"
         self._args, self._kwargs = self._spec.children
         self._parameters = tuple(parameters) if len(parameters) == len(self._args.children) else ()
+        self._shown = tuple(map(printable, self._parameters))
         only_leaves = not self._kwargs.children and set(self._args.children) <= {LEAF}
         self._flat = len(self._args.children) if only_leaves else None
 
@@ -42,9 +44,9 @@ class Arguments:
 
     def _names(self) -> Iterator[str]:
         for position, child in enumerate(self._args.children):
-            yield from child.paths(self._parameters[position] if self._parameters else self._place.format(position))
+            yield from child.paths(self._shown[position] if self._shown else self._place.format(position))
         for key, child in zip(self._kwargs.keys or (), self._kwargs.children, strict=True):
-            yield from child.paths(str(key))
+            yield from child.paths(printable(str(key)))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The inputs in order. Raises `InvalidArgument` for arguments of another structure."""
@@ -68,7 +70,7 @@ class Arguments:
 
     def __str__(self) -> str:
         """`(x, cache=(*, *), scale=*)`; `*` for a tensor or number whose name is not known."""
-        return _call_text(self._spec, self._parameters)
+        return _call_text(self._spec, self._shown)
 
 
 def _positional(num_inputs: int) -> TreeSpec:
@@ -87,5 +89,5 @@ def _call_text(arguments: TreeSpec, parameters: Sequence[str] = ()) -> str:
     positional = [
         name if child == LEAF else f"{name}={child}" for name, child in zip(parameters, args.children, strict=False)
     ] or list(map(str, args.children))
-    by_name = [f"{key}={spec}" for key, spec in zip(kwargs.keys or (), kwargs.children, strict=True)]
+    by_name = [f"{printable(str(key))}={spec}" for key, spec in zip(kwargs.keys or (), kwargs.children, strict=True)]
     return f"({', '.join([*positional, *by_name])})"

@@ -7,6 +7,7 @@ no page before somebody reads it. Raises `AccessFailed` for a file that is missi
 from __future__ import annotations
 
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -194,10 +195,21 @@ def open_data_loader(source: Source) -> DataLoader:
 
 
 def _open(path: str) -> BinaryIO:
+    """A regular file: a pipe would be waited for, a device may have no end."""
     try:
-        return open(path, "rb")
+        file = open(path, "rb", opener=_at_once)  # noqa: SIM115
     except OSError as error:
         raise AccessFailed(f"{path}: cannot be opened: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL, or a character that file names cannot have
+        raise AccessFailed(f"{path!r}: cannot be opened: {error}") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise AccessFailed(f"{path}: is not a regular file; read it, and give its bytes")
+    return file
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _check_range(name: str, offset: int, size: int, length: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from delegraph.errors import (
     BackendMissing,
@@ -34,6 +35,7 @@ from delegraph.interfaces.stamp import STAMP_KEY, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.backends import BackendRegistry, availability
 from delegraph.runtime.tracing import LOAD_DELEGATE
+from delegraph.tables import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,15 @@ class Delegate:
 
     backend_id: str
     handle: Handle
+    num_outputs: int | None
     execute: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], None]
+    cancel: Callable[[bool], None]
     destroy: Callable[[Handle], None]
     bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
+
+    def outputs_of(self, args: Sequence[Argument]) -> Sequence[Any]:
+        """Those of a call's arguments that are known to be written: the last, if the handle does not tell more."""
+        return args[len(args) - (1 if self.num_outputs is None else self.num_outputs) :]
 
     def bind(self, context: BackendExecutionContext, args: Sequence[Argument]) -> Callable[[], object]:
         """A call that runs with exactly these arguments."""
@@ -116,7 +124,7 @@ def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
     made = str(stamp) if stamp is not None else "a blob without a stamp"
     remedy = "lower the model again with what is installed here"
     if compatibility.verdict is Verdict.REFUSE and stamp is not None:
-        remedy = f"`pip install {stamp.distribution}=={stamp.version}`, or {remedy}"
+        remedy = f"use the release of the backend that reads it, or {remedy}"
     raise DelegateInvalidCompatibility(f"the backend refuses {made}: {compatibility.reason}; {remedy}")
 
 
@@ -136,7 +144,8 @@ def _init(
     _refuse_unread(context.runtime_specs, record.id)
     wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
     bind = _never_bind if wrapped else backend.bind
-    return Delegate(record.id, handle, hook("execute"), hook("destroy"), bind)
+    cancel = partial(backend.cancel, handle)
+    return Delegate(record.id, handle, backend.num_outputs(handle), hook("execute"), cancel, hook("destroy"), bind)
 
 
 def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:
@@ -153,7 +162,7 @@ def _never_bind(context: BackendExecutionContext, handle: Handle, args: Sequence
 
 @contextmanager
 def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterator[None]:
-    where = f"method {plan.name!r}, delegate {index} ({record.id})"
+    where = f"method {plan.name!r}, delegate {index} ({printable(record.id)})"
     try:
         yield
     except RuntimeFault as error:

@@ -1,4 +1,4 @@
-"""What a program may use where it runs: kernels, backends, tools, and the machine."""
+"""What a program may use where it runs: kernels, backends, tools, the machine, and how much of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
+from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -27,6 +28,7 @@ class Environment:
     backends: Mapping[str, BackendInterface] | None = None
     plugins: PluginRegistry | None = None
     platform: Platform = DEFAULT_PLATFORM
+    limits: Limits = DEFAULT_LIMITS
 
     def plugin_registry(self) -> PluginRegistry:
         """Where installed plug-ins are found."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from operator import length_hint
+from time import monotonic
 
-from delegraph.errors import InvalidProgram, RuntimeFault
+from delegraph.errors import LimitExceeded, RuntimeFault
 from delegraph.interfaces.kernel import BoundCall
-
-MAX_INSTRUCTIONS = 10_000_000
-"""Instructions that one execution may run, so that a loop that never ends is an error (ExecuTorch's limit)."""
+from delegraph.runtime.limits import Limits
+from delegraph.runtime.stop import Stop, time_exceeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +51,61 @@ FaultOf = Callable[[int, int, Exception], RuntimeFault]
 def run(
     blocks: Sequence[Block],
     fault_of: FaultOf,
+    limits: Limits,
+    stop: Stop,
     position: int = 0,
     call_index: int = 0,
     visited: set[int] | None = None,
 ) -> None:
     """Run from call `call_index` of block `position` to the end; `visited` gets the blocks that ran.
 
-    Raises what `fault_of` makes of a failure.
+    Raises what `fault_of` makes of a failure, of `stop`, or of a limit.
     """
-    left = MAX_INSTRUCTIONS
+    left = inf if limits.instructions is None else limits.instructions
     while position < len(blocks):
         block = blocks[position]
         if visited is not None:
             visited.add(position)
         left -= len(block.calls) + 1
-        if left < 0:
-            endless = InvalidProgram(f"{MAX_INSTRUCTIONS:,} instructions were run; this loop never ends")
-            raise fault_of(block.chain, block.start, endless)
-        calls = iter(block.calls[call_index:])
+        calls = stop.calls = iter(block.calls[call_index:])
         try:
-            for call in calls:
-                call()
+            if stop.fault is None:
+                for call in calls:
+                    call()
         except Exception as error:
             # The iterator knows how far it came: the place of a failure costs the loop nothing.
-            failed = len(block.calls) - length_hint(calls) - 1
-            if isinstance(error, ShapesChanged):
+            failed = len(block.calls) - (stop.remaining or length_hint(calls)) - 1
+            if isinstance(error, ShapesChanged) and stop.fault is None:
                 error.block, error.call = position, failed + error.done
                 raise
-            raise fault_of(block.chain, block.start + failed, error) from error
+            raise fault_of(block.chain, block.start + failed, stop.fault or error) from error
+        if stop.fault is not None:
+            raise fault_of(block.chain, max(block.start, _last(block) - stop.remaining), stop.fault)
         call_index = 0
         if block.condition is None:
             position = block.if_true
             continue
         try:
-            position = block.if_true if block.condition() else block.if_false
+            target = block.if_true if block.condition() else block.if_false
         except Exception as error:
             raise fault_of(block.chain, block.start + len(block.calls), error) from error
+        if target <= position:
+            _check_loop(block, left, limits, stop, fault_of)
+        position = target
+
+
+def _last(block: Block) -> int:
+    return block.start + len(block.calls) - 1
+
+
+def _check_loop(block: Block, left: float, limits: Limits, stop: Stop, fault_of: FaultOf) -> None:
+    """Where a jump leads back. Raises the fault of a limit that is exceeded."""
+    if left < 0:
+        endless = LimitExceeded(
+            f"{limits.instructions:,} instructions were run, which is their limit: this loop never ends,"
+            " or set Limits(instructions=…) to give it more"
+        )
+        raise fault_of(block.chain, block.start + len(block.calls), endless)
+    if monotonic() > stop.deadline:
+        assert limits.seconds is not None
+        raise fault_of(block.chain, block.start + len(block.calls), time_exceeded(limits.seconds))

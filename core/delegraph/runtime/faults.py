@@ -24,6 +24,7 @@ from delegraph.program.schema import (
     KernelCall,
 )
 from delegraph.program.walk import operands
+from delegraph.tables import printable
 
 _FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
     (MemoryError, MemoryAllocationFailed),
@@ -59,9 +60,9 @@ def instruction_fault(
 def instruction_name(plan: ExecutionPlan, instruction: Instruction) -> str:
     """The operator's name, `delegate 0 (CpuBackend)`, or the kind of instruction."""
     if isinstance(instruction, KernelCall):
-        return str(plan.operators[instruction.op_index])
+        return printable(str(plan.operators[instruction.op_index]))
     if isinstance(instruction, DelegateCall):
-        return f"delegate {instruction.delegate_index} {plan.delegates[instruction.delegate_index].id}"
+        return f"delegate {instruction.delegate_index} {printable(plan.delegates[instruction.delegate_index].id)}"
     return type(instruction).__name__
 
 
@@ -81,4 +82,5 @@ def _user_line(chain: Chain, instruction: int) -> str:
     if chain.stacktrace is None or instruction >= len(chain.stacktrace) or not chain.stacktrace[instruction]:
         return ""
     frame = chain.stacktrace[instruction][-1]
-    return f"\n  at {frame.filename}:{frame.lineno} in {frame.name}: {frame.context}"
+    told = (frame.filename, frame.lineno, frame.name, frame.context)
+    return "\n  at {}:{} in {}: {}".format(*(printable(str(part)) for part in told))

@@ -26,13 +26,17 @@ InputSetter: TypeAlias = Callable[[object], None]
 """Puts one argument where the method's instructions find it. Raises `InvalidType` or `InvalidArgument`."""
 
 
-def input_setter(values: ValueTable, index: int, dims: Dims | None = None) -> InputSetter:
+def input_setter(values: ValueTable, index: int, dims: Dims | None = None, *, changed: bool = False) -> InputSetter:
     """The setter of the input whose value is `index`; `dims` say what its sizes may be, None: up to those in the file.
+
+    `changed` says that the program writes into the caller's own array.
 
     Raises `NotSupported` for inputs that are lists.
     """
     record = values.records[index]
-    return _tensor_setter(values, index, record, dims) if isinstance(record, Tensor) else input_check(record)
+    if isinstance(record, Tensor):
+        return _tensor_setter(values, index, tensor_check(record, dims), changed)
+    return input_check(record)
 
 
 def input_check(record: Value) -> Callable[[object], Any]:
@@ -52,8 +56,7 @@ def input_check(record: Value) -> Callable[[object], Any]:
 # ---- tensors ---------------------------------------------------------------------------------------
 
 
-def _tensor_setter(values: ValueTable, index: int, record: Tensor, dims: Dims | None) -> InputSetter:
-    check = tensor_check(record, dims)
+def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Array], changed: bool) -> InputSetter:
     moving = values.moving.get(index)
     if isinstance(values.slots[index], DeviceTensor):
         return lambda value: copy_across(values.resize, check(value), values.slots[index])
@@ -63,7 +66,8 @@ def _tensor_setter(values: ValueTable, index: int, record: Tensor, dims: Dims | 
             raise InvalidProgram(f"value {index} is an input, and a constant")
         return lambda value: np.copyto(destination, check(value))
     if moving.memory is None:
-        return lambda value: values.place(moving, _shared_or_copied(check(value), moving))
+        share = _shared_to_be_changed if changed else _shared_read_only
+        return lambda value: values.place(moving, share(check(value), moving))
 
     def copy_resized(value: object) -> None:
         array = check(value)
@@ -80,7 +84,7 @@ def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object]
     device = tagged_device(record)
 
     def check(value: object) -> Array:
-        array = value if isinstance(value, np.ndarray) or _is_on(value, device) else _array(value, record, dims)
+        array = value if type(value) is np.ndarray or _is_on(value, device) else _array(value, record, dims)
         if array.dtype != dtype:
             raise InvalidType(
                 f"expected {expected_text(record, dims)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
@@ -114,6 +118,19 @@ def _array(value: object, record: Tensor, dims: Dims) -> Array:
 def _is_on(value: object, device: Device) -> TypeGuard[Array]:
     """Whether `value` is a tensor on the input's device, which its method then takes as it is."""
     return isinstance(value, DeviceTensor) and value.device == device
+
+
+def _shared_read_only(array: Array, tensor: MovingTensor) -> Array:
+    """The caller's array, or a copy as below, which no instruction can write into."""
+    shown = _shared_or_copied(array, tensor).view()
+    shown.flags.writeable = False
+    return shown
+
+
+def _shared_to_be_changed(array: Array, tensor: MovingTensor) -> Array:
+    if not array.flags.writeable:
+        raise InvalidArgument("the model changes this argument, and the array is read-only; pass array.copy()")
+    return _shared_or_copied(array, tensor)
 
 
 def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,8 @@ from delegraph.runtime.device_memory import copy_across
 from delegraph.runtime.executor import Block, FaultOf
 from delegraph.runtime.kernels import KernelRegistry
 from delegraph.runtime.prim_ops import SCALAR_OPS, ScalarOp, et_copy_index, view_shape
-from delegraph.runtime.values import LISTS_OF_VALUES, Array, ValueTable, gatherer
+from delegraph.runtime.values import Array, ValueTable, gatherer
+from delegraph.runtime.writes import WriteCheck, unplanned_inputs
 
 
 def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
@@ -86,9 +88,12 @@ class Binder:
         self.delegates = delegates
         self.context = self.delegate_context = context
         self.op_names = [str(operator) for operator in plan.operators]
+        self.check_writes = WriteCheck(plan)
+        self.callers = unplanned_inputs(plan)
 
     def bind(self, instruction: Instruction) -> BoundCall:
         """The call that runs `instruction` (not a jump)."""
+        self.check_writes(instruction, self.num_outputs(instruction))
         if isinstance(instruction, KernelCall):
             op = self.op_names[instruction.op_index]
             if op in SCALAR_OPS:
@@ -107,6 +112,10 @@ class Binder:
         if isinstance(instruction, FreeCall):
             return self.free(instruction)
         raise InvalidProgram(f"unknown instruction {instruction!r}")
+
+    def num_outputs(self, instruction: Instruction) -> int | None:
+        """How many outputs the delegate that `instruction` calls says that it has."""
+        return self.delegates[instruction.delegate_index].num_outputs if isinstance(instruction, DelegateCall) else None
 
     def condition(self, jump: JumpFalseCall) -> Callable[[], bool]:
         """Whether to go on with the next instruction: a bool, or a bool tensor without a false element."""
@@ -137,9 +146,22 @@ class Binder:
     def delegate(self, call: DelegateCall) -> BoundCall:
         delegate = self.delegates[call.delegate_index]
         if self.values.fixed(call.args):
-            return delegate.bind(self.delegate_context, [self.slots[index] for index in call.args])
+            args = [self.slots[index] for index in call.args]
+            self.require_writable(delegate.outputs_of(args))
+            return delegate.bind(self.delegate_context, args)
         context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
-        return self.gathering(lambda *args: execute(context, handle, args), call.args)
+
+        def run(*args: Any) -> None:
+            self.require_writable(delegate.outputs_of(args))
+            execute(context, handle, args)
+
+        return self.gathering(run, call.args)
+
+    def require_writable(self, outputs: Sequence[Any]) -> None:
+        """Raise unless they lie in the method's own memory; that one is a view of a constant shows only now."""
+        for out in outputs:
+            if isinstance(out, np.ndarray) and not out.flags.writeable:
+                raise InvalidProgram("an output of the delegate lies in memory that is not the method's own")
 
     def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
         if len(args) != op.arity + 1:
@@ -152,18 +174,26 @@ class Binder:
             raise InvalidProgram(f"{ET_VIEW} takes a tensor, sizes and a result, got {len(args)} values")
         values, slots = self.values, self.slots
         source, sizes, out = args
-        if out not in values.moving:
-            raise InvalidProgram(f"the result of {ET_VIEW} is no tensor in planned memory")
-        target = values.moving[out]
+        if self.dtype(source) is not self.dtype(out):
+            raise InvalidProgram(f"{ET_VIEW} takes a tensor of its result's dtype, not of another one")
+        target, callers = values.moving[out], self.callers
 
         def run() -> None:
             array: Array = slots[source]
             shape = view_shape(array, slots[sizes])
             if not target.admits(shape):
                 raise InvalidArgument(f"the view of shape {list(shape)} exceeds its bound {list(target.bound)}")
-            values.place(target, array.reshape(shape))
+            view = array.reshape(shape)
+            if source in callers:
+                view.flags.writeable = False
+            values.place(target, view)
 
         return self.refreshing(run, args)
+
+    def dtype(self, index: int) -> ScalarType | None:
+        """Of the tensor `index`; None of any other value."""
+        record = self.records[index]
+        return record.scalar_type if isinstance(record, Tensor) else None
 
     def copy_index(self, args: Arguments) -> BoundCall:
         if len(args) < 3:
@@ -178,13 +208,8 @@ class Binder:
         """
         source, target = self.records[call.move_from], self.records[call.move_to]
         values, slots = self.values, self.slots
-        tensors = isinstance(source, Tensor), isinstance(target, Tensor)
-        if any(tensors) != all(tensors) or isinstance(target, LISTS_OF_VALUES):
-            raise InvalidProgram(f"a {type(source).__name__} is moved to a {type(target).__name__}")
         if not isinstance(source, Tensor) or not isinstance(target, Tensor):
             return lambda: slots.__setitem__(call.move_to, slots[call.move_from])
-        if source.scalar_type != target.scalar_type:
-            raise InvalidProgram(f"a {source.scalar_type.name} tensor is moved to a {target.scalar_type.name} tensor")
         same = values.fixed((call.move_from, call.move_to))
         if same and slots[call.move_from].shape == slots[call.move_to].shape:
             return partial(np.copyto, slots[call.move_to], slots[call.move_from])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from delegraph.errors import InvalidArgument, OperatorMissing, PluginConflict, PluginError
 from delegraph.interfaces.kernel import Kernel, KernelKey, KernelLibraryInterface, kernel_key_text
 from delegraph.program.kernel_calls import Need
+from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.discovery import Offer
@@ -149,7 +150,7 @@ class KernelRegistry:
 
     def missing_text(self, missing: Iterable[tuple[str, KernelKey]]) -> str:
         """What to tell somebody who needs kernels that no library has."""
-        wanted = "\n".join(sorted(f"  {op} on {kernel_key_text(key)}" for op, key in missing))
+        wanted = "\n".join(sorted(f"  {printable(op)} on {kernel_key_text(key)}" for op, key in missing))
         asked = ", ".join(library.name for library in self.libraries) or "none installed"
         broken = "".join(f"\n  could not be loaded: {error}" for error in self.broken)
         return (
@@ -165,7 +166,7 @@ class KernelRegistry:
         names = [offer.name for offer in offers]
         order = ", ".join(f'"{name}"' for name in names)
         first = next(iter(contested))
-        listed = "".join(f"\n  {op}" for op in list(contested)[:_LISTED])
+        listed = "".join(f"\n  {printable(op)}" for op in list(contested)[:_LISTED])
         more = f"\n  and {len(contested) - _LISTED} more" if len(contested) > _LISTED else ""
         return (
             f"the kernel libraries {named} both have kernels for these operators, and no order says which goes first:"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from delegraph.errors import (
+    Cancelled,
     DelegateInvalidHandle,
+    DelegraphError,
     Internal,
     InvalidArgument,
     InvalidState,
+    MemoryAllocationFailed,
     NotFound,
     RuntimeFault,
     restated,
@@ -26,6 +31,7 @@ from delegraph.interfaces.options import Options
 from delegraph.program.contract import Dims
 from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.runtime import executor
+from delegraph.runtime import stop as stop_module
 from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.context import MethodContext
@@ -36,13 +42,16 @@ from delegraph.runtime.exclusive import Exclusive
 from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import expected_text, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
+from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
+from delegraph.runtime.stop import Stop
 from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import TensorSources, parse_values
 from delegraph.runtime.values import Array, attribute_name
+from delegraph.runtime.writes import changed_inputs
 
 if TYPE_CHECKING:
     from delegraph.interfaces.kernel import Kernel
@@ -67,14 +76,17 @@ class Method:
         memory_manager: MemoryManager | None = None,
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.program = program
         self._plan = plan
         self._contract = program.contracts.get(plan.name)
         self._tracer = event_tracer
+        self._limits = limits or program.environment.limits
         self._alone = Exclusive(f"method {plan.name!r}")
-        with _load_traced(event_tracer, plan.name):
-            self._load(memory_manager or _new_memory(program, plan), backend_options or {})
+        self._stop: Stop | None = None
+        with _load_traced(event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
+            self._load(memory_manager or _new_memory(program, plan, self._limits), backend_options or {})
         self._lent = [
             self._values.moving[index]
             for index in set(plan.outputs) - set(plan.inputs)
@@ -88,6 +100,7 @@ class Method:
 
     def _load(self, memory: MemoryManager, backend_options: BackendOptions) -> None:
         plan, environment = self._plan, self.program.environment
+        self._limits.require(plan)
         memory.planned_memory.require(plan.non_const_buffer_sizes[1:])
         if self._tracer is not None:
             self._tracer.track_allocation("planned memory", sum(plan.non_const_buffer_sizes))
@@ -114,6 +127,7 @@ class Method:
             self.program.release,
         )
         self._destroy = weakref.finalize(self, destroy)
+        self._engines = tuple(delegate.cancel for delegate in delegates)
         try:
             kernels = resolve_kernels(plan, environment.kernel_registry())
             self.kernels = {kernel.op: kernel.library for kernel in kernels.values()}
@@ -122,7 +136,11 @@ class Method:
             with np.errstate(all="ignore"):
                 blocks = bind_blocks(plan, binder, self._finish(memory), self._fault)
             dims = dims_of_inputs(self._contract, plan)
-            self._setters = [input_setter(self._values, *input_) for input_ in zip(plan.inputs, dims, strict=True)]
+            changed = changed_inputs(plan)
+            self._setters = [
+                input_setter(self._values, index, known, changed=index in changed)
+                for index, known in zip(plan.inputs, dims, strict=True)
+            ]
             self._check_relations = self._relation_check(dims)
             self._execute = self._how_to_execute(blocks, kernels, delegates, memory)
         except BaseException:
@@ -144,7 +162,7 @@ class Method:
         kernels: Mapping[Need, Kernel],
         delegates: Sequence[Delegate],
         memory: MemoryManager,
-    ) -> Callable[[FaultOf], None]:
+    ) -> Callable[[FaultOf, Limits, Stop], None]:
         """What runs the instructions; it remembers shapes where those of the inputs change."""
         plan, moving = self._plan, self._values.moving
         if not any(index in moving and moving[index].resizable for index in plan.inputs):
@@ -230,22 +248,51 @@ class Method:
             raise InvalidState(self._unset_text())
         for tensor in self._lent:
             self._values.provide(tensor)
+        stop = self._start()
         try:
             with _run_traced(self._tracer), np.errstate(all="ignore"):
-                self._execute(self._fault)
+                self._execute(self._fault, self._limits, stop)
         except BaseException:
             self._values.restore_scalars()
             raise
+        finally:
+            self._end(stop)
         if self._tracer is not None and self._tracer.debug_level >= DebugLevel.PROGRAM_OUTPUTS:
             for index in self._plan.outputs:
                 self._tracer.log_value("output", self._values.slots[index], value_index=index)
 
+    def _start(self) -> Stop:
+        """How this run is stopped, by `cancel` or when its time is over."""
+        if self._stop is not None:  # of a run that an interrupt took out of its last step
+            self._end(self._stop)
+        seconds = self._limits.seconds
+        stop = self._stop = Stop(self._engines, inf if seconds is None else monotonic() + seconds)
+        if seconds is not None and self._limits.watched:
+            stop_module.WATCH.begin(stop, seconds)
+        return stop
+
+    def _end(self, stop: Stop) -> None:
+        if self._limits.watched:
+            stop_module.WATCH.end(stop)
+        stop.end()
+        self._stop = None
+
+    def cancel(self) -> bool:
+        """End the execution that runs now, from another thread: it raises `Cancelled`, and can be started again.
+
+        It ends before its next instruction; within one only if that is a delegate whose backend can be stopped. False
+        if nothing runs.
+        """
+        stop = self._stop
+        return stop is not None and stop.request(Cancelled("it was cancelled"))
+
     def _get_outputs(self, clone: bool) -> list[Any]:
         slots = self._values.slots
-        outputs = [slots[index] for index in self._plan.outputs]
+        found = {index: slots[index] for index in self._plan.outputs}
         if clone:
             lent = {id(tensor.memory) for tensor in self._lent}
-            outputs = [_own(value, lent) for value in outputs]
+            found = {index: _own(value, lent) for index, value in found.items()}
+        outputs = [found[index] for index in self._plan.outputs]
         return to_torch(outputs) if self._torch else outputs
 
     def _fault(self, chain: int, instruction: int, error: Exception) -> RuntimeFault:
@@ -321,7 +368,8 @@ class Method:
         )
 
 
-def _new_memory(program: Program, plan: ExecutionPlan) -> MemoryManager:
+def _new_memory(program: Program, plan: ExecutionPlan, limits: Limits) -> MemoryManager:
+    limits.require_planned(plan)
     platform = program.environment.platform
     if not plan.non_const_buffer_device:
         return MemoryManager(HierarchicalAllocator.of_sizes(plan.non_const_buffer_sizes[1:], platform))
@@ -342,10 +390,25 @@ def _resetting(reset: Callable[[], None]) -> Finish:
     return finish
 
 
+@contextmanager
+def _only_ours(what: str) -> Iterator[None]:
+    """Whatever else goes wrong, in a plug-in's hook or for want of memory, becomes an error of ours."""
+    try:
+        yield
+    except DelegraphError:
+        raise
+    except MemoryError as error:
+        raise MemoryAllocationFailed(f"{what}: the system did not give the memory for it") from error
+    except Exception as error:
+        raise Internal(f"{what}: {type(error).__name__}: {error}") from error
+
+
 def _own(value: Any, lent: set[int]) -> Any:
     """`value`, copied unless its memory was given to the caller already."""
     if isinstance(value, DeviceTensor):
         return value.clone()
+    if isinstance(value, list):
+        return [_own(item, lent) for item in value]
     if not isinstance(value, np.ndarray) or id(value.base) in lent:
         return value
     return value.copy(order="K")

@@ -20,10 +20,12 @@ from delegraph.runtime.data_loader import Source
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder
+from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
 from delegraph.runtime.tracing import EventTracer
+from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -41,6 +43,7 @@ def load(
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     platform: Platform = DEFAULT_PLATFORM,
+    limits: Limits | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -48,11 +51,11 @@ def load(
     default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd`
     with external weights, or several (where two have the same key, the later one counts), `backend_options` are
     load-time options by backend (its id in the file, or its name in lowering), `plugins` takes the place of what is
-    installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-
-    npu"}`. Raises `InvalidArgument` for a backend that the program does not have, and what `Program.load` and
-    `Program.load_method` raise.
+    installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
+    `limits` say what each method may use (None: the defaults of `Limits`). Raises `InvalidArgument` for a backend that
+    the program does not have, and what `Program.load` and `Program.load_method` raise.
     """
-    environment = Environment(kernels, backends, preferring(plugins, prefer), platform)
+    environment = Environment(kernels, backends, preferring(plugins, prefer), platform, limits or DEFAULT_LIMITS)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
     return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)
@@ -102,7 +105,7 @@ class StructuredMethod:
         return self.method.metadata
 
     def __repr__(self) -> str:
-        return f"<method {self._name}{self._arguments} -> {self._result or 'a list'}>"
+        return f"<method {printable(self._name)}{self._arguments} -> {self._result or 'a list'}>"
 
 
 class Module:
@@ -163,4 +166,4 @@ class Module:
         return self._main.metadata
 
     def __repr__(self) -> str:
-        return f"Module({', '.join(self.methods)}; main: {self._main!r})"
+        return f"Module({', '.join(map(printable, self.methods))}; main: {self._main!r})"

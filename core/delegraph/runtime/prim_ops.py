@@ -2,7 +2,8 @@
 
 Semantics, quirks included, are those of ExecuTorch's `kernels/prim_ops/register_prim_ops.cpp`: `mod` and `floordiv.int`
 are C++'s `%` and `/` (the sign of the dividend, towards zero), `ceil`, `round` and `trunc` take doubles only, `sym_max`
-and `sym_min` ints only, `round` goes half to even. They compute symbolic shapes and loop counters.
+and `sym_min` ints only, `round` goes half to even. Ints are C++'s `int64_t`: results wrap, as two's complement does,
+and a double beyond them, whose conversion C++ leaves open, is an error. They compute symbolic shapes and loop counters.
 """
 
 from __future__ import annotations
@@ -43,6 +44,42 @@ def _of(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
+def _wrapping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with an int result brought into 64 bits."""
+
+    return lambda *args: _wrapped(function(*args))
+
+
+def _wrapped(number: Any) -> Any:
+    if type(number) is int and not _LEAST <= number <= _MOST:
+        return (number - _LEAST) % 2**64 + _LEAST
+    return number
+
+
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
+
+
+def _as_doubles(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """`compare`, in which an int beside a double becomes one first, and is rounded."""
+
+    def compared(a: Any, b: Any) -> bool:
+        return compare(a, b) if type(a) is type(b) else compare(float(a), float(b))
+
+    return compared
+
+
+def _to_int(function: Callable[[float], float]) -> Callable[[float], int]:
+    """An int of what `function` gives. Raises `InvalidArgument` for what has no place in 64 bits."""
+
+    def converted(value: float) -> int:
+        if not -(2.0**63) <= value < 2.0**63:  # NaN neither
+            raise InvalidArgument(f"{value!r} is not within the range of 64-bit integers")
+        return int(function(value))
+
+    return converted
+
+
 _number = _of(int, float)
 _integer = _of(int)
 _double = _of(float)
@@ -72,18 +109,44 @@ def _truncating_remainder(a: int, b: int) -> int:
     return a - b * _truncating_quotient(a, b)
 
 
+def _sym_int(value: float) -> int:
+    return _to_int(math.trunc)(value) if isinstance(value, float) else int(value)
+
+
 def _size(tensor: Array, dim: int) -> int:
+    _require_tensor(tensor)
+    if type(dim) is not int:
+        raise InvalidType(f"takes an int as dim, got {type(dim).__name__}")
     if not -tensor.ndim <= dim < tensor.ndim:
         raise InvalidArgument(f"dim {dim} of a tensor with {tensor.ndim} dims")
     size: int = tensor.shape[dim]
     return size
 
 
+def _numel(tensor: Array) -> int:
+    _require_tensor(tensor)
+    return tensor.size
+
+
+def _require_tensor(value: object) -> None:
+    if not isinstance(value, np.ndarray):
+        raise InvalidType(f"takes a tensor, got {type(value).__name__}")
+
+
 def _only_element(tensor: Array) -> int | float | bool:
+    _require_tensor(tensor)
+    if tensor.dtype.kind == "c":
+        raise InvalidType(f"takes a tensor of real numbers, got {tensor.dtype}")
     if tensor.size == 0:
         raise InvalidArgument("the tensor has no element")
-    value: int | float | bool = tensor.reshape(-1)[0].item()
+    value: int | float | bool = _wrapped(tensor.reshape(-1)[0].item())
     return value
+
+
+def _choose(condition: bool, yes: Any, no: Any) -> Any:
+    if type(condition) is not bool:
+        raise InvalidType(f"takes a bool as condition, got {type(condition).__name__}")
+    return yes if condition else no
 
 
 LOCAL_SCALAR_DENSE: Final = "aten::_local_scalar_dense"
@@ -94,36 +157,40 @@ OF_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 
 SCALAR_OPS: Final[dict[str, ScalarOp]] = {
     "aten::sym_size.int": ScalarOp(2, _size),
-    "aten::sym_numel": ScalarOp(1, lambda tensor: tensor.size),
+    "aten::sym_numel": ScalarOp(1, _numel),
     LOCAL_SCALAR_DENSE: ScalarOp(1, _only_element),
-    "executorch_prim::add.Scalar": ScalarOp(2, _number(operator.add)),
-    "executorch_prim::sub.Scalar": ScalarOp(2, _number(operator.sub)),
-    "executorch_prim::mul.Scalar": ScalarOp(2, _number(operator.mul)),
-    "executorch_prim::floordiv.Scalar": ScalarOp(2, _number(_floor_divide)),
-    "executorch_prim::floordiv.int": ScalarOp(2, _integer(_truncating_quotient)),
+    "executorch_prim::add.Scalar": ScalarOp(2, _number(_wrapping(operator.add))),
+    "executorch_prim::sub.Scalar": ScalarOp(2, _number(_wrapping(operator.sub))),
+    "executorch_prim::mul.Scalar": ScalarOp(2, _number(_wrapping(operator.mul))),
+    "executorch_prim::floordiv.Scalar": ScalarOp(2, _number(_wrapping(_floor_divide))),
+    "executorch_prim::floordiv.int": ScalarOp(2, _integer(_wrapping(_truncating_quotient))),
     "executorch_prim::truediv.Scalar": ScalarOp(2, _number(_divide)),
     "executorch_prim::mod.Scalar": ScalarOp(2, _integer(_truncating_remainder)),
     "executorch_prim::mod.int": ScalarOp(2, _integer(_truncating_remainder)),
-    "executorch_prim::neg.Scalar": ScalarOp(1, _number(operator.neg)),
-    "executorch_prim::ceil.Scalar": ScalarOp(1, _double(math.ceil)),
-    "executorch_prim::round.Scalar": ScalarOp(1, _double(round)),
-    "executorch_prim::trunc.Scalar": ScalarOp(1, _double(math.trunc)),
+    "executorch_prim::neg.Scalar": ScalarOp(1, _number(_wrapping(operator.neg))),
+    "executorch_prim::ceil.Scalar": ScalarOp(1, _double(_to_int(math.ceil))),
+    "executorch_prim::round.Scalar": ScalarOp(1, _double(_to_int(round))),
+    "executorch_prim::trunc.Scalar": ScalarOp(1, _double(_to_int(math.trunc))),
     "executorch_prim::sym_float.Scalar": ScalarOp(1, _number_or_bool(float)),
-    "executorch_prim::sym_int.Scalar": ScalarOp(1, _number_or_bool(int)),
+    "executorch_prim::sym_int.Scalar": ScalarOp(1, _number_or_bool(_sym_int)),
     "executorch_prim::sym_max.Scalar": ScalarOp(2, _integer(max)),
     "executorch_prim::sym_min.Scalar": ScalarOp(2, _integer(min)),
     "executorch_prim::sym_not.Scalar": ScalarOp(1, _of(bool)(operator.not_)),
-    "executorch_prim::sym_ite.Scalar": ScalarOp(3, lambda condition, yes, no: yes if condition else no),
-    "executorch_prim::eq.Scalar": ScalarOp(2, _number_or_bool(operator.eq)),
-    "executorch_prim::gt.Scalar": ScalarOp(2, _number_or_bool(operator.gt)),
-    "executorch_prim::lt.Scalar": ScalarOp(2, _number_or_bool(operator.lt)),
-    "executorch_prim::ge.Scalar": ScalarOp(2, _number_or_bool(operator.ge)),
-    "executorch_prim::le.Scalar": ScalarOp(2, _number_or_bool(operator.le)),
+    "executorch_prim::sym_ite.Scalar": ScalarOp(3, _choose),
+    "executorch_prim::eq.Scalar": ScalarOp(2, _number_or_bool(_as_doubles(operator.eq))),
+    "executorch_prim::gt.Scalar": ScalarOp(2, _number_or_bool(_as_doubles(operator.gt))),
+    "executorch_prim::lt.Scalar": ScalarOp(2, _number_or_bool(_as_doubles(operator.lt))),
+    "executorch_prim::ge.Scalar": ScalarOp(2, _number_or_bool(_as_doubles(operator.ge))),
+    "executorch_prim::le.Scalar": ScalarOp(2, _number_or_bool(_as_doubles(operator.le))),
 }
 
 
 def et_copy_index(context: KernelContext, copy_to: Array, copy_from: Array, index: int) -> None:
     """Make `copy_from` the row `index` of `copy_to`, which then has `index + 1` rows; the earlier ones stay."""
+    _require_tensor(copy_to)
+    _require_tensor(copy_from)
+    if type(index) is not int:
+        raise InvalidType(f"takes an int as index, got {type(index).__name__}")
     if index < 0:
         raise InvalidArgument(f"index {index} is negative")
     rows = context.resize(copy_to, (index + 1, *copy_from.shape))

@@ -18,10 +18,12 @@ from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
+from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.tracing import DebugLevel, EventTracer
+from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
@@ -106,7 +108,8 @@ class Program:
         """The method's record. Raises `NotFound`."""
         plan = self._plans.get(method_name)
         if plan is None:
-            raise NotFound(f"no method {method_name!r}; the program has {', '.join(sorted(self._plans)) or 'none'}")
+            known = ", ".join(map(printable, sorted(self._plans)))
+            raise NotFound(f"no method {method_name!r}; the program has {known or 'none'}")
         return plan
 
     def load_method(
@@ -116,16 +119,17 @@ class Program:
         memory_manager: MemoryManager | None = None,
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
+        limits: Limits | None = None,
     ) -> Method:
         """A new Method with memory of its own; what it allocates is freed with it.
 
         `memory_manager` gives it the caller's memory; `backend_options` are load-time options by backend: by
-        its id in the file, or by the name that it has in lowering.
+        its id in the file, or by the name that it has in lowering; `limits` take the place of the environment's.
         Raises `NotFound`, `OperatorMissing`, `BackendMissing`, `DelegateInvalidCompatibility`, `InvalidProgram`,
-        `InvalidExternalData`, `MemoryAllocationFailed`, `NotSupported`, `InvalidArgument` for options
+        `InvalidExternalData`, `MemoryAllocationFailed`, `LimitExceeded`, `NotSupported`, `InvalidArgument` for options
         that name no backend of the program or that it does not have, or what a backend's `init` raises.
         """
-        method = Method(self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options)
+        method = Method(self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, limits)
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
 
@@ -174,7 +178,7 @@ class Program:
         return _load_again, (self._loaders, self.environment)
 
     def __repr__(self) -> str:
-        return f"Program({', '.join(sorted(self._plans))})"
+        return f"Program({', '.join(map(printable, sorted(self._plans)))})"
 
 
 def _read_program(source: Source | schema.Program) -> tuple[list[DataLoader], schema.Program]:

@@ -129,14 +129,22 @@ def parse_treespec(text: str) -> TreeSpec | None:
         if protocol != PROTOCOL:
             return None
         return _parse(root)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InvalidProgram(f"the container metadata is no pytree spec: {error!r}; it begins {text[:80]!r}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidProgram(
+            f"the container metadata is no pytree spec: {error!r:.200}; it begins {text[:80]!r}"
+        ) from error
 
 
-def _parse(node: dict[str, Any]) -> TreeSpec:
+MAX_DEPTH: Final = 64
+"""Containers in containers; a model's are some five deep. A file's must not exhaust the stack."""
+
+
+def _parse(node: dict[str, Any], depth: int = 0) -> TreeSpec:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is more than {MAX_DEPTH} deep")
     if node["type"] is None:
         return LEAF
-    children = tuple(_parse(child) for child in node["children_spec"])
+    children = tuple(_parse(child, depth + 1) for child in node["children_spec"])
     context = node["context"]
     if isinstance(context, str):
         try:
@@ -144,9 +152,20 @@ def _parse(node: dict[str, Any]) -> TreeSpec:
         except ValueError:  # a name: the type of a namedtuple
             context = None
     spec = TreeSpec(str(node["type"]), children, *_keys_and_length(node["type"], context))
-    if spec.keys is not None and len(spec.keys) != len(children):
-        raise ValueError(f"{len(spec.keys)} keys for {len(children)} children")
+    _check(spec)
     return spec
+
+
+def _check(spec: TreeSpec) -> None:
+    """Raise unless every child has a place of its own in what is built of `spec`."""
+    if spec.keys is not None and len(spec.keys) != len(spec.children):
+        raise ValueError(f"{len(spec.keys)} keys for {len(spec.children)} children")
+    keys = (*(spec.keys or ()), *spec.absent_keys)
+    if not all(isinstance(key, str | int | float | None) for key in keys) or len(set(keys)) < len(keys):
+        raise ValueError("a key is there twice, or is a container")
+    length = spec.max_length
+    if length is not None and (type(length) is not int or not len(spec.children) <= length < 2**31):
+        raise ValueError(f"a deque of at most {length!r} for {len(spec.children)} children")
 
 
 def _keys_and_length(kind: str, context: Any) -> tuple[tuple[Any, ...] | None, int | None, tuple[str, ...]]:

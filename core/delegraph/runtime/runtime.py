@@ -16,6 +16,7 @@ from delegraph.runtime.data_loader import Source
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
+from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.program import Program, Verification
 from delegraph.runtime.tracing import DebugLevel, EventTracer
 
@@ -39,7 +40,7 @@ class Runtime:
     """What programs are loaded into. `Runtime.get()` uses everything that is installed.
 
     A Runtime of one's own has explicit choices instead; `Environment` describes them. `prefer` says which distribution
-    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
+    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`; `limits` hold for every method that it loads.
     """
 
     def __init__(
@@ -50,8 +51,11 @@ class Runtime:
         plugins: PluginRegistry | None = None,
         platform: Platform = DEFAULT_PLATFORM,
         prefer: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        self.environment = Environment(kernels, backends, preferring(plugins, prefer), platform)
+        self.environment = Environment(
+            kernels, backends, preferring(plugins, prefer), platform, limits or DEFAULT_LIMITS
+        )
 
     @staticmethod
     @cache

@@ -29,7 +29,9 @@ from delegraph.runtime.context import MethodContext
 from delegraph.runtime.delegates import Delegate
 from delegraph.runtime.executor import Block, FaultOf, ShapesChanged
 from delegraph.runtime.instructions import Binder, replaced_values
+from delegraph.runtime.limits import Limits
 from delegraph.runtime.prim_ops import LOCAL_SCALAR_DENSE, OF_SHAPE, SCALAR_OPS, ScalarOp
+from delegraph.runtime.stop import Stop
 from delegraph.runtime.values import LISTS_OF_VALUES, Array, MovingTensor, Shape, ValueTable
 
 KEPT: Final = 4
@@ -67,32 +69,32 @@ class ShapeBindings:
         """The shapes whose arrays stand in the slots; None if nobody knows."""
         self._previous: Shapes | None = None
 
-    def run(self, fault_of: FaultOf) -> None:
+    def run(self, fault_of: FaultOf, limits: Limits, stop: Stop) -> None:
         """Execute on the inputs that are set. Raises as `executor.run`."""
         slots = self._values.slots
         shapes = tuple([slots[index].shape for index in self._inputs])
         bound = self._bound.get(shapes)
         if bound is None:
-            self._run_dynamic(shapes, fault_of)
+            self._run_dynamic(shapes, fault_of, limits, stop)
             return
         if self._current != shapes:
             bound.put_back(self._values)
             self._bound.move_to_end(shapes)
         self._current = None
         try:
-            executor.run(bound.blocks, fault_of)
+            executor.run(bound.blocks, fault_of, limits, stop)
         except ShapesChanged as changed:
             del self._bound[shapes]
             self._wrong += 1
-            executor.run(self._dynamic, fault_of, changed.block, changed.call)
+            executor.run(self._dynamic, fault_of, limits, stop, changed.block, changed.call)
         else:
             self._current = self._previous = shapes
             self._wrong = 0
 
-    def _run_dynamic(self, shapes: Shapes, fault_of: FaultOf) -> None:
+    def _run_dynamic(self, shapes: Shapes, fault_of: FaultOf, limits: Limits, stop: Stop) -> None:
         self._current = None
         visited: set[int] = set()
-        executor.run(self._dynamic, fault_of, visited=visited)
+        executor.run(self._dynamic, fault_of, limits, stop, visited=visited)
         again, self._previous = shapes == self._previous, shapes
         if again and self._wrong < ATTEMPTS:
             self._bound[shapes] = self._bind_now(visited)

@@ -26,7 +26,7 @@ def as_array(value: object) -> Array:
     Raises `InvalidType` for anything else and `InvalidArgument` for tensors that are not in the CPU's memory.
     """
     if isinstance(value, np.ndarray):
-        return value
+        return value if type(value) is np.ndarray else _from_subclass(value)
     if isinstance(value, np.generic):
         return np.asarray(value)
     if is_torch_tensor(value):
@@ -55,7 +55,26 @@ def to_torch(arrays: Iterable[Any]) -> list[Any]:
     return [_to_torch(torch, array) if isinstance(array, np.ndarray) else array for array in arrays]
 
 
+def _from_subclass(array: Array) -> Array:
+    """The plain array: what a subclass does to functions of NumPy's is not asked for here."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise InvalidArgument("the array has masked elements; pass array.filled(value)")
+    return array.view(np.ndarray)
+
+
 def _from_torch(tensor: Any) -> Array:
+    """Raises `InvalidArgument` for a tensor without memory: a fake one, one inside of `vmap`, a class's own."""
+    try:
+        return _from_strided(tensor)
+    except (InvalidArgument, InvalidType):
+        raise
+    except Exception as error:  # whatever the class of the tensor raises
+        raise InvalidArgument(
+            f"a {type(tensor).__module__}.{type(tensor).__qualname__} has no memory that can be read here: {error}"
+        ) from error
+
+
+def _from_strided(tensor: Any) -> Array:
     if tensor.device.type != "cpu":
         raise InvalidArgument(f"the tensor is on {tensor.device}; pass tensor.cpu()")
     if tensor.layout != sys.modules["torch"].strided:
@@ -73,7 +92,7 @@ def _from_torch(tensor: Any) -> Array:
 def _from_dlpack(value: Any) -> Array:
     try:
         array: Array = np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever the library of the tensor raises
         raise InvalidArgument(
             f"a {type(value).__module__}.{type(value).__name__} gives no array through DLPack: {error}"
         ) from error

@@ -16,6 +16,7 @@ import numpy as np
 
 from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault, restated
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
+from delegraph.interfaces.platform import allocate_aligned
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (
     Bool,
@@ -114,7 +115,7 @@ class _Parser:
     def add_unplanned(self, tensor: MovingTensor) -> None:
         """Inputs and outputs get their memory in each run. Anything else gets it now, once."""
         if tensor.index not in self.borders:
-            tensor.memory = np.zeros(tensor.nbytes, np.uint8)
+            tensor.memory = allocate_aligned(tensor.nbytes)
             tensor.array = tensor.view(tensor.bound)
         self.add_moving(tensor)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, MemoryAllocationFailed
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import (
@@ -147,8 +147,11 @@ class ValueTable:
             self._by_identity[id(array)] = tensor
 
     def provide(self, tensor: MovingTensor) -> None:
-        """Give `tensor` fresh memory of its own, at its upper bound."""
-        tensor.memory = np.empty(tensor.nbytes, np.uint8)
+        """Give `tensor` fresh memory of its own, at its upper bound. Raises `MemoryAllocationFailed`."""
+        try:
+            tensor.memory = np.empty(tensor.nbytes, np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise MemoryAllocationFailed(f"the system did not give {tensor.nbytes:,} bytes: {error}") from error
         self.place(tensor, tensor.view(tensor.bound))
 
     def restore_scalars(self) -> None:

@@ -458,7 +458,7 @@ def test_a_backend_that_is_not_installed(pte_of: PteOf, refused: Refused, tmp_pa
     pte = pte_of("m", delegated())
     with use_registry(PluginRegistry.discover(environ={"DELEGRAPH_PLUGINS": "acme"}, path=[str(site)])):
         message = refused("select", pte, "-o", str(tmp_path / "app.pyz"), code=1)
-    assert f"{pte}: backend 'Spark' is not installed; `pip install spark==1.0`, which made its blobs" in message
+    assert f"{pte}: backend 'Spark' is not installed; the file says that 'spark' '1.0' made its blobs; ins" in message
 
 
 def test_what_only_this_process_has(pte_of: PteOf, refused: Refused, tmp_path: Path, installed: PluginRegistry) -> None:

@@ -215,3 +215,20 @@ def test_without_pyyaml_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(CodegenError, match=r"needs PyYAML: pip install 'delegraph\[aot\]'"):
         registrations("[]", "kernels.yaml")
+
+
+# ---- files that were made to harm ------------------------------------------------------------------------
+
+
+def test_aliases_that_grow_are_counted() -> None:
+    kernels = "kernels: &k\n" + "".join("    - {arg_meta: null, kernel_name: a:b}\n" for _ in range(400))
+    bomb = f"- op: add.out\n  {kernels}" + "".join(f"- {{op: x{i}.out, kernels: *k}}\n" for i in range(2000))
+    assert any("the file has more than 50,000 words and lists" in text for text in violations(bomb))
+
+
+def test_a_list_of_itself() -> None:
+    assert violations("&a [*a]")
+
+
+def test_deep_nesting() -> None:
+    assert "the file is nested too deeply" in violations("[" * 1500)[-1]

@@ -152,3 +152,12 @@ def test_a_program_runs_on_the_generated_library() -> None:
     assert {op: chosen[op] for op in ("sample_ops::put", "sample_ops::scaled.out", "aten::neg.out")} == dict.fromkeys(
         ("sample_ops::put", "sample_ops::scaled.out", "aten::neg.out"), "sample-ops"
     )
+
+
+def test_names_that_would_end_a_string() -> None:
+    source = '"""\nimport evil\n"""\\'
+    text = generated_module([], 'a"b', source)
+    namespace: dict[str, Any] = {}
+    exec(compile(text, "generated", "exec"), namespace)
+    assert namespace["library"].name == 'a"b'
+    assert source in namespace["__doc__"]

@@ -259,7 +259,8 @@ def test_a_backend_that_a_program_needs(install: Install) -> None:
         Severity.ERROR,
         "Npu",
         "the program needs the backend Npu, which is not installed",
-        "its blob was made by acme-npu 0.3: `pip install acme-npu==0.3`, or a later one that still reads it",
+        "the file says that its blob was made by 'acme-npu' '0.3', which is not installed; install the distribution"
+        " that offers this backend, from where you trust it",
     )
 
 
@@ -278,7 +279,8 @@ def test_a_backend_that_a_program_needs_and_nobody_knows(install: Install) -> No
     plan = ExecutionPlan("forward", (), (), (), (), (), (BackendDelegate("Npu", 0, (CompileSpec("k", b"v"),)),))
     finding = found("acme", Program((plan,), delegate_data=(b"",)))[0]
     assert finding.remedy == (
-        "its blob carries no stamp that would name its distribution; install the one that offers this backend"
+        "its blob carries no stamp that would name its distribution; install the distribution that offers this backend,"
+        " from where you trust it"
     )
 
 

@@ -211,7 +211,18 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
     assert KERNELS.hook_names == ("lookup", "operator_names")
     assert KERNELS.attributes == {"name": "", "on_request": False}
     assert BACKENDS.hook_names == (
-        *("is_available", "check", "init", "execute", "bind", "destroy", "set_option", "get_option"),
+        *(
+            "is_available",
+            "check",
+            "init",
+            "execute",
+            "bind",
+            "num_outputs",
+            "cancel",
+            "destroy",
+            "set_option",
+            "get_option",
+        ),
     )
     assert BACKENDS.parameters("init") == ("context", "processed", "compile_specs")
     assert LOWERINGS.parameters("preprocess") == ("edge_program", "compile_specs")

@@ -72,6 +72,23 @@ def test_files_that_are_not_there(tmp_path: Path, kind: Any) -> None:
         kind(tmp_path)
 
 
+@pytest.mark.parametrize("kind", [FileDataLoader, MmapDataLoader])
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_names_that_files_cannot_have(kind: Any, name: str) -> None:
+    with pytest.raises(AccessFailed, match="cannot be opened"):
+        kind(name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("kind", [FileDataLoader, MmapDataLoader])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, kind: Any) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AccessFailed, match="is not a regular file; read it, and give its bytes"):
+        kind(tmp_path / "pipe")
+    with pytest.raises(AccessFailed, match="is not a regular file"):
+        kind(os.devnull)
+
+
 def test_an_empty_file_cannot_be_mapped(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(AccessFailed, match="empty: cannot be mapped"):

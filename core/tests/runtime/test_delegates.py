@@ -143,8 +143,9 @@ def test_missing_with_a_stamp(build: Any, load_method: Any) -> None:
         load_method(build, plan, backends={"Npu": Adder()})
     assert str(caught.value) == (
         "method 'forward' cannot be loaded:\n"
-        "  backend 'Adder' is not installed (installed: Npu); its blob was made by acme-adder 1.2.0:"
-        " `pip install acme-adder==1.2.0`, or a later one that still reads it"
+        "  backend 'Adder' is not installed (installed: Npu); the file says that its blob was made by"
+        " 'acme-adder' '1.2.0', which is not installed; install the distribution that offers this backend, from where"
+        " you trust it"
     )
 
 
@@ -174,7 +175,7 @@ def test_all_that_are_missing_are_named(build: Any, load_method: Any) -> None:
     ("verdict", "stamped", "remedy"),
     [
         (Verdict.RECOMPILE, True, "; lower the model again with what is installed here"),
-        (Verdict.REFUSE, True, "; `pip install acme-adder==1.2.0`, or lower the model again"),
+        (Verdict.REFUSE, True, "; use the release of the backend that reads it, or lower the model again"),
         (Verdict.REFUSE, False, "; lower the model again with what is installed here"),
     ],
 )
@@ -419,13 +420,14 @@ def test_a_backend_that_is_handed_over_under_another_id(build: Any) -> None:
     [
         (
             "numpy",
-            "its blob was made by numpy {numpy}, which is installed but has no runtime half of that name: it offers"
-            " nothing that Delegraph knows; its authors add the entry point Adder in delegraph.backends",
+            "the file says that its blob was made by 'numpy' '{numpy}', which is installed but has no runtime half of"
+            " that name: it offers nothing that Delegraph knows; its authors add the entry point 'Adder' in"
+            " delegraph.backends",
         ),
         (
             "numpy 0.1",
-            "its blob was made by numpy 0.1; numpy {numpy}, which is installed, offers nothing that Delegraph knows:"
-            " `pip install numpy==0.1`",
+            "the file says that its blob was made by 'numpy' '0.1'; numpy {numpy}, which is installed, offers nothing"
+            " that Delegraph knows: another release may do",
         ),
     ],
 )

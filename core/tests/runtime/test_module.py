@@ -204,6 +204,16 @@ def test_dataclasses() -> None:
         text(node("builtins.dict", ["a", "b"], LEAF)),
         "[1, 5]",
         "[" * 100_000,
+        text(node("builtins.dict", ["a", "a"], LEAF, LEAF)),
+        text(node("builtins.dict", [["a"], "b"], LEAF, LEAF)),
+        text(node("collections.deque", 1, LEAF, LEAF)),
+        text(node("collections.deque", "x", LEAF, LEAF)),
+        text(node("collections.deque", -1)),
+        text(node("collections.deque", 10**30, LEAF)),
+        text(node("example.Data", [["a"], ["a"]], LEAF)),
+        text(node("example.Data", [["a"], [["b"]]], LEAF)),
+        text(node("collections.defaultdict", 5, LEAF)),
+        text({"type": "builtins.list", "context": None, "children_spec": 5}),
     ],
 )
 def test_damaged_specs(build: Any, kernels: Any, damaged: str) -> None:
@@ -259,13 +269,47 @@ def test_torch_tensors_of_dtypes_that_numpy_lacks(build: Any, kernels: Any, dtyp
 
 def test_torch_memory_is_shared_where_nothing_is_planned(build: Any, kernels: Any) -> None:
     torch = pytest.importorskip("torch")
+    addresses = []
+    kernels.kernel("test::look.out")(lambda context, x, out: addresses.append(x.ctypes.data))
     x = build.tensor(2, planned=False)
-    model = load(build.program(build.plan([x], [x])), kernels=[kernels])
+    out = build.call("test::look.out", x, build.tensor(2))
     given = torch.ones(2)
-    method = model["forward"].method
-    method.set_inputs([given])
-    (alias,) = method.get_outputs(clone_outputs=False)
-    assert alias.data_ptr() == given.data_ptr()
+    load(build.program(build.plan([x], [out])), kernels=[kernels])(given)
+    assert addresses == [given.data_ptr()]
+
+
+@pytest.mark.filterwarnings("ignore:.*[Nn]ested tensors:UserWarning")
+def test_tensors_without_memory(build: Any, kernels: Any) -> None:
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    class Own(torch.Tensor):  # type: ignore[name-defined,misc]
+        @classmethod
+        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise KeyError("mine")
+
+    with FakeTensorMode():
+        fake = torch.ones(2)
+    model = load(build.program(two_sums(build)), kernels=[kernels])
+    for tensor in (fake, torch.ones(2).as_subclass(Own), torch.nested.nested_tensor([torch.ones(2)])):
+        with pytest.raises(InvalidArgument, match="has no memory that can be read here"):
+            model(tensor, torch.ones(2), torch.ones(2))
+    with pytest.raises(InvalidArgument, match="has no memory that can be read here"):
+        torch.func.vmap(lambda x: model(x, x, x))(torch.ones(3, 2))
+
+
+def test_subclasses_of_arrays(build: Any, kernels: Any) -> None:
+    class Silent(np.ndarray[Any, Any]):
+        def __array_function__(self, *args: Any) -> None:
+            """Does nothing, whatever is asked for."""
+
+    x = np.ones(2, np.float32)
+    model = load(build.program(two_sums(build)), kernels=[kernels])
+    expected = model(x, x, x)
+    np.testing.assert_array_equal(model((x * 1).view(Silent), x.view(Silent), x)[0], expected[0])
+    np.testing.assert_array_equal(model(np.ma.masked_array(x, [False, False]), x, x)[0], expected[0])
+    with pytest.raises(InvalidArgument, match=r"the array has masked elements; pass array\.filled"):
+        model(np.ma.masked_array(x, [True, False]), x, x)
 
 
 def test_dlpack(build: Any, kernels: Any) -> None:

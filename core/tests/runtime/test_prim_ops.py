@@ -53,6 +53,18 @@ CASES = [
     ("lt", (3, 2), False),
     ("ge", (2, 2), True),
     ("le", (2.5, 2), False),
+    # of 64 bits, which wrap
+    ("add", (2**63 - 1, 1), -(2**63)),
+    ("sub", (-(2**63), 1), 2**63 - 1),
+    ("mul", (2**62, 6), -(2**63)),
+    ("mul", (2**63 - 1, 2**63 - 1), 1),
+    ("neg", (-(2**63),), -(2**63)),
+    ("floordiv", (-(2**63), -1), -(2**63)),
+    ("floordiv.int", (-(2**63), -1), -(2**63)),
+    ("mod.int", (-(2**63), -1), 0),
+    ("eq", (2**53 + 1, 2.0**53), True),
+    ("mul", (1e308, 10.0), math.inf),
+    ("trunc", (-(2.0**63),), -(2**63)),
 ]
 
 
@@ -77,6 +89,37 @@ def test_scalar_operators_refuse_other_types(name: str, args: tuple[Any, ...]) -
         operator(name)(*args)
 
 
+@pytest.mark.parametrize("name", ["ceil", "round", "trunc", "sym_int"])
+@pytest.mark.parametrize("value", [2.0**63, -(2.0**64), math.inf, math.nan])
+def test_doubles_that_are_no_integers_of_64_bits(name: str, value: float) -> None:
+    with pytest.raises(InvalidArgument, match="is not within the range of 64-bit integers"):
+        operator(name)(value)
+
+
+def test_a_number_that_multiplies_itself_stays_small(build: Any, load_method: Any) -> None:
+    x, done = build.int(3), build.bool(False)
+    for _ in range(300):
+        build.prim("executorch_prim::mul.Scalar", x, x, x)
+    (result,) = load_method(build, build.plan([], [x, done])).execute([])[:1]
+    assert result == (pow(3, 2**300, 2**64) + 2**63) % 2**64 - 2**63
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("aten::sym_size.int", (1, 0)),
+        ("aten::sym_size.int", (np.ones(1), 0.5)),
+        ("aten::sym_numel", (1,)),
+        ("aten::_local_scalar_dense", (1,)),
+        ("aten::_local_scalar_dense", (np.ones(1, np.complex64),)),
+        ("executorch_prim::sym_ite.Scalar", (1, 2, 3)),
+    ],
+)
+def test_what_is_no_such_argument(name: str, args: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidType, match=r"takes an? .*, got "):
+        SCALAR_OPS[name].function(*args)
+
+
 def test_the_operators_that_executorch_has() -> None:
     assert len(PRIM_OPS) == 28
     assert {*SCALAR_OPS, ET_COPY_INDEX, ET_VIEW} == PRIM_OPS
@@ -91,6 +134,7 @@ def test_scalars_of_tensors() -> None:
     first = SCALAR_OPS["aten::_local_scalar_dense"].function
     assert first(np.array([2.5], np.float32)) == 2.5
     assert type(first(np.array(True))) is bool
+    assert first(np.array([2**64 - 1], np.uint64)) == -1
     with pytest.raises(InvalidArgument, match="the tensor has no element"):
         first(np.empty(0))
 

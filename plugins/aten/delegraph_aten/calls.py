@@ -12,7 +12,7 @@ import torch
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault, restated
 from delegraph.interfaces import BoundCall, KernelContext
 from delegraph_aten.operators import TorchOperator
-from delegraph_aten.values import Array, tensor, torch_dtype
+from delegraph_aten.values import Array, torch_dtype, written_tensor
 
 Outs: TypeAlias = "Sequence[Array | Sequence[Array]]"
 
@@ -62,7 +62,7 @@ def _bound(operator: TorchOperator, context: KernelContext, args: Sequence[Any])
         assert operator.functional is not None
         compute = _prepared(operator.functional, operator, given)
         return lambda: _store(context, outs, _by_out(outs, compute()))
-    made = _map(tensor, outs)
+    made = _map(written_tensor, outs)
     call = _prepared(operator.into, operator, given, made)
     return _checked_once(context, call, outs, made) if outs else call
 
@@ -106,7 +106,7 @@ def _write(
     shapes = operator.shapes.get(key) if key is not None else None
     if shapes is not None:
         outs = [_resized(context, out, shape) for out, shape in zip(outs, shapes, strict=True)]
-        made = _map(tensor, outs)
+        made = _map(written_tensor, outs)
         _prepared(operator.into, operator, given, made)()
         return
     made = _map(lambda out: torch.empty(0, dtype=torch_dtype(out), device="cpu"), outs)
@@ -189,7 +189,7 @@ def _target(context: KernelContext, out: Array, result: torch.Tensor) -> torch.T
     """`out` at the shape of `result`. Raises `InvalidType` if it is not of its dtype."""
     if torch_dtype(out) != result.dtype:
         raise InvalidType(f"out is {torch_dtype(out)}, where the result is {result.dtype}")
-    return tensor(context.resize(out, tuple(result.shape)))
+    return written_tensor(context.resize(out, tuple(result.shape)))
 
 
 def _pairs(outs: Outs, results: Sequence[Any]) -> Iterator[tuple[Array, torch.Tensor]]:

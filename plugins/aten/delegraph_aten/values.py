@@ -20,8 +20,8 @@ _SAME_WIDTH: Final[dict[int, np.dtype[Any]]] = {1: np.dtype(np.uint8), 2: np.dty
 
 
 class _Writable:
-    """Read-only memory that NumPy takes for writable: torch warns of any other. Only constants are read-only, and no
-    operator of a program writes those."""
+    """Read-only memory that NumPy takes for writable: torch warns of any other. Only what an operator reads is shown to
+    torch like this; what it writes is a `written_tensor`."""
 
     __slots__ = ("__array_interface__", "array")
 
@@ -46,6 +46,13 @@ def tensor(array: Array) -> torch.Tensor:
     return made.view(torch_dtype(array)) if extended else made
 
 
+def written_tensor(array: Array) -> torch.Tensor:
+    """`tensor(array)`, to be written. Raises `InvalidArgument` for a constant, or an input that is the caller's own."""
+    if isinstance(array, np.ndarray) and array.size and not array.flags.writeable:
+        raise InvalidArgument("it writes into a tensor that is read-only: a constant, or the caller's own input")
+    return tensor(array)
+
+
 def torch_dtype(array: Array) -> torch.dtype:
     """The dtype of `array` in torch."""
     dtype: torch.dtype = getattr(torch, array.dtype.name)
@@ -56,6 +63,8 @@ def converter(argument: torch.Argument) -> Convert | None:
     """What makes a program's value the one that `argument`'s type asks for; None: it is that already."""
     kind = str(argument.real_type)  # tells a ScalarType from an int
     one = _CONVERTERS.get(kind.replace("Optional[", "").replace("List[", "").rstrip("]"))
+    if one is tensor and argument.alias_info is not None and argument.alias_info.is_write:
+        one = written_tensor
     if one is None:
         return None
     return _each(one) if "List[" in kind else one if not kind.startswith("Optional[") else _optional(one)

@@ -237,3 +237,28 @@ def test_a_static_out_of_another_size_is_refused_and_nothing_around_it_written(m
         call(mode, op, floats(1, 2, 3), *arguments, out, context=Context(out))
     assert memory[:4].tolist() == [7] * 4
     assert memory[4 + size :].tolist() == [7] * (8 - size)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("op", "arguments"),
+    [
+        ("aten::add.out", [floats(1), floats(2), 1]),
+        ("aten::permute_copy.out", [floats(1), [0]]),
+        ("aten::split_copy.Tensor_out", [floats(1, 2), 1, 0]),
+    ],
+)
+def test_what_is_read_only_is_not_written(mode: str, op: str, arguments: list[Any]) -> None:
+    constant = floats(5)
+    constant.flags.writeable = False
+    outs: Any = [constant, constant] if "split" in op else constant
+    with pytest.raises(InvalidArgument, match="it writes into a tensor that is read-only"):
+        call(mode, op, *arguments, outs)
+    assert constant.tolist() == [5]
+
+
+def test_nor_in_place() -> None:
+    constant = floats(5)
+    constant.flags.writeable = False
+    with pytest.raises(InvalidArgument, match="it writes into a tensor that is read-only"):
+        call("run", "aten::copy_", constant, floats(1), False)

@@ -23,7 +23,8 @@ from delegraph.interfaces import (
     CompileSpec,
     Verdict,
 )
-from delegraph_cpu.blob import BACKEND_ID, BLOB_VERSION, Blob, TensorInfo, Weight, unpack
+from delegraph_cpu.blob import BACKEND_ID, BLOB_VERSION, ITEM_SIZES, Blob, TensorInfo, Weight, unpack
+from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
 
 if TYPE_CHECKING:
@@ -36,11 +37,12 @@ __all__ = ["CpuBackend"]
 
 @dataclass(frozen=True, slots=True)
 class CpuHandle:
-    """A loaded blob. `memory` is what the session reads without owning it: the weights."""
+    """A loaded blob. `options` stop its runs; `memory` is what the session reads without owning it: the weights."""
 
     session: onnxruntime.InferenceSession
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    options: onnxruntime.RunOptions
     memory: tuple[NDArray[Any], ...]
 
 
@@ -74,9 +76,12 @@ class CpuBackend(BackendInterface):
         `InvalidArgument` for options (see `CpuOptions`) that do not exist or contradict those of earlier delegates.
         """
         blob = unpack(processed)
+        refuse_files(blob.graph, {weight.name for weight in blob.weights})
         options = self._defaults().updated(context.runtime_specs)
         weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
-        return CpuHandle(_session(blob, weights, options), blob.inputs, blob.outputs, tuple(weights.values()))
+        session = _session(blob, weights, options)
+        _check_borders(session, blob)
+        return CpuHandle(session, blob.inputs, blob.outputs, _run_options(), tuple(weights.values()))
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
@@ -88,7 +93,7 @@ class CpuBackend(BackendInterface):
         binding = handle.session.io_binding()
         inputs = _bind_inputs(binding, handle.inputs, args)
         copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
-        _run(handle.session, binding)
+        _run(handle, binding)
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
@@ -109,7 +114,15 @@ class CpuBackend(BackendInterface):
         copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
         if copies:
             return None
-        return partial(_run, handle.session, binding, inputs)
+        return partial(_run, handle, binding, inputs)
+
+    def cancel(self, handle: CpuHandle, requested: bool) -> None:
+        """onnxruntime ends between two of its nodes, in the bodies of loops as well, not within one."""
+        handle.options.terminate = requested
+
+    def num_outputs(self, handle: CpuHandle) -> int:
+        """What the blob's header says, and the session confirmed."""
+        return len(handle.outputs)
 
     def set_option(self, options: Mapping[str, OptionValue]) -> None:
         """Change the defaults for delegates loaded from now on; see `CpuOptions`."""
@@ -149,7 +162,27 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
                 f" {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
             )
         data = memoryview(found)
-    return np.frombuffer(data, weight.dtype).reshape(weight.shape)
+    return np.require(np.frombuffer(data, weight.dtype).reshape(weight.shape), requirements="A")
+
+
+def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
+    """Raise unless the graph takes and gives what the header says; onnxruntime checks shapes when it runs."""
+    taken = {info.name: info.dtype for info in blob.inputs if info.dtype}
+    given = {info.name: info.dtype for info in blob.outputs}
+    outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
+    if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or given != outputs:
+        raise DelegateInvalidCompatibility(
+            "a blob of CpuBackend is damaged: its graph has other inputs or outputs than its header says;"
+            " copy or lower the program again"
+        )
+
+
+_DTYPES: Final = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    **{f"tensor({name})": name for name in ITEM_SIZES},
+}
+"""What onnxruntime calls the types of tensors."""
 
 
 def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions) -> onnxruntime.InferenceSession:
@@ -158,7 +191,8 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOption
     from delegraph_cpu.sessions import create_session, use_own_threads, use_shared_pool
 
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = _ERRORS_ONLY
+    settings.log_severity_level = _FATAL_ONLY  # what fails is raised
+    settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that was looked through
     settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[options.optimization_level])
     if options.thread_pool == "shared":
         use_shared_pool(settings, options.num_threads)
@@ -172,7 +206,7 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOption
         raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
 
 
-_ERRORS_ONLY: Final = 3  # OrtLoggingLevel
+_FATAL_ONLY: Final = 4  # OrtLoggingLevel
 _LEVELS: Final = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -182,10 +216,8 @@ _LEVELS: Final = {
 
 
 def _refusal(made_with: str, here: str, error: Exception) -> str:
-    remedy = "lower the program again"
-    if made_with != here:
-        remedy += f" with onnxruntime {here}, or install onnxruntime {made_with}"
-    return f"onnxruntime {here} refuses a graph that was optimised with {made_with}: {error}; {remedy}"
+    other = "" if made_with == here else f" (optimised with {made_with!r:.40}, says its header)"
+    return f"onnxruntime {here} refuses the graph{other}: {error}; lower the program again"
 
 
 # ---- running ------------------------------------------------------------------------------------------------------
@@ -229,7 +261,8 @@ def _bind_outputs(
     sizes = _sizes(handle.inputs, inputs)
     copies = []
     for index, (info, out) in enumerate(zip(handle.outputs, outputs, strict=True)):
-        assert isinstance(out, np.ndarray)
+        if not isinstance(out, np.ndarray):
+            raise Internal(f"output {index} of a delegate of CpuBackend is {out!r:.40}, not a tensor")
         shape = tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape)
         if -1 not in shape and _usable(out):
             if out.shape != shape:
@@ -250,9 +283,17 @@ def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -
     return sizes
 
 
-def _run(session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding, keep: object = None) -> None:
+def _run_options() -> onnxruntime.RunOptions:
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = _FATAL_ONLY
+    return options
+
+
+def _run(handle: CpuHandle, binding: onnxruntime.IOBinding, keep: object = None) -> None:
     """Run what is bound; `keep` lives as long as a call with it in it: the arrays that the binding only points to."""
     try:
-        session.run_with_iobinding(binding)
+        handle.session.run_with_iobinding(binding, handle.options)
     except Exception as error:  # pybind's exceptions have no common base
         raise Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}") from error

@@ -12,6 +12,7 @@ from delegraph.errors import BackendMissing, OperatorMissing, PluginConflict, Pl
 from delegraph.interfaces.kernel import Kernel, kernel_key_text
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
+from delegraph.plugins.missing import INSTALL
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry
 from delegraph.runtime.kernels import KernelRegistry
 
@@ -128,5 +129,5 @@ def _backends(programs: Sequence[ProgramNeeds], plugins: PluginRegistry) -> Iter
 
 
 def _remedy(stamps: frozenset[BlobStamp]) -> str:
-    makers = sorted(f"`pip install {stamp.distribution}=={stamp.version}`" for stamp in stamps)
-    return f"{' or '.join(makers)}, which made its blobs" if makers else "install the distribution that offers it"
+    makers = sorted(f"{stamp.distribution!r:.80} {stamp.version!r:.40}" for stamp in stamps)
+    return f"the file says that {' and '.join(makers)} made its blobs; {INSTALL}" if makers else INSTALL

@@ -1,0 +1,113 @@
+"""The bytes of an ONNX graph -> the tensors that it keeps in files, found before anybody opens one.
+
+An ONNX tensor may say that its data lies in a file, or, to onnxruntime, at an address in memory. A blob is a stranger's
+file: its graph may leave out only the weights that the blob itself has. This reads the protobuf's fields as they lie
+there (protobuf.dev/programming-guides/encoding), by the numbers of `onnx.proto3`, without parsing what they mean: the
+`onnx` package is not needed at run time, and a tensor that is hidden in an attribute or a subgraph is found as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final, TypeAlias
+
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.interfaces import Buffer
+
+__all__ = ["refuse_files"]
+
+_MODEL, _GRAPH, _NODE, _ATTRIBUTE, _TENSOR, _SPARSE, _FUNCTION, _TRAINING, _MAIN_GRAPH, _INITIALIZER = range(10)
+
+_INSIDE: Final[dict[int, dict[int, int]]] = {
+    _MODEL: {7: _MAIN_GRAPH, 20: _TRAINING, 25: _FUNCTION},
+    _MAIN_GRAPH: {1: _NODE, 5: _INITIALIZER, 15: _SPARSE},
+    _GRAPH: {1: _NODE, 5: _TENSOR, 15: _SPARSE},
+    _NODE: {5: _ATTRIBUTE},
+    _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
+    _SPARSE: {1: _TENSOR, 2: _TENSOR},
+    _FUNCTION: {7: _NODE, 11: _ATTRIBUTE},
+    _TRAINING: {1: _GRAPH, 2: _GRAPH},
+}
+"""The messages in which a tensor can lie: by the kind of message, the numbers of fields that hold others."""
+
+_NODE_OP_TYPE: Final = 4
+_TENSOR_NAME, _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 8, 13, 14
+_CONTEXT_OF_AN_ENGINE: Final = b"EPContext"
+"""An operator of onnxruntime whose attribute names a file."""
+
+Field: TypeAlias = "tuple[int, memoryview | None]"
+"""A field's number, and its bytes if it has a length: a string or a message."""
+
+
+def refuse_files(graph: Buffer, weights: Collection[str]) -> None:
+    """Raise `DelegateInvalidCompatibility` unless all external tensors of `graph` are initializers named in `weights`.
+
+    Each weight can be left out once. Bytes that are not a protobuf are refused as well.
+    """
+    view = memoryview(graph).cast("B")
+    left = {name.encode(): name for name in weights}
+    messages = [(_MODEL, view)]
+    while messages:
+        kind, message = messages.pop()
+        if kind in (_TENSOR, _INITIALIZER):
+            _check_tensor(message, left if kind == _INITIALIZER else {})
+            continue
+        inside = _INSIDE[kind]
+        for number, content in _fields(message):
+            if content is None:
+                continue
+            if number in inside:
+                messages.append((inside[number], content))
+            elif kind == _NODE and number == _NODE_OP_TYPE and bytes(content) == _CONTEXT_OF_AN_ENGINE:
+                raise _refusal("an EPContext node, which names a file")
+
+
+def _check_tensor(message: memoryview, left: dict[bytes, str]) -> None:
+    """Raise unless the tensor's data lies in it, or it is one of the weights that are `left`, which it then is not."""
+    name, external = b"", False
+    for number, content in _fields(message):
+        if number == _TENSOR_NAME and content is not None:
+            name = bytes(content)  # of a field that is there twice, the last one counts
+        external |= number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION)
+    if external and left.pop(name, None) is None:
+        raise _refusal(f"tensor {name.decode(errors='replace')!r:.80} refers to a file, and is not one of its weights")
+
+
+def _fields(message: memoryview) -> Iterator[Field]:
+    """The fields of a message, in order. Raises if the bytes are not those of one."""
+    at, end = 0, len(message)
+    while at < end:
+        key, at = _varint(message, at)
+        number, wire_type = key >> 3, key & 7
+        content = None
+        if wire_type == _VARINT:
+            _, at = _varint(message, at)
+        elif wire_type in _FIXED:
+            at += _FIXED[wire_type]
+        elif wire_type == _LENGTH:
+            size, at = _varint(message, at)
+            content, at = message[at : at + size], at + size
+        else:
+            raise _refusal(f"its graph is not a protobuf: a field has wire type {wire_type}")
+        if at > end or number == 0:
+            raise _refusal("its graph is not a protobuf: a field reaches beyond its end")
+        yield number, content
+
+
+_VARINT, _LENGTH = 0, 2
+_FIXED: Final = {1: 8, 5: 4}
+_LONGEST_VARINT: Final = 10
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """The number at `at`, as the 64 bits that a parser keeps of it, and where it ends."""
+    value = 0
+    for position, byte in enumerate(message[at : at + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << 7 * position
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at + position + 1
+    raise _refusal("its graph is not a protobuf: a number has no end")
+
+
+def _refusal(why: str) -> DelegateInvalidCompatibility:
+    return DelegateInvalidCompatibility(f"a blob of CpuBackend is refused: {why}; lower the program again")

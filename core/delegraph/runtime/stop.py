@@ -1,0 +1,137 @@
+"""A run and the wish to end it, from another thread -> the run ends before its next instruction.
+
+The executor runs the calls of a block off an iterator. Whoever stops it moves that iterator to its end, so that the
+loop ends by itself, without a look at anything between two instructions:
+
+    the run                                  another thread
+    calls = stop.calls = iter(block.calls)   stop.fault = Cancelled(…)
+    if stop.fault is None:                   stop.calls -> to its end
+        for call in calls: call()            backends' engines are told
+
+Either the run sees the fault, or the other thread sees the new iterator.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from operator import length_hint
+from threading import Condition, Lock, Thread
+from time import monotonic
+from typing import Any
+
+from delegraph.errors import LimitExceeded, RuntimeFault
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, LogLevel
+
+__all__ = ["WATCH", "Stop", "time_exceeded"]
+
+Cancel = Callable[[bool], object]
+"""Tells an engine to stop what it does (True), or that this is over (False)."""
+
+
+class Stop:
+    """How one run is stopped. `calls` are those that it runs now; `remaining`, how many of them it left out."""
+
+    __slots__ = ("_engines", "_over", "calls", "deadline", "fault", "remaining")
+
+    def __init__(self, engines: Sequence[Cancel] = (), deadline: float = inf) -> None:
+        self.calls: Iterator[Any] = iter(())
+        self.deadline = deadline
+        self.fault: RuntimeFault | None = None
+        self.remaining = 0
+        self._engines = engines
+        self._over = False
+
+    def request(self, fault: RuntimeFault) -> bool:
+        """End the run with `fault`; False if it has ended, or is ending, already. From any thread."""
+        with _ONE_AT_A_TIME:
+            if self._over or self.fault is not None:
+                return False
+            self.fault = fault
+            calls: Any = self.calls
+            self.remaining = length_hint(calls)
+            calls.__setstate__(sys.maxsize)
+            if self._over:  # in between; then nobody would take back what an engine is told
+                return False
+            for cancel in self._engines:
+                cancel(True)
+            return True
+
+    def end(self) -> None:
+        """The run has ended, in whatever way."""
+        self._over = True
+        if self.fault is not None:
+            with _ONE_AT_A_TIME:
+                for cancel in self._engines:
+                    cancel(False)
+
+
+_ONE_AT_A_TIME = Lock()
+
+
+def time_exceeded(seconds: float) -> LimitExceeded:
+    """What ends a run that takes longer than `seconds`."""
+    return LimitExceeded(f"it has run for {seconds:g} seconds, its limit; set Limits(seconds=…) to give it more")
+
+
+class Watch:
+    """The thread that stops runs whose time is over. There is one, which starts when the first run is to be watched.
+
+    A run whose deadline is later than the moment at which the thread wakes anyway does not wake it: to be watched
+    costs such a run one entry in a dict.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[Stop, float] = {}
+        self._wakes = inf
+        self._changed = Condition()
+        self._thread: Thread | None = None
+
+    def begin(self, stop: Stop, seconds: float) -> None:
+        """Stop the run when its `deadline`, `seconds` after its start, has come."""
+        self._runs[stop] = seconds
+        if stop.deadline < self._wakes:
+            with self._changed:
+                if self._thread is None:
+                    self._thread = Thread(target=self._watch, name="delegraph-watch", daemon=True)
+                    self._thread.start()
+                self._changed.notify()
+
+    def end(self, stop: Stop) -> None:
+        """The run has ended."""
+        self._runs.pop(stop, None)
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                self._wakes = inf  # who begins while the runs are looked through waits for the lock, and wakes us
+                self._wakes = wakes = self._stop_late_ones()
+                self._changed.wait(None if wakes == inf else max(0.0, wakes - monotonic()))
+
+    def _stop_late_ones(self) -> float:
+        """Stop the runs whose time is over; returns the next deadline."""
+        now, next_one = monotonic(), inf
+        for stop, seconds in self._runs.copy().items():
+            if stop.deadline > now:
+                next_one = min(next_one, stop.deadline)
+            elif self._runs.pop(stop, None) is not None:
+                try:
+                    stop.request(time_exceeded(seconds))
+                except Exception as error:  # a backend's; the watch goes on for all others
+                    DEFAULT_PLATFORM.log(LogLevel.ERROR, f"a backend could not be stopped: {error}")
+        return next_one
+
+
+WATCH = Watch()
+
+
+def _after_fork() -> None:
+    """A child process has no watching thread, and its runs are its own."""
+    global WATCH, _ONE_AT_A_TIME
+    WATCH, _ONE_AT_A_TIME = Watch(), Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,73 @@
+"""A file from a stranger -> nothing: it is read, told of, loaded and run, and only our exceptions come out."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from delegraph.errors import DelegraphError
+from delegraph.interfaces import BackendInitContext
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program import deserialize_flat_tensor, to_text
+from delegraph.program.dtypes import numpy_dtype
+from delegraph.runtime import Limits, Runtime
+from delegraph_cpu.runtime.backend import CpuBackend
+from delegraph_portable import library
+
+__all__ = ["exercise"]
+
+LIMITS = Limits(instructions=200, seconds=10, planned_bytes=2**22, unplanned_bytes=2**22, output_bytes=2**22)
+
+
+@cache
+def runtime() -> Runtime:
+    """Portable kernels and the cpu backend, whatever else is installed."""
+    return Runtime(kernels=[library], backends={"CpuBackend": CpuBackend()}, plugins=PluginRegistry(), limits=LIMITS)
+
+
+def exercise(data: bytes) -> bool:
+    """Do everything with `data` that can be done with a file of its kind; whether it was taken."""
+    try:
+        if data[:7] == b"DLGRCPU":
+            CpuBackend().init(BackendInitContext("forward"), data, [])
+        elif data[4:8] == b"FT01":
+            deserialize_flat_tensor(data)
+        else:
+            _run(data)
+    except DelegraphError as error:
+        told = str(error)
+    else:
+        return True
+    assert all(character.isprintable() or character in "\n\t" for character in told)
+    return False
+
+
+def _run(data: bytes) -> None:
+    program = runtime().load_program(data)
+    to_text(program.records)
+    before = [bytes(constant) for constant in program.records.constants]
+    try:
+        for name in sorted(program.method_names):
+            method = program.load_method(name)
+            inputs = [_input(method.metadata, index) for index in range(method.metadata.num_inputs())]
+            given = [value.copy() if isinstance(value, np.ndarray) else value for value in inputs]
+            method.execute(inputs)
+            method.execute(inputs)
+            for value, same in zip(inputs, given, strict=True):
+                np.testing.assert_array_equal(value, same)  # as it was: nothing of the caller's is written
+    finally:
+        assert [bytes(constant) for constant in program.records.constants] == before
+
+
+def _input(metadata: Any, index: int) -> Any:
+    """Zeros of the largest shape, or the number that the file has."""
+    record = metadata._plan.values[metadata._plan.inputs[index]]
+    sizes = getattr(record, "sizes", None)
+    if sizes is None:
+        return getattr(record, "value", None)
+    if prod(sizes) > 2**20:
+        raise DelegraphError("more than is made here")
+    return np.zeros(sizes, numpy_dtype(record.scalar_type))

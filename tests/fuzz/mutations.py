@@ -1,0 +1,182 @@
+"""Bytes -> other bytes: bits and pieces anywhere, and where the file can be read, its own fields.
+
+Of a program the tables of its flatbuffer are changed one by one and put together again, so that what is reached lies
+behind the reader; of a blob of the cpu backend its header and its graph, with the checksum made right.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from core.tests.program.test_fuzz import mutated
+
+from delegraph.errors import DelegraphError
+from delegraph.program.raw_tables import read_tables, write_tables
+from delegraph_cpu.blob import ALIGNMENT
+
+__all__ = ["mutate"]
+
+NUMBERS = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1)
+TEXTS = (
+    "",
+    "\0",
+    "\x1b[2J",
+    "a" * 300,
+    "\u202e",
+    "forward",
+    "aten::add",
+    "CpuBackend",
+    "[1,5]",
+    "executorch_prim::mul",
+)
+BLOB = b"DLGRCPU"
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Another file."""
+    if data[:7] == BLOB and rng.random() < 0.8:
+        return _blob(data, rng)
+    if data[4:8] == b"ET12" and rng.random() < 0.7:
+        return _tables(data, rng)
+    return _bits(data, rng)
+
+
+def _bits(data: bytes, rng: random.Random) -> bytes:
+    return mutated(rng, data.ljust(160, b"\0"))
+
+
+# ---- programs ------------------------------------------------------------------------------------------
+
+
+def _tables(data: bytes, rng: random.Random) -> bytes:
+    try:
+        tables = read_tables(data)
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            _change_somewhere(tables, rng)
+        return write_tables(tables)
+    except (DelegraphError, KeyError, TypeError, ValueError, AttributeError, struct.error, RecursionError):
+        return _bits(data, rng)
+
+
+def _change_somewhere(tree: Any, rng: random.Random) -> None:
+    """Change one field of a tree of dicts and lists, in place: each is as likely, however deep it lies."""
+    places: list[tuple[Any, Any]] = []
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            places.append((node, key))
+            if isinstance(value, dict | list):
+                todo.append(value)
+    if places:
+        node, key = rng.choice(places)
+        node[key] = _other(node[key], rng) if rng.random() < 0.8 else _copied(places, rng)
+
+
+def _copied(places: list[tuple[Any, Any]], rng: random.Random) -> Any:
+    """What stands somewhere else."""
+    node, key = rng.choice(places)
+    return copy.deepcopy(node[key])
+
+
+def _other(value: Any, rng: random.Random) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return rng.choice([*NUMBERS, value + 1, value - 1, value * 2, rng.randrange(16)])
+    if isinstance(value, float):
+        return rng.choice([0.0, -1.0, 1e300, float("inf"), float("nan"), 2.0**63])
+    if isinstance(value, str):
+        return rng.choice([*TEXTS, value + "x", value[:-1]])
+    if isinstance(value, bytes):
+        return mutate(value, rng) if value else b"x"
+    if isinstance(value, list) and value:
+        return rng.choice([value[:-1], value * 2, value[::-1], [*value, rng.choice(value)], []])
+    return None
+
+
+# ---- blobs ---------------------------------------------------------------------------------------------
+
+
+def _blob(data: bytes, rng: random.Random) -> bytes:
+    """Another header or graph, with the checksum that it has to have."""
+    try:
+        (size,) = struct.unpack_from("<I", data, 8)
+        header = json.loads(data[16 : 16 + size])
+        start = -(-(16 + size) // ALIGNMENT) * ALIGNMENT
+        graph = data[start : start + header["graph"]]
+        weights = data[-(-(start + len(graph)) // ALIGNMENT) * ALIGNMENT :]
+    except (ValueError, KeyError, TypeError, struct.error):
+        return _bits(data, rng)
+    if rng.random() < 0.4:
+        _change_somewhere(header, rng)
+    else:
+        graph = _graph(graph, rng)
+        header["graph"] = len(graph)
+    text = json.dumps(header).encode()
+    start = struct.pack("<8sII", BLOB + b"\x01", len(text), zlib.crc32(graph, zlib.crc32(text))) + text
+    return b"".join(part + bytes(-len(part) % ALIGNMENT) for part in (start, graph, weights))
+
+
+def _graph(data: bytes, rng: random.Random) -> bytes:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception:  # protobuf's own
+        return _bits(data, rng)
+    change = rng.choice([*_GRAPH_CHANGES, None])
+    if change is None or not model.graph.node:
+        return _bits(data, rng)
+    change(model, rng)
+    return bytes(model.SerializeToString())
+
+
+_OPS = ("Add", "Concat", "Reshape", "Identity", "Gather", "Expand", "Tile", "Pad", "Slice", "Resize", "NonZero", "Loop")
+
+
+def _rename(model: onnx.ModelProto, rng: random.Random) -> None:
+    node = rng.choice(model.graph.node)
+    node.op_type = rng.choice(_OPS)
+
+
+def _rewire(model: onnx.ModelProto, rng: random.Random) -> None:
+    names = [name for node in model.graph.node for name in (*node.input, *node.output)]
+    node = rng.choice(model.graph.node)
+    side = rng.choice([node.input, node.output])
+    if side:
+        side[rng.randrange(len(side))] = rng.choice([*names, "x", "y", "w", "c"])
+
+
+def _reshape(model: onnx.ModelProto, rng: random.Random) -> None:
+    tensors = [*model.graph.initializer]
+    borders = [value.type.tensor_type for value in (*model.graph.input, *model.graph.output)]
+    if tensors and rng.random() < 0.5:
+        tensor = rng.choice(tensors)
+        tensor.data_type = rng.randrange(24)
+        tensor.dims.extend([rng.choice([0, 1, 2, 2**31])])
+    elif borders:
+        border = rng.choice(borders)
+        border.elem_type = rng.randrange(24)
+        border.shape.dim.add(dim_value=rng.choice([0, 1, 3]))
+
+
+def _externalize(model: onnx.ModelProto, rng: random.Random) -> None:
+    if model.graph.initializer:
+        tensor = rng.choice(model.graph.initializer)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=rng.choice(["/etc/hostname", "x", "*/_ORT_MEM_ADDR_/*"]))
+
+
+_GRAPH_CHANGES: tuple[Callable[[onnx.ModelProto, random.Random], None], ...] = (
+    _rename,
+    _rewire,
+    _reshape,
+    _externalize,
+)

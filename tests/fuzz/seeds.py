@@ -1,0 +1,123 @@
+"""Small programs of every kind -> their files, from which mutations start: kernels, loops, state, delegates, lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from core.tests.runtime.conftest import PlanBuilder
+from core.tests.runtime.test_control_flow import loop_over_rows
+from core.tests.runtime.test_module import LEAF, arguments, node, text
+from onnx import TensorProto, helper
+
+from delegraph.interfaces import BlobStamp
+from delegraph.program import serialize_flat_tensor, serialize_program
+from delegraph.program.contract import CONTRACT_KEY, DimRange, MethodContract, write_contracts
+from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
+from delegraph.program.raw_tables import read_tables, write_tables
+from delegraph.program.schema import NamedData, OptionalTensorList, Program, ScalarType
+from delegraph_cpu.blob import Blob, TensorInfo, Weight, pack
+
+__all__ = ["SEEDS"]
+
+
+def _kernels() -> Program:
+    build = PlanBuilder()
+    x, dynamic = build.tensor(2, 3), build.tensor(4, 3, dynamic=True)
+    weight = build.constant(np.ones((2, 3), np.float32))
+    total = build.call("aten::add.out", x, weight, build.int(1), build.tensor(2, 3))
+    parts = [build.tensor(1, 3), build.tensor(1, 3)]
+    outs = build.tensors(*parts)
+    build.prim("aten::split_copy.Tensor_out", total, build.int(1), build.int(0), outs, outs)
+    joined = build.call("aten::cat.out", build.tensors(*parts, x), build.int(0), dynamic)
+    picked = build.call(
+        "aten::index.Tensor_out",
+        joined,
+        build.value(OptionalTensorList((build.constant(np.array([0, 1])),))),
+        build.tensor(2, 3),
+    )
+    shape = build.ints(build.int(3), build.int(-1))
+    view = build.tensor(3, 2, dynamic=True)
+    build.prim("executorch_prim::et_view.default", picked, shape, view)
+    trees = (arguments(LEAF), text(node("builtins.dict", ["a", "b"], LEAF, LEAF)))
+    plan = build.plan([x], [joined, view], trees=trees)
+    contract = MethodContract(("x",), ((2, 3),), ((DimRange("rows", 0, 4), 3), (3, 2)))
+    return build.program(plan, named_data={CONTRACT_KEY: NamedData(write_contracts({"forward": contract}))})
+
+
+def _loop() -> Program:
+    build = PlanBuilder()
+    return build.program(loop_over_rows(build, 3))
+
+
+def _scalars() -> Program:
+    build = PlanBuilder()
+    x = build.tensor(3, dtype="int64", dynamic=True)
+    size, half, flag = build.int(0), build.double(0.0), build.bool(False)
+    build.prim("aten::sym_size.int", x, build.int(0), size)
+    build.prim("executorch_prim::truediv.Scalar", size, build.int(2), half)
+    build.prim("executorch_prim::mul.Scalar", size, size, size)
+    build.prim("executorch_prim::ge.Scalar", half, size, flag)
+    jump = build.jump_false(flag, 0)
+    build.move(build.int(7), size)
+    build.land(jump)
+    full = build.call("aten::full.out", build.ints(size), build.double(1.5), build.tensor(16, dynamic=True))
+    return build.program(build.plan([x], [size, full]))
+
+
+def _delegate() -> Program:
+    build = PlanBuilder()
+    x, y = build.tensor(2), build.tensor(2)
+    stamp = BlobStamp("CpuBackend", "delegraph-cpu", "0.1.0", 1).to_compile_spec()
+    build.delegate("CpuBackend", x, y, blob=blob(), specs=[stamp])
+    out = build.call("aten::mul.out", y, build.constant(np.float32([3, 4])), build.tensor(2, planned=False))
+    return build.program(build.plan([x], [out, x]))
+
+
+def blob() -> bytes:
+    """A blob of the cpu backend: (x + w) in a branch, with a weight of its own and one in the graph."""
+    own = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "weights"), ("offset", "0"), ("length", "8")):
+        own.external_data.add(key=key, value=value)
+    inner = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["z"])], "b", [], [helper.make_tensor_value_info("z", 1, [2])]
+    )
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)],
+        "g",
+        [helper.make_tensor_value_info("x", 1, [2])],
+        [helper.make_tensor_value_info("y", 1, [2])],
+        [own, helper.make_tensor("c", TensorProto.BOOL, [], [True])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    borders = (TensorInfo("x", "float32", (2,)),), (TensorInfo("y", "float32", (2,)),)
+    weights = (Weight("w", "float32", (2,), 8),)
+    return pack(Blob("1.23.0", *borders, weights, model.SerializeToString()), [np.float32([1, 2]).tobytes()])
+
+
+def _without_segments(program: Program) -> bytes:
+    """The program with all of its data in the flatbuffer, which is what mutations of tables can rebuild."""
+    tables: dict[str, Any] = read_tables(serialize_program(program))
+    tables["constant_buffer"] = [{"storage": bytes(data)} for data in program.constants]
+    tables["backend_delegate_data"] = [{"data": bytes(data)} for data in program.delegate_data]
+    for plan in tables["execution_plan"]:
+        for index, delegate in enumerate(plan["delegates"] or ()):
+            delegate["processed"] = {"location": 0, "index": index}
+    return write_tables({**tables, "constant_segment": None, "segments": None, "named_data": None})
+
+
+def _seeds() -> list[bytes]:
+    programs = (_kernels(), _loop(), _scalars(), _delegate())
+    layout = TensorLayout(ScalarType.FLOAT, (2, 3), (1, 0))
+    external = FlatTensor({"w": ExternalData(bytes(24), layout), "blob": ExternalData(b"x")})
+    return [
+        *map(serialize_program, programs),
+        *map(_without_segments, programs),
+        serialize_flat_tensor(external),
+        blob(),
+    ]
+
+
+SEEDS = _seeds()
+"""Files: `.pte`, `.ptd`, and a blob of the cpu backend by itself."""
