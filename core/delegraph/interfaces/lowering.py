@@ -160,6 +160,10 @@ class BackendDetails(ABC):
     blob_version: ClassVar[int] = 1
     """Goes into every blob's stamp; raise it when the runtime half can no longer read older blobs."""
 
+    shares_state: ClassVar[bool] = False
+    """Whether its delegates take the mutable buffers that they keep (`tag_mutated_buffer`) from
+    `BackendInitContext.mutable_buffer`, by their qualified names, so that methods can share them."""
+
     @staticmethod
     @abstractmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.module import Module, load
     from delegraph.runtime.program import Program, Verification
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
+    from delegraph.runtime.state import SharedState, State
     from delegraph.runtime.tensors import as_array, to_torch
     from delegraph.runtime.tracing import DebugLevel, EventTracer
 
@@ -59,6 +60,8 @@ __all__ = [
     "Platform",
     "Program",
     "Runtime",
+    "SharedState",
+    "State",
     "TensorInfo",
     "Verdict",
     "Verification",
@@ -91,6 +94,7 @@ __getattr__, __dir__ = lazy_names(
         "module": ("Module", "load"),
         "program": ("Program", "Verification"),
         "runtime": ("OperatorRegistry", "Runtime"),
+        "state": ("SharedState", "State"),
         "tensors": ("as_array", "to_torch"),
         "tracing": ("DebugLevel", "EventTracer"),
     },

@@ -7,6 +7,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program, Source
+from delegraph.runtime.state import SharedState, State, joined_state
 from delegraph.runtime.tracing import EventTracer
 
 if TYPE_CHECKING:
@@ -97,7 +99,11 @@ class StructuredMethod:
 
 
 class Module:
-    """A loaded program. Calling it calls its main method; the others are `module["name"]` or `module.name`."""
+    """A loaded program. Calling it calls its main method; the others are `module["name"]` or `module.name`.
+
+    It is one session: methods and state of its own, for one thread at a time. `session()` and `fork()` give others over
+    the same program, for other threads or other courses of a conversation.
+    """
 
     def __init__(
         self,
@@ -110,6 +116,8 @@ class Module:
         self.program = program
         self._event_tracer = event_tracer
         self._backend_options = backend_options
+        self._main_name = method
+        self._shared = SharedState(program)
         self._loaded: dict[str, StructuredMethod] = {}
         self._lock = Lock()
         self._main = self[method]
@@ -123,7 +131,10 @@ class Module:
         with self._lock:
             if name not in self._loaded:
                 method = self.program.load_method(
-                    name, event_tracer=self._event_tracer, backend_options=self._backend_options
+                    name,
+                    event_tracer=self._event_tracer,
+                    backend_options=self._backend_options,
+                    shared_state=self._shared,
                 )
                 self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
             return self._loaded[name]
@@ -133,6 +144,36 @@ class Module:
         if name == "program" or name not in self.program.method_names:
             raise AttributeError(f"{type(self).__name__} has neither an attribute nor a method {name!r}")
         return self[name]
+
+    # ---- state -------------------------------------------------------------------------------------
+
+    @cached_property
+    def state(self) -> State:
+        """The mutable buffers of all methods, by name; `method/name` where methods each have one of their own.
+
+        The methods are loaded for it. Raises what loading raises.
+        """
+        return joined_state({name: self[name].method for name in self.methods})
+
+    def session(self) -> Module:
+        """Another session over the same program, its state as it is at first. Raises what loading raises."""
+        return Module(
+            self.program, self._main_name, event_tracer=self._event_tracer, backend_options=self._backend_options
+        )
+
+    def fork(self) -> Module:
+        """Another session that goes on from here: its state is a copy of this one's.
+
+        The bytes are copied; methods are loaded anew. Where many copies come and go, as in a beam search, keep a few
+        sessions and `restore` their states: that only copies bytes. Raises `InvalidState` while a method is executing.
+        """
+        twin = self.session()
+        twin._shared.copy_of(self._shared)
+        with self._lock:
+            own = [name for name in self._loaded if name not in self._shared.methods]
+        for name in own:
+            twin[name].method.copy_memory_of(self[name].method)
+        return twin
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -136,13 +136,13 @@ def test_state_begins_with_its_initial_data(build: Any, load_method: Any) -> Non
 
 def test_unknown_attribute(build: Any, load_method: Any) -> None:
     method = load_method(build, counter(build, name="cache"))
-    with pytest.raises(NotFound, match="method 'forward' has no attribute 'cash'; it has cache"):
+    with pytest.raises(NotFound, match="method 'forward': there is no mutable buffer 'cash'; there is cache"):
         method.get_attribute("cash")
 
 
 def test_an_attribute_where_there_are_none(build: Any, load_method: Any) -> None:
     method = load_method(build, counter(build))
-    message = "it has none: it changes no buffer, or ExecuTorch wrote it without emit_mutable_buffer_names"
+    message = "no mutable buffer 'cache'; the model changes no buffer, or it was lowered without emit_mutable_buf"
     with pytest.raises(NotFound, match=message):
         method.get_attribute("cache")
 

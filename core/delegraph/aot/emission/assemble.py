@@ -28,6 +28,7 @@ from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.schema import BackendDelegate, ExecutionPlan, NamedData, Program
+from delegraph.program.shared_state import SHARED_STATE_KEY, write_shared_buffers
 
 __all__ = ["assemble"]
 
@@ -62,7 +63,7 @@ def _program(planned: PlannedProgram, named: NamedDataStoreOutput) -> Program:
         constants=data.constants.buffers,
         mutable_data=mutable if len(mutable) > 1 else (),
         delegate_data=tuple(lowered.processed_bytes for lowered in _lowered(methods)),
-        named_data=MappingProxyType({**named.pte_data, **_contracts(methods)}),
+        named_data=MappingProxyType({**named.pte_data, **_contracts(methods), **_shared_state(planned)}),
     )
 
 
@@ -70,6 +71,11 @@ def _contracts(methods: tuple[EmittedMethod, ...]) -> dict[str, NamedData]:
     """What the methods' inputs have to be, as named data."""
     contracts = {method.name: method.contract for method in methods}
     return {CONTRACT_KEY: NamedData(write_contracts(contracts))} if contracts else {}
+
+
+def _shared_state(planned: PlannedProgram) -> dict[str, NamedData]:
+    """Which methods share their mutable buffers, as named data."""
+    return {} if planned.shared is None else {SHARED_STATE_KEY: NamedData(write_shared_buffers(planned.shared))}
 
 
 def _name(plan: ExecutionPlan) -> str:
