@@ -73,7 +73,7 @@ def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object]
     allowed = {record.sizes} if all(isinstance(dim, int) for dim in dims) else set[tuple[int, ...]]()
 
     def check(value: object) -> Array:
-        array = value if isinstance(value, np.ndarray) else _array(value, record, dims)
+        array = value if type(value) is np.ndarray else _array(value, record, dims)
         if array.dtype != dtype:
             raise InvalidType(
                 f"expected {expected_text(record, dims)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
@@ -99,6 +99,8 @@ def _array(value: object, record: Tensor, dims: Dims) -> Array:
     try:
         return as_array(value)
     except InvalidType as error:
+        if isinstance(value, np.ndarray):
+            raise InvalidType(f"{error} (it takes {expected_text(record, dims)})") from error
         raise InvalidType(
             f"expected {expected_text(record, dims)}, got {type(value).__name__}: {value!r:.80}"
         ) from error

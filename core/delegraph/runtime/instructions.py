@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +135,7 @@ class Binder:
     def delegate(self, call: DelegateCall) -> BoundCall:
         delegate = self.delegates[call.delegate_index]
         if self.values.fixed(call.args):
-            return delegate.bind(self.delegate_context, [self.slots[index] for index in call.args])
+            return delegate.bind(self.delegate_context, [_own_view(self.slots[index]) for index in call.args])
         context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
         return self.gathering(lambda *args: execute(context, handle, args), call.args)
 
@@ -262,3 +263,11 @@ def _cut(
         last = stop if condition is None else stop - 1
         if_false = number[stop if condition is None else destinations[stop - 1]]
         yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)
+
+
+def _own_view(value: Any) -> Any:
+    """What a delegate gets for a value: an array of its own over the same memory, whose shape it may spoil for itself
+    alone."""
+    if isinstance(value, list):
+        return [_own_view(item) for item in value]
+    return value.view() if isinstance(value, np.ndarray) else value

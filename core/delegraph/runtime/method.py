@@ -88,6 +88,7 @@ class Method:
         """The mutable buffers, by name."""
         self._caller_sets = [buffer for buffer in self.state.buffers.values() if not buffer.is_set]
         self._inputs_set = not plan.inputs
+        self._has_run = False
         self._torch = False
 
     # ---- loading ----
@@ -190,8 +191,12 @@ class Method:
             self._run()
 
     def get_outputs(self, *, clone_outputs: bool = True) -> list[Any]:
-        """The outputs of the last run; see `execute`."""
+        """The outputs of the last run; see `execute`. Raises `InvalidState` if there was none, or it failed."""
         with self._alone:
+            if not self._has_run:
+                raise InvalidState(
+                    f"method {self._plan.name!r} has no outputs yet: its last run failed, or none was made"
+                )
             return self._get_outputs(clone_outputs)
 
     def _set_inputs(self, inputs: Sequence[object]) -> None:
@@ -238,8 +243,10 @@ class Method:
             with _run_traced(self._tracer), np.errstate(all="ignore"):
                 self._execute(self._fault)
         except BaseException:
+            self._has_run = False
             self._values.restore_scalars()
             raise
+        self._has_run = True
         if self._tracer is not None and self._tracer.debug_level >= DebugLevel.PROGRAM_OUTPUTS:
             for index in self._plan.outputs:
                 self._tracer.log_value("output", self._values.slots[index], value_index=index)
@@ -377,6 +384,8 @@ def _resetting(reset: Callable[[], None]) -> Finish:
 
 def _own(value: Any, lent: set[int]) -> Any:
     """`value`, copied unless its memory was given to the caller already."""
+    if isinstance(value, list):
+        return [_own(item, lent) for item in value]
     if not isinstance(value, np.ndarray) or id(value.base) in lent:
         return value
     return value.copy(order="K")

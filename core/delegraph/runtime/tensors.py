@@ -24,8 +24,10 @@ def as_array(value: object) -> Array:
 
     Raises `InvalidType` for anything else and `InvalidArgument` for tensors that are not in the CPU's memory.
     """
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         return value
+    if isinstance(value, np.ndarray):
+        return _from_subclass(value)
     if isinstance(value, np.generic):
         return np.asarray(value)
     if is_torch_tensor(value):
@@ -47,9 +49,31 @@ def any_torch_tensor(values: Iterable[object]) -> bool:
 
 
 def to_torch(arrays: Iterable[Any]) -> list[Any]:
-    """Arrays as torch tensors over the same memory; anything else as it is. Only for who has torch already."""
+    """Arrays, and those in lists, as torch tensors over the same memory; anything else as it is.
+
+    Only for who has torch already.
+    """
     torch = sys.modules["torch"]
-    return [_to_torch(torch, array) if isinstance(array, np.ndarray) else array for array in arrays]
+    return [_to_torch(torch, array) if isinstance(array, np.ndarray) else _list_to_torch(array) for array in arrays]
+
+
+def _list_to_torch(value: Any) -> Any:
+    return to_torch(value) if isinstance(value, list) else value
+
+
+def _from_subclass(value: Array) -> Array:
+    """An array of a class of its own: its elements, without what the class makes of calls on them.
+
+    Raises `InvalidType` for one with a mask, which says that some of its elements are none.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        if np.ma.is_masked(value):
+            masked = int(np.ma.count_masked(value))
+            raise InvalidType(
+                f"expected an array, got a masked one, {masked} of its elements without a value; pass value.filled(…)"
+            )
+        return np.asarray(value.data)
+    return np.asarray(value)
 
 
 def _from_torch(tensor: Any) -> Array:

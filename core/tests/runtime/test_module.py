@@ -264,6 +264,7 @@ def test_torch_memory_is_shared_where_nothing_is_planned(build: Any, kernels: An
     given = torch.ones(2)
     method = model["forward"].method
     method.set_inputs([given])
+    method.run()
     (alias,) = method.get_outputs(clone_outputs=False)
     assert alias.data_ptr() == given.data_ptr()
 

@@ -55,9 +55,9 @@ def _check_keeper(
     if not getattr(find_lowering(lowered.backend_id, plugins)[1], "shares_state", False):
         raise LoweringError(
             f"method {method!r}: a delegate of {lowered.backend_id!r} keeps buffer {name!r} for itself, and others are"
-            " to share it (share_mutable_buffers=True); let the partitioner leave it outside (take_mutated_buffers=False,"
-            " no tag_mutated_buffer), or the backend take its memory from BackendInitContext.mutable_buffer and say so"
-            " (BackendDetails.shares_state)"
+            " to share it (share_mutable_buffers=True); let the partitioner leave it outside"
+            " (take_mutated_buffers=False, no tag_mutated_buffer), or the backend take its memory from"
+            " BackendInitContext.mutable_buffer and say so (BackendDetails.shares_state)"
         )
     if not config.emit_mutable_buffer_names:
         raise LoweringError(
