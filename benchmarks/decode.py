@@ -1,7 +1,7 @@
 """`python -m benchmarks.decode [--threads 1,2]`: tokens a second of a small Llama, one at a time on a static KV cache.
 
-The same weights, exported by `transformers`' own recipe, here, in eager mode and on ExecuTorch; each in a process of its
-own. A row counts only if its tokens are those of eager mode.
+The same weights, exported by `transformers`' own recipe, here, in eager mode and on ExecuTorch; each in a process of
+its own. A row counts only if its tokens are those of eager mode.
 """
 
 from __future__ import annotations
