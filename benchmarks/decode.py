@@ -10,9 +10,11 @@ import argparse
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import EXECUTORCH, in_process
@@ -93,20 +95,15 @@ def executorch(xnnpack: bool, threads: int) -> Figures:
     return decode(lambda token, at: model.forward((torch.tensor([[token]]), torch.tensor([at])))[0])
 
 
-def rows(threads: int) -> dict[str, Figures]:
-    """Every peer's figures by its name."""
-    peers = {
-        "eager": (f"eager({threads})", None),
-        "delegraph, cpu": ("ours(['cpu'])", None),
-        "delegraph, portable": ("ours([])", None),
+def peers(threads: int) -> dict[str, tuple[str, str | Path]]:
+    """Every peer's name, the call that measures it, and the Python that makes it."""
+    return {
+        "eager": (f"eager({threads})", sys.executable),
+        "delegraph, cpu": ("ours(['cpu'])", sys.executable),
+        "delegraph, portable": ("ours([])", sys.executable),
         "executorch, XNNPACK": (f"executorch(True, {threads})", EXECUTORCH),
         "executorch, portable": (f"executorch(False, {threads})", EXECUTORCH),
     }
-    found = {}
-    for name, (call, python) in peers.items():
-        options = {} if python is None else {"python": python}
-        found[name] = in_process("benchmarks.decode", call, threads, **options)
-    return found
 
 
 def main() -> None:
@@ -115,13 +112,14 @@ def main() -> None:
     packages = ("torch", "transformers", "onnxruntime", "numpy")
     print(platform.platform(), f"{os.cpu_count()} CPUs,", ", ".join(f"{name} {version(name)}" for name in packages))
     for threads in map(int, parser.parse_args().threads.split(",")):
-        figures = rows(threads)
-        wanted = figures["eager"]
         print(f"\n{threads} thread(s)")
-        for name, figure in figures.items():
+        wanted: Figures = {}
+        for name, (call, python) in peers(threads).items():
+            figure = in_process("benchmarks.decode", call, threads, python)
+            wanted = wanted or figure
             ratio = figure["per_second"] / wanted["per_second"]
             remark = "" if figure["tokens"] == wanted["tokens"] else "  OTHER TOKENS THAN EAGER"
-            print(f"  {name:22} {figure['per_second']:8.1f} tokens/s  {ratio:5.2f} x eager{remark}")
+            print(f"  {name:22} {figure['per_second']:8.1f} tokens/s  {ratio:5.2f} x eager{remark}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -189,6 +191,18 @@ def test_a_damaged_record_is_refused(on_portable: bytes, record: bytes, message:
     damaged = Program(program.execution_plan, program.constants, program.mutable_data, named_data=named)
     with pytest.raises(InvalidProgram, match=message):
         Runtime.get().load_program(serialize_program(damaged))
+
+
+def test_a_program_goes_when_nobody_refers_to_it(on_portable: bytes) -> None:
+    program = Runtime.get().load_program(on_portable)
+    program.load_method("put").execute([ONES])
+    gone = weakref.ref(program)
+    gc.disable()
+    try:
+        del program
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # ---- by name ---------------------------------------------------------------------------------------

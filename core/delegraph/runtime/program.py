@@ -134,14 +134,16 @@ class Program:
         `InvalidExternalData`, `MemoryAllocationFailed`, `NotSupported`, `InvalidArgument` for options
         that name no backend of the program or that it does not have, or what a backend's `init` raises.
         """
-        if shared_state is not None and shared_state.program is not self:
-            raise InvalidArgument(f"shared_state is of another program, {shared_state.program!r}; make one of this one")
+        if shared_state is not None and shared_state.records is not self.records:
+            raise InvalidArgument("shared_state is of another program; make one of this one: SharedState(program)")
         shared = None if memory_manager is not None else shared_state or self._own_shared_state()
         method = Method(self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, shared)
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
 
-    def _own_shared_state(self) -> SharedState:
+    def _own_shared_state(self) -> SharedState | None:
+        if self.shared_buffers is None:
+            return None
         with self._lock:
             return self._shared_state
 

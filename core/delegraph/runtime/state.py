@@ -196,7 +196,7 @@ class SharedState:
 
     def __init__(self, program: Program) -> None:
         shared = program.shared_buffers
-        self.program = program
+        self.records = program.records
         self.methods = frozenset[str]() if shared is None else shared.methods
         self.memory_id = 0 if shared is None else shared.memory_id
         self.alone = Exclusive(f"one of the methods {', '.join(sorted(self.methods))}, which share their state,", _OWN)
@@ -218,10 +218,11 @@ class SharedState:
 
     def copy_of(self, other: SharedState) -> None:
         """Hold what `other`, of the same program, holds now."""
-        held = State(other.buffers, [other.alone]).copy() if other.buffers else {}
+        buffers = dict(other.buffers)  # more of them come when a delegate is loaded
+        held = State(buffers, [other.alone]).copy() if buffers else {}
         for name, array in held.items():
             if name not in self.buffers:  # of a delegate that is not loaded here yet
-                self.buffers[name] = StateBuffer(np.empty_like(array), other.buffers[name].initial)
+                self.buffers[name] = StateBuffer(np.empty_like(array), buffers[name].initial)
             self.buffers[name].set(array)
 
 
