@@ -29,6 +29,7 @@ from delegraph.errors import (
 )
 from delegraph.interfaces import (
     BackendDetails,
+    BackendInitContext,
     CompileSpec,
     DelegationSpec,
     Partitioner,
@@ -37,6 +38,7 @@ from delegraph.interfaces import (
 )
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.deserialize import deserialize_program
+from delegraph.program.flat_tensor import ExternalData, FlatTensor, write_flat_tensor
 from delegraph.program.schema import NamedData, Program
 from delegraph.program.serialize import serialize_program
 from delegraph.program.shared_state import SHARED_STATE_KEY
@@ -286,6 +288,12 @@ def test_a_file_that_is_no_state_of_the_program_is_refused(on_portable: bytes, t
         session.state.load(tmp_path / "other.ptd")
 
 
+def test_a_blob_in_a_file_of_state_is_refused(on_portable: bytes, tmp_path: Path) -> None:
+    write_flat_tensor(FlatTensor({"sum": ExternalData(bytes(16)), "count": ExternalData(bytes(8))}), tmp_path / "b.ptd")
+    with pytest.raises(InvalidExternalData, match=r"'sum' is a blob, not a tensor; load what State\.save wrote"):
+        load(on_portable).state.load(tmp_path / "b.ptd")
+
+
 def test_a_model_without_state_says_so() -> None:
     plain = delegraph.load(bytes(delegraph.lower(nn.ReLU(), X)))
     assert dict(plain.state) == {}
@@ -484,6 +492,23 @@ def test_delegates_share_with_each_other_and_with_kernels() -> None:
     delegates.put(ONES)
     delegates.put2(ONES)
     assert summed(delegates) == 9
+
+
+def test_a_delegate_that_takes_a_buffer_for_another_tensor_is_refused() -> None:
+    class Mistaken(KeeperRuntime):
+        def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+            return context.mutable_buffer("sum", np.zeros(5, np.float32))
+
+    program = with_keeper({"put": [Everything("Keeper")]})
+    with pytest.raises(InvalidProgram, match=r"delegate 0 \(Keeper\): .*'sum' of float32\[5\], which is float32\[4\]"):
+        delegraph.load(program, method="put", backends={"Keeper": Mistaken()})
+
+
+def test_a_context_made_by_hand_gives_each_delegate_its_own() -> None:
+    initial = np.ones(2)
+    given = BackendInitContext("forward").mutable_buffer("sum", initial)
+    given += 1
+    np.testing.assert_array_equal(initial, np.ones(2))
 
 
 def test_a_delegate_alone_with_its_state_is_saved_reset_and_forked(tmp_path: Path) -> None:
