@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from delegraph.runtime.module import Module, load
     from delegraph.runtime.program import Program, Verification
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
-    from delegraph.runtime.state import SharedState, State
+    from delegraph.runtime.shared_state import SharedState
+    from delegraph.runtime.state import State
     from delegraph.runtime.tensors import as_array, to_torch
     from delegraph.runtime.tracing import DebugLevel, EventTracer
 
@@ -94,7 +95,8 @@ __getattr__, __dir__ = lazy_names(
         "module": ("Module", "load"),
         "program": ("Program", "Verification"),
         "runtime": ("OperatorRegistry", "Runtime"),
-        "state": ("SharedState", "State"),
+        "shared_state": ("SharedState",),
+        "state": ("State",),
         "tensors": ("as_array", "to_torch"),
         "tracing": ("DebugLevel", "EventTracer"),
     },

@@ -21,7 +21,8 @@ from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program, Source
-from delegraph.runtime.state import SharedState, State, joined_state
+from delegraph.runtime.shared_state import SharedState
+from delegraph.runtime.state import State, joined_state
 from delegraph.runtime.tracing import EventTracer
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from delegraph.runtime.environment import Environment
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.state import SharedState
+from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.tracing import DebugLevel, EventTracer
 from delegraph.runtime.value_parser import TensorSources
 

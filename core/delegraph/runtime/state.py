@@ -1,11 +1,6 @@
 """Mutable buffers by name -> read, set, reset, saved and restored: what a model keeps from one run to the next.
 
-Each method that was loaded has its own, unless the program was lowered with `share_mutable_buffers=True`: then the
-methods of one `SharedState` read and write the same memory, be it through kernels or delegates.
-
-    prefill.state["cache.k"] ──┐
-                               ├── SharedState.memory          one for each session
-    decode.state["cache.k"]  ──┘
+Each method that was loaded has its own, unless its program's methods share them (`shared_state.py`).
 """
 
 from __future__ import annotations
@@ -18,22 +13,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidType, NotFound
+from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidType, NotFound
 from delegraph.program.dtypes import numpy_dtype, scalar_type
-from delegraph.program.schema import Tensor
-from delegraph.program.shared_state import size_of_memory, tensors_in
 from delegraph.runtime.data_loader import open_data_loader
 from delegraph.runtime.exclusive import Exclusive
-from delegraph.runtime.memory import HierarchicalAllocator
 from delegraph.runtime.tensors import as_array
-from delegraph.runtime.value_parser import TensorSources, stored_tensor, tensor_view
-from delegraph.runtime.values import Array, attribute_name, byte_strides
+from delegraph.runtime.values import Array, byte_strides
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.schema import Buffer
     from delegraph.runtime.method import Method
-    from delegraph.runtime.program import Program
 
 Result = TypeVar("Result")
 
@@ -158,7 +148,7 @@ class State(Mapping[str, Array]):
         self.restore({name: _read(name, entry) for name, entry in named.items()})
 
     def __repr__(self) -> str:
-        buffers = (f"{name}: {_kind(buffer.array)}" for name, buffer in self.buffers.items())
+        buffers = (f"{name}: {tensor_text(buffer.array)}" for name, buffer in self.buffers.items())
         return f"State({', '.join(buffers)})"
 
     def _buffer(self, name: str) -> StateBuffer:
@@ -188,82 +178,6 @@ class State(Mapping[str, Array]):
 _NONE = "the model changes no buffer, or it was lowered without emit_mutable_buffer_names (ExecuTorch's default)"
 
 
-class SharedState:
-    """The mutable buffers that methods of one program share; `Program.load_method(…, shared_state=…)` puts one on them.
-
-    Of the methods of one SharedState one runs at a time.
-    """
-
-    def __init__(self, program: Program) -> None:
-        shared = program.shared_buffers
-        self.records = program.records
-        self.methods = frozenset[str]() if shared is None else shared.methods
-        self.memory_id = 0 if shared is None else shared.memory_id
-        self.alone = Exclusive(f"one of the methods {', '.join(sorted(self.methods))}, which share their state,", _OWN)
-        plans = [program.plan(name) for name in sorted(self.methods)] if self.memory_id else []
-        size = max((size_of_memory(plan, self.memory_id) for plan in plans), default=0)
-        self.memory = program.environment.platform.allocate(size)
-        self.buffers: dict[str, StateBuffer] = {}
-        sources = program.tensor_sources(HierarchicalAllocator(()))
-        for plan in plans:
-            for _, record in tensors_in(plan, self.memory_id):
-                self._plan(record, sources)
-
-    def _plan(self, record: Tensor, sources: TensorSources) -> None:
-        name = buffer_name(record, self)
-        known = self.buffers.get(name)
-        if known is None or (known.initial is None and sources.has_bytes(record)):
-            self.buffers[name] = planned_buffer(record, self.memory, sources)
-            self.buffers[name].reset()
-
-    def copy_of(self, other: SharedState) -> None:
-        """Hold what `other`, of the same program, holds now."""
-        buffers = dict(other.buffers)  # more of them come when a delegate is loaded
-        held = State(buffers, [other.alone]).copy() if buffers else {}
-        for name, array in held.items():
-            if name not in self.buffers:  # of a delegate that is not loaded here yet
-                self.buffers[name] = StateBuffer(np.empty_like(array), buffers[name].initial)
-            self.buffers[name].set(array)
-
-
-_OWN = "give each thread a session of its own: module.session(), or load_method(…, shared_state=SharedState(program))"
-
-
-def planned_buffer(record: Tensor, memory: Array, sources: TensorSources) -> StateBuffer:
-    """The buffer of a planned tensor, whose place is in `memory`."""
-    assert record.allocation_info is not None
-    array = tensor_view(record, memory, record.allocation_info.memory_offset)
-    return StateBuffer(array, stored_tensor(record, sources.bytes_of(record)) if sources.has_bytes(record) else None)
-
-
-def buffer_name(record: Tensor, shared: SharedState | None) -> str:
-    """The buffer's name; of one that methods share without a name, its place, as programs are printed: "2+16"."""
-    place = record.allocation_info
-    if shared is None or place is None or place.memory_id != shared.memory_id:
-        return attribute_name(record)
-    return attribute_name(record) or f"{place.memory_id}+{place.memory_offset}"
-
-
-def delegates_buffers(own: dict[str, StateBuffer], shared: SharedState | None) -> Callable[[str, Array], Array]:
-    """`BackendInitContext.mutable_buffer` of a method: a buffer by name, which `shared` has, or is made now.
-
-    What delegates ask for is put into `own`. Raises `InvalidProgram` if it is another tensor elsewhere.
-    """
-
-    def mutable_buffer(name: str, initial: Array) -> Array:
-        found = own if shared is None else shared.buffers
-        buffer = found.setdefault(name, StateBuffer(np.array(initial, order="C"), initial))
-        if buffer.array.shape != initial.shape or buffer.array.dtype != initial.dtype:
-            raise InvalidProgram(
-                f"a delegate keeps a mutable buffer {name!r} of {_kind(initial)}, which is {_kind(buffer.array)}"
-                " elsewhere in the program; lower it again"
-            )
-        own[name] = buffer
-        return buffer.array
-
-    return mutable_buffer
-
-
 def joined_state(methods: Mapping[str, Method]) -> State:
     """The buffers of several loaded methods: by name, and by `method/name` where methods each have their own."""
     owners: dict[str, dict[int, tuple[str, StateBuffer]]] = {}
@@ -283,14 +197,16 @@ def joined_state(methods: Mapping[str, Method]) -> State:
 
 def _fitting(name: str, buffer: StateBuffer, value: object) -> Array:
     array, wanted = as_array(value), buffer.array
+    unlike = f"{name!r} is {tensor_text(wanted)}, got {tensor_text(array)}"
     if array.dtype != wanted.dtype:
-        raise InvalidType(f"{name!r} is {_kind(wanted)}, got {_kind(array)}; pass value.astype('{wanted.dtype}')")
+        raise InvalidType(f"{unlike}; pass value.astype('{wanted.dtype}')")
     if array.shape != wanted.shape:
-        raise InvalidArgument(f"{name!r} is {_kind(wanted)}, got {_kind(array)}")
+        raise InvalidArgument(unlike)
     return array
 
 
-def _kind(array: Array) -> str:
+def tensor_text(array: Array) -> str:
+    """`float32[1, 2]`."""
     return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
 
 

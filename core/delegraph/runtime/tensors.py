@@ -68,7 +68,7 @@ def _from_subclass(value: Array) -> Array:
     """
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
-            masked = int(np.ma.count_masked(value))
+            masked = int(np.ma.getmaskarray(value).sum())
             raise InvalidType(
                 f"expected an array, got a masked one, {masked} of its elements without a value; pass value.filled(…)"
             )
