@@ -135,9 +135,13 @@ class Binder:
     def delegate(self, call: DelegateCall) -> BoundCall:
         delegate = self.delegates[call.delegate_index]
         if self.values.fixed(call.args):
-            return delegate.bind(self.delegate_context, [_own_view(self.slots[index]) for index in call.args])
+            return delegate.bind(self.delegate_context, [self.delegates_argument(index) for index in call.args])
         context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
         return self.gathering(lambda *args: execute(context, handle, args), call.args)
+
+    def delegates_argument(self, index: int) -> Any:
+        """What a delegate gets for a value that is fixed: whatever it does to the array's shape, it does to its own."""
+        return _own_view(self.slots[index])
 
     def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
         if len(args) != op.arity + 1:
@@ -266,8 +270,6 @@ def _cut(
 
 
 def _own_view(value: Any) -> Any:
-    """What a delegate gets for a value: an array of its own over the same memory, whose shape it may spoil for itself
-    alone."""
     if isinstance(value, list):
         return [_own_view(item) for item in value]
     return value.view() if isinstance(value, np.ndarray) else value

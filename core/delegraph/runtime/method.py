@@ -38,7 +38,6 @@ from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values,
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
-from delegraph.runtime.state import SharedState, State, StateBuffer, buffer_name, delegates_buffers, planned_buffer
 from delegraph.runtime.shared_state import SharedState, buffer_name, delegates_buffers, planned_buffer
 from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.tensors import any_torch_tensor, to_torch

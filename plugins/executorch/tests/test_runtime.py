@@ -304,6 +304,8 @@ def test_messages_begin_with_the_number_of_executorchs_error(pte: Path) -> None:
         portable_lib._load_program_from_buffer(b"nonsense")
     with pytest.raises(NotFound, match=r"^Failed to load method other, error: 0x20\n"):
         portable_lib._load_program(str(pte)).load_method("other")
+
+
 def test_methods_share_the_buffers_that_they_were_planned_to_share() -> None:
     class Counts(torch.nn.Module):
         def __init__(self) -> None:
