@@ -105,6 +105,7 @@ check: lint types floors
 bench: setup setup-executorch
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.kernel_libraries
+	$(BIN)/python -m benchmarks.decode
 	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge
 
 clean:

@@ -30,9 +30,11 @@ from typing import Final
 from torch._ops import OpOverload
 
 from delegraph.aot.checks.backends import check_backends
+from delegraph.aot.checks.shared_state import check_shared_state
 from delegraph.aot.delegation.compose import compile_partitions, delegate, merged
 from delegraph.aot.delegation.external_weights import mark_external
 from delegraph.aot.delegation.forms import any_keeps, form_for_kernels, kept_whole
+from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.reexported import with_flat_calls
 from delegraph.aot.delegation.report import make_report
 from delegraph.aot.dump import Dumps
@@ -145,11 +147,13 @@ def _transform(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     delegated = lowering.delegated
+    changed = {method: changed_buffers(program) for method, program in lowering.programs.items()}
+    elsewhere = {method: set[str]().union(*(changed[m] for m in changed if m != method)) for method in changed}
     for methods in _that_share(lowering.partitioners):
         programs = {method: lowering.programs[method] for method in methods}
         for program in programs.values():
             mark_external(program, external_tag(lowering.config.executorch, ResolvedSignature.of(program)))
-        done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps, lowering.plugins)
+        done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps, elsewhere, lowering.plugins)
         delegated = merged(delegated, done)
         lowering = lowering.with_programs(done.programs)
     check_backends(delegated.partitions, lowering.plugins)
@@ -181,6 +185,7 @@ def _passes(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _prepare(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     programs = {method: lowering.programs[method] for method in sorted(methods)}
+    check_shared_state(programs, lowering.config.executorch, lowering.plugins)
     prepared = emission.prepare(programs, lowering.config.executorch)
     return replace(lowering.with_programs({m.name: m.program for m in prepared}), prepared=prepared)
 

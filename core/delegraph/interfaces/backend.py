@@ -104,6 +104,10 @@ class EventTracer(Protocol):
         """Record that `nbytes` were taken from the named allocator."""
 
 
+def _own_copy(name: str, initial: NDArray[Any]) -> NDArray[Any]:
+    return initial.copy()
+
+
 @dataclass(frozen=True, slots=True)
 class BackendInitContext:
     """What `init` may use.
@@ -111,6 +115,10 @@ class BackendInitContext:
     `named_data` maps keys to blobs shared by the program's delegates (views, valid for the program's life);
     `runtime_specs` are the caller's load-time options for this backend;
     `platform` is the machine's clock, log and memory.
+    `mutable_buffer(name, initial)` is the memory of a mutable buffer that the delegate owns (its partitioner tagged it,
+    `tag_mutated_buffer`): an array that holds `initial` at first, to be read and written by each `execute`. Whoever has
+    a buffer of that name in the same session gets the same array, if the program's methods share their state, and the
+    caller can read, reset, save and fork it; state that a delegate keeps elsewhere is its own alone.
     """
 
     method_name: str
@@ -118,6 +126,7 @@ class BackendInitContext:
     runtime_specs: Mapping[str, bool | int | str] = field(default_factory=dict)
     event_tracer: EventTracer | None = None
     platform: Platform = DEFAULT_PLATFORM
+    mutable_buffer: Callable[[str, NDArray[Any]], NDArray[Any]] = _own_copy
 
 
 class BackendExecutionContext(Protocol):

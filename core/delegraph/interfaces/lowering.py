@@ -169,6 +169,10 @@ class BackendDetails(ABC):
     `context.named_data[name]`. Nothing that is computed from one may be in the blob. Else they are inputs of the calls.
     """
 
+    shares_state: ClassVar[bool] = False
+    """Whether its delegates take the mutable buffers that they keep (`tag_mutated_buffer`) from
+    `BackendInitContext.mutable_buffer`, by their qualified names, so that methods can share them."""
+
     @staticmethod
     @abstractmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:

@@ -14,7 +14,6 @@ bytes. Digests are the first 128 bits of SHA-256: they tell files apart, they pr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -48,6 +47,8 @@ class WeightsOrigin:
 
     def to_bytes(self) -> bytes:
         """The JSON that `read_origin` reads."""
+        import json
+
         weights = {key: [mark.layout, mark.digest] for key, mark in self.weights.items()}
         return json.dumps({"version": VERSION, "program": self.program, "weights": weights}).encode()
 
@@ -75,6 +76,8 @@ def read_origin(
     data: Buffer, key: str, error: type[InvalidProgram] | type[InvalidExternalData]
 ) -> WeightsOrigin | None:
     """The origin that stands under `key`; None for one of a later version. Raises `error` if it is damaged."""
+    import json  # most files have none
+
     try:
         content = json.loads(bytes(byte_view(data)))
         if content["version"] > VERSION:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program, Verification
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
+    from delegraph.runtime.shared_state import SharedState
+    from delegraph.runtime.state import State
     from delegraph.runtime.tensors import as_array, to_torch
     from delegraph.runtime.tracing import DebugLevel, EventTracer
 
@@ -69,6 +71,8 @@ __all__ = [
     "Pool",
     "Program",
     "Runtime",
+    "SharedState",
+    "State",
     "TensorInfo",
     "UrlDataLoader",
     "Verdict",
@@ -104,6 +108,8 @@ __getattr__, __dir__ = lazy_names(
         "pool": ("Pool",),
         "program": ("Program", "Verification"),
         "runtime": ("OperatorRegistry", "Runtime"),
+        "shared_state": ("SharedState",),
+        "state": ("State",),
         "tensors": ("as_array", "to_torch"),
         "tracing": ("DebugLevel", "EventTracer"),
     },

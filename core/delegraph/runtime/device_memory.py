@@ -19,9 +19,13 @@ __all__ = ["copy_across", "planned_buffers"]
 
 
 def planned_buffers(
-    plan: ExecutionPlan, platform: Platform, backends: Mapping[str, BackendInterface]
+    plan: ExecutionPlan,
+    platform: Platform,
+    backends: Mapping[str, BackendInterface],
+    given: Mapping[int, NDArray[np.uint8]],
 ) -> list[NDArray[np.uint8] | DeviceMemoryBuffer]:
-    """Zeroed memory for each memory id from 1 on: the platform's, or of the device on which the plan has it.
+    """Zeroed memory for each memory id from 1 on: the platform's, or of the device on which the plan has it; `given`
+    takes the place of the platform's.
 
     `backends` are those of the plan's delegates. Raises `MemoryAllocationFailed`, and `NotSupported` for a device whose
     memory none of them offers.
@@ -29,7 +33,9 @@ def planned_buffers(
     devices = memory_devices(plan.non_const_buffer_device)
     allocators = {device: _allocator(plan, device, backends) for device in devices.values()}
     return [
-        DeviceMemoryBuffer(devices[memory_id], allocators[devices[memory_id]], size)
+        given[memory_id]
+        if memory_id in given
+        else DeviceMemoryBuffer(devices[memory_id], allocators[devices[memory_id]], size)
         if memory_id in devices
         else platform.allocate(size)
         for memory_id, size in enumerate(plan.non_const_buffer_sizes[1:], 1)

@@ -17,17 +17,20 @@ __all__ = ["Exclusive"]
 
 
 class Exclusive:
-    """A context in which at most one call is at a time. `what` is it that is used, for the message.
+    """A context in which at most one call is at a time. `what` is it that is used, and `remedy` is for who may not.
 
     The function that enters it keeps the object whose attribute `_alone` this is as its own `self`. Entering raises
     `InvalidState` while another call is inside; it never waits.
     """
 
-    __slots__ = ("_note", "_what")
+    __slots__ = ("_note", "_remedy", "_what")
 
-    def __init__(self, what: str) -> None:
+    def __init__(
+        self, what: str, remedy: str = "load a Method for each (they share the program and its constants)"
+    ) -> None:
         self._note: dict[str, list[int]] = {}  # each step on it, or on the note, is one step for all threads
         self._what = what
+        self._remedy = remedy
 
     def __enter__(self) -> None:
         me = get_ident()
@@ -36,9 +39,7 @@ class Exclusive:
             user = note[-1:]
             if user and self._at_work(user[0], me):
                 where = "is being called by one of its own steps" if user == mine else "is executing in another thread"
-                raise InvalidState(
-                    f"{self._what} {where}; load a Method for each (they share the program and its constants)"
-                )
+                raise InvalidState(f"{self._what} {where}; {self._remedy}")
             if self._taken_over(note, me):
                 return
 

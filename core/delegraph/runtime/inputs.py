@@ -110,6 +110,8 @@ def _array(value: object, record: Tensor, dims: Dims) -> Array:
     try:
         return as_array(value)
     except InvalidType as error:
+        if isinstance(value, np.ndarray):
+            raise InvalidType(f"{error} (it takes {expected_text(record, dims)})") from error
         raise InvalidType(
             f"expected {expected_text(record, dims)}, got {type(value).__name__}: {value!r:.80}"
         ) from error

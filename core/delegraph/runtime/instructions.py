@@ -146,7 +146,7 @@ class Binder:
     def delegate(self, call: DelegateCall) -> BoundCall:
         delegate = self.delegates[call.delegate_index]
         if self.values.fixed(call.args):
-            args = [self.slots[index] for index in call.args]
+            args = [self.delegates_argument(index) for index in call.args]
             self.require_writable(delegate.outputs_of(args))
             return delegate.bind(self.delegate_context, args)
         context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
@@ -162,6 +162,10 @@ class Binder:
         for out in outputs:
             if isinstance(out, np.ndarray) and not out.flags.writeable:
                 raise InvalidProgram("an output of the delegate lies in memory that is not the method's own")
+
+    def delegates_argument(self, index: int) -> Any:
+        """What a delegate gets for a value that is fixed: whatever it does to the array's shape, it does to its own."""
+        return _own_view(self.slots[index])
 
     def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
         if len(args) != op.arity + 1:
@@ -290,3 +294,9 @@ def _cut(
         last = stop if condition is None else stop - 1
         if_false = number[stop if condition is None else destinations[stop - 1]]
         yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)
+
+
+def _own_view(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_own_view(item) for item in value]
+    return value.view() if isinstance(value, np.ndarray) else value

@@ -46,11 +46,13 @@ from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
+from delegraph.runtime.shared_state import SharedState, buffer_name, delegates_buffers, planned_buffer
+from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.stop import Stop
 from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
-from delegraph.runtime.value_parser import TensorSources, parse_values
-from delegraph.runtime.values import Array, attribute_name
+from delegraph.runtime.value_parser import parse_values
+from delegraph.runtime.values import Array
 from delegraph.runtime.writes import changed_inputs
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
 
 
 class Method:
-    """One loaded method. Its state, planned memory with mutable buffers, lives as long as it does.
+    """One loaded method. Its state, planned memory with mutable buffers, lives as long as it does, or its SharedState.
 
     Made by `Program.load_method`. Several Methods, also of one name, may execute at the same time; one Method may not:
     a second thread gets `InvalidState`. After an error a Method can be used again.
@@ -77,23 +79,30 @@ class Method:
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
         limits: Limits | None = None,
+        shared_state: SharedState | None = None,
     ) -> None:
         self.program = program
         self._plan = plan
         self._contract = program.contracts.get(plan.name)
         self._tracer = event_tracer
         self._limits = limits or program.environment.limits
-        self._alone = Exclusive(f"method {plan.name!r}")
         self._stop: Stop | None = None
+        self._shared = shared_state if shared_state is not None and plan.name in shared_state.methods else None
+        self._alone = Exclusive(f"method {plan.name!r}") if self._shared is None else self._shared.alone
+        self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared)
+        self._delegates_buffers: dict[str, StateBuffer] = {}
         with _load_traced(event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
-            self._load(memory_manager or _new_memory(program, plan, self._limits), backend_options or {})
+            self._load(self._memory, backend_options or {})
         self._lent = [
             self._values.moving[index]
             for index in set(plan.outputs) - set(plan.inputs)
             if index in self._values.moving and self._values.moving[index].memory is None
         ]
-        self._unset = self._buffers_without_value()
+        self.state = State(self._state_buffers(), [self._alone])
+        """The mutable buffers, by name."""
+        self._caller_sets = [buffer for buffer in self.state.buffers.values() if not buffer.is_set]
         self._inputs_set = not plan.inputs
+        self._has_run = False
         self._torch = False
 
     # ---- loading ----
@@ -104,15 +113,13 @@ class Method:
         memory.planned_memory.require(plan.non_const_buffer_sizes[1:])
         if self._tracer is not None:
             self._tracer.track_allocation("planned memory", sum(plan.non_const_buffer_sizes))
-        sources = TensorSources(
-            self.program.records.constants,
-            self.program.records.mutable_data,
-            self.program.external_data,
-            memory.planned_memory,
+        self._sources = self.program.tensor_sources(
+            memory.planned_memory, 0 if self._shared is None else self._shared.memory_id
         )
-        self._values = parse_values(plan, sources, set(replaced_values(plan)))
+        self._values = parse_values(plan, self._sources, set(replaced_values(plan)))
         self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
         options = by_backend_id(backend_options, self.program.backend_ids, environment.plugin_registry())
+        mutable_buffer = delegates_buffers(self._delegates_buffers, self._shared)
         delegates, destroy = load_delegates(
             plan,
             self.program.records.delegate_data,
@@ -123,6 +130,7 @@ class Method:
                 Options(options.get(backend_id, {})),
                 self._tracer,
                 environment.platform,
+                mutable_buffer,
             ),
             self.program.release,
         )
@@ -204,8 +212,12 @@ class Method:
             self._run()
 
     def get_outputs(self, *, clone_outputs: bool = True) -> list[Any]:
-        """The outputs of the last run; see `execute`."""
+        """The outputs of the last run; see `execute`. Raises `InvalidState` if there was none, or it failed."""
         with self._alone:
+            if not self._has_run:
+                raise InvalidState(
+                    f"method {self._plan.name!r} has no outputs yet: its last run failed, or none was made"
+                )
             return self._get_outputs(clone_outputs)
 
     def _set_inputs(self, inputs: Sequence[object]) -> None:
@@ -244,8 +256,8 @@ class Method:
             raise DelegateInvalidHandle(f"method {self._plan.name!r} was closed; load it again")
         if not self._inputs_set:
             raise InvalidState(f"method {self._plan.name!r}: its inputs were never set")
-        if self._unset:
-            raise InvalidState(self._unset_text())
+        if self._caller_sets:
+            self._check_set()
         for tensor in self._lent:
             self._values.provide(tensor)
         stop = self._start()
@@ -253,10 +265,12 @@ class Method:
             with _run_traced(self._tracer), np.errstate(all="ignore"):
                 self._execute(self._fault, self._limits, stop)
         except BaseException:
+            self._has_run = False
             self._values.restore_scalars()
             raise
         finally:
             self._end(stop)
+        self._has_run = True
         if self._tracer is not None and self._tracer.debug_level >= DebugLevel.PROGRAM_OUTPUTS:
             for index in self._plan.outputs:
                 self._tracer.log_value("output", self._values.slots[index], value_index=index)
@@ -326,29 +340,58 @@ class Method:
 
         One without planned memory holds zeros until it is set here, which has to be done before the first execution.
         """
-        found = {attribute_name(v): i for i, v in enumerate(self._plan.values) if isinstance(v, Tensor)}
-        if not name or name not in found:
-            known = ", ".join(sorted(filter(None, found))) or (
-                "none: it changes no buffer, or ExecuTorch wrote it without emit_mutable_buffer_names"
-            )
-            raise NotFound(f"method {self._plan.name!r} has no attribute {name!r}; it has {known}")
-        self._unset.discard(name)
-        array: Array = self._values.slots[found[name]]
-        return array
+        try:
+            return self.state[name]
+        except NotFound as error:
+            raise NotFound(f"method {self._plan.name!r}: {error}") from None
 
-    def _buffers_without_value(self) -> set[str]:
-        """The named buffers for which the file has neither planned memory nor a value: the caller sets them."""
-        records, borders = self._plan.values, {*self._plan.inputs, *self._plan.outputs}
-        unplanned = [records[i] for i in self._values.moving if i not in borders]
-        return {attribute_name(r) for r in unplanned if isinstance(r, Tensor) and r.allocation_info is None} - {""}
+    def _state_buffers(self) -> dict[str, StateBuffer]:
+        """The buffers that the file names, those that methods share, and those that delegates keep."""
+        shared = {} if self._shared is None else self._shared.buffers
+        buffers = dict(self._delegates_buffers)
+        for index, record in enumerate(self._plan.values):
+            if isinstance(record, Tensor) and (name := buffer_name(record, self._shared)):
+                buffer = shared.get(name) or self._state_buffer(index, record)
+                if buffer is not None:
+                    buffers[name] = buffer
+        return dict(sorted(buffers.items()))
 
-    def _unset_text(self) -> str:
-        name = min(self._unset)
-        return (
-            f"method {self._plan.name!r}: nothing says what {', '.join(map(repr, sorted(self._unset)))} holds at first:"
+    def _state_buffer(self, index: int, record: Tensor) -> StateBuffer | None:
+        """The buffer of a named tensor; None for a constant, and for what lies on a device."""
+        if record.allocation_info is not None:
+            memory = self._memory.planned_memory.buffers[record.allocation_info.memory_id - 1]
+            return planned_buffer(record, memory, self._sources) if isinstance(memory, np.ndarray) else None
+        moving = self._values.moving.get(index)
+        if moving is None or moving.memory is None or index in (*self._plan.inputs, *self._plan.outputs):
+            return None
+        return StateBuffer(moving.view(moving.bound), is_set=False)
+
+    def copy_memory_of(self, other: Method) -> None:
+        """Hold in planned memory and state what `other`, of the same program and name, holds now."""
+        with self._alone:
+            other._copy_memory_to(self)
+
+    def _copy_memory_to(self, other: Method) -> None:
+        with self._alone:
+            pairs = zip(other._memory.planned_memory.buffers, self._memory.planned_memory.buffers, strict=True)
+            for target, source in pairs:
+                if isinstance(target, np.ndarray) and isinstance(
+                    source, np.ndarray
+                ):  # what is on a device is computed in each run
+                    target[:] = source
+            for name, buffer in self.state.buffers.items():
+                other.state.buffers[name].set(buffer.array)
+                other.state.buffers[name].is_set = buffer.is_set
+
+    def _check_set(self) -> None:
+        unset = sorted(name for name, buffer in self.state.buffers.items() if not buffer.is_set)
+        if not unset:
+            return
+        raise InvalidState(
+            f"method {self._plan.name!r}: nothing says what {', '.join(map(repr, unset))} holds at first:"
             " the program was lowered with alloc_mutable_buffers=False, which leaves that to the caller\n"
-            f"  what to do: set it before the first execution, method.get_attribute({name!r})[:] = …, or lower with"
-            " alloc_mutable_buffers=True, which keeps the model's value in the file"
+            f"  what to do: set it before the first execution, method.get_attribute({unset[0]!r})[:] = …, or lower"
+            " with alloc_mutable_buffers=True, which keeps the model's value in the file"
         )
 
     def close(self) -> None:
@@ -368,13 +411,11 @@ class Method:
         )
 
 
-def _new_memory(program: Program, plan: ExecutionPlan, limits: Limits) -> MemoryManager:
+def _new_memory(program: Program, plan: ExecutionPlan, limits: Limits, shared: SharedState | None) -> MemoryManager:
     limits.require_planned(plan)
-    platform = program.environment.platform
-    if not plan.non_const_buffer_device:
-        return MemoryManager(HierarchicalAllocator.of_sizes(plan.non_const_buffer_sizes[1:], platform))
-    backends = find_backends(plan, program.environment.backend_registry())
-    return MemoryManager(HierarchicalAllocator(planned_buffers(plan, platform, backends)))
+    backends = find_backends(plan, program.environment.backend_registry()) if plan.non_const_buffer_device else {}
+    own = {} if shared is None else {shared.memory_id: shared.memory}
+    return MemoryManager(HierarchicalAllocator(planned_buffers(plan, program.environment.platform, backends, own)))
 
 
 def _resetting(reset: Callable[[], None]) -> Finish:

@@ -7,6 +7,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
+from delegraph.runtime.shared_state import SharedState
+from delegraph.runtime.state import State, joined_state
 from delegraph.runtime.tracing import EventTracer
 from delegraph.tables import printable
 
@@ -109,7 +112,11 @@ class StructuredMethod:
 
 
 class Module:
-    """A loaded program. Calling it calls its main method; the others are `module["name"]` or `module.name`."""
+    """A loaded program. Calling it calls its main method; the others are `module["name"]` or `module.name`.
+
+    It is one session: methods and state of its own, for one thread at a time. `session()` and `fork()` give others over
+    the same program, for other threads or other courses of a conversation.
+    """
 
     def __init__(
         self,
@@ -122,6 +129,9 @@ class Module:
         self.program = program
         self._event_tracer = event_tracer
         self._backend_options = backend_options
+        self.main_name = method
+        """The method that calling the module calls."""
+        self._shared = SharedState(program)
         self._loaded: dict[str, StructuredMethod] = {}
         self._lock = Lock()
         self._main = self[method]
@@ -134,14 +144,14 @@ class Module:
         """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
         with self._lock:
             if name not in self._loaded:
-                self._loaded[name] = self.another(name)
+                method = self.program.load_method(
+                    name,
+                    event_tracer=self._event_tracer,
+                    backend_options=self._backend_options,
+                    shared_state=self._shared,
+                )
+                self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
             return self._loaded[name]
-
-    def another(self, name: str | None = None) -> StructuredMethod:
-        """The method `name`, or the main one, loaded once more: with memory and state of its own. Raises as loading."""
-        name = name or self._main.metadata.name()
-        method = self.program.load_method(name, event_tracer=self._event_tracer, backend_options=self._backend_options)
-        return StructuredMethod(method, self.program.plan(name).container_meta_type)
 
     def __getattr__(self, name: str) -> StructuredMethod:
         # Only for names that are no attributes. `program` is missing while an instance is being unpickled.
@@ -153,7 +163,37 @@ class Module:
         """Sent to another process with its options, not with its state: see `Program.__reduce__`."""
         if self._event_tracer is not None:
             raise InvalidState("a Module with an event tracer cannot be sent to another process; load it there")
-        return _load_again, (self.program, self._main.metadata.name(), self._backend_options)
+        return _load_again, (self.program, self.main_name, self._backend_options)
+
+    # ---- state -------------------------------------------------------------------------------------
+
+    @cached_property
+    def state(self) -> State:
+        """The mutable buffers of all methods, by name; `method/name` where methods each have one of their own.
+
+        The methods are loaded for it. Raises what loading raises.
+        """
+        return joined_state({name: self[name].method for name in self.methods})
+
+    def session(self) -> Module:
+        """Another session over the same program, its state as it is at first. Raises what loading raises."""
+        return Module(
+            self.program, self.main_name, event_tracer=self._event_tracer, backend_options=self._backend_options
+        )
+
+    def fork(self) -> Module:
+        """Another session that goes on from here: its state is a copy of this one's.
+
+        The bytes are copied; methods are loaded anew. Where many copies come and go, as in a beam search, keep a few
+        sessions and `restore` their states: that only copies bytes. Raises `InvalidState` while a method is executing.
+        """
+        twin = self.session()
+        twin._shared.copy_of(self._shared)
+        with self._lock:
+            own = [name for name in self._loaded if name not in self._shared.methods]
+        for name in own:
+            twin[name].method.copy_memory_of(self[name].method)
+        return twin
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ class Pool:
             raise InvalidArgument(f"a pool of {workers} workers; it has at least one")
         self._free: SimpleQueue[StructuredMethod] = SimpleQueue()
         for _ in range(workers):
-            self._free.put(module.another(method))
+            session = module.session()
+            self._free.put(session[method or session.main_name])
         self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(workers, thread_name_prefix="delegraph-pool")
         self.workers = workers
 

@@ -5,24 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import cached_property
+from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import InvalidExternalData, InvalidState, NotFound
+from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState, NotFound
 from delegraph.program import schema
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.contract import contracts_of
 from delegraph.program.schema import Buffer, ExecutionPlan
+from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
 from delegraph.runtime.limits import Limits
-from delegraph.runtime.memory import MemoryManager
+from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
+from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.tracing import DebugLevel, EventTracer
+from delegraph.runtime.value_parser import TensorSources
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
@@ -60,7 +65,10 @@ class Program:
         """What delegates share, by key: of the `.pte`, and of the `.ptd` if there is one."""
         self.contracts = MappingProxyType(contracts_of(records))
         """What the methods' inputs have to be, by method; of a file that ExecuTorch wrote: nothing."""
+        self.shared_buffers = shared_buffers_of(records)
+        """Which methods share their mutable buffers; None: each has its own."""
         self._plans = {plan.name: plan for plan in records.execution_plan}
+        self._lock = Lock()
         self.environment.plugin_registry().notify("program_loaded", program=self)
 
     @classmethod
@@ -120,18 +128,40 @@ class Program:
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
         limits: Limits | None = None,
+        shared_state: SharedState | None = None,
     ) -> Method:
         """A new Method with memory of its own; what it allocates is freed with it.
 
-        `memory_manager` gives it the caller's memory; `backend_options` are load-time options by backend: by
+        Only mutable buffers that the program's methods share, if they do, lie in `shared_state`, which is the program's
+        one if none is given. `memory_manager` gives the Method the caller's memory, and then nothing is shared but
+        what the caller shares; `backend_options` are load-time options by backend: by
         its id in the file, or by the name that it has in lowering; `limits` take the place of the environment's.
         Raises `NotFound`, `OperatorMissing`, `BackendMissing`, `DelegateInvalidCompatibility`, `InvalidProgram`,
         `InvalidExternalData`, `MemoryAllocationFailed`, `LimitExceeded`, `NotSupported`, `InvalidArgument` for options
         that name no backend of the program or that it does not have, or what a backend's `init` raises.
         """
-        method = Method(self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, limits)
+        if shared_state is not None and shared_state.records is not self.records:
+            raise InvalidArgument("shared_state is of another program; make one of this one: SharedState(program)")
+        shared = None if memory_manager is not None else shared_state or self._own_shared_state()
+        method = Method(
+            self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, limits, shared
+        )
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
+
+    def _own_shared_state(self) -> SharedState | None:
+        if self.shared_buffers is None:
+            return None
+        with self._lock:
+            return self._shared_state
+
+    @cached_property
+    def _shared_state(self) -> SharedState:
+        return SharedState(self)
+
+    def tensor_sources(self, planned: HierarchicalAllocator, kept: int = 0) -> TensorSources:
+        """Where the bytes of tensors come from, for a method with that planned memory (see `TensorSources`)."""
+        return TensorSources(self.records.constants, self.records.mutable_data, self.external_data, planned, kept)
 
     def write_etdump_result_to_file(
         self, etdump_path: str | os.PathLike[str], debug_buffer_path: str | os.PathLike[str] | None = None

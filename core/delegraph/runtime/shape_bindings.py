@@ -238,6 +238,10 @@ class SettledBinder(Binder):
         except Exception:
             return _go_on_dynamically
 
+    def delegates_argument(self, index: int) -> Any:
+        """The array itself: a delegate may ask for another shape of it, by which it is known."""
+        return self.slots[index]
+
     def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
         """A number that follows from shapes is there already."""
         return _nothing if self.values.fixed(args[-1:]) else super().scalar_op(name, op, args)

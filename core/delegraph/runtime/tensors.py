@@ -50,9 +50,16 @@ def any_torch_tensor(values: Iterable[object]) -> bool:
 
 
 def to_torch(arrays: Iterable[Any]) -> list[Any]:
-    """Arrays as torch tensors over the same memory; anything else as it is. Only for who has torch already."""
+    """Arrays, and those in lists, as torch tensors over the same memory; anything else as it is.
+
+    Only for who has torch already.
+    """
     torch = sys.modules["torch"]
-    return [_to_torch(torch, array) if isinstance(array, np.ndarray) else array for array in arrays]
+    return [_to_torch(torch, array) if isinstance(array, np.ndarray) else _list_to_torch(array) for array in arrays]
+
+
+def _list_to_torch(value: Any) -> Any:
+    return to_torch(value) if isinstance(value, list) else value
 
 
 def _from_subclass(array: Array) -> Array:

@@ -28,10 +28,10 @@ from delegraph.program.schema import (
     Int,
     String,
     Tensor,
-    TensorDataLocation,
     TensorShapeDynamism,
     Value,
 )
+from delegraph.program.verify_values import is_external
 from delegraph.runtime.memory import HierarchicalAllocator
 from delegraph.runtime.values import (
     LISTS_OF_VALUES,
@@ -50,12 +50,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorSources:
-    """Where the bytes of a method's tensors come from."""
+    """Where the bytes of a method's tensors come from. What is in planned memory `kept` (0: none) is there already."""
 
     constants: Sequence[Buffer]
     mutable_data: Sequence[Buffer]
     external: Mapping[str, ExternalData] | None
     planned: HierarchicalAllocator
+    kept: int = 0
+
+    def has_bytes(self, record: Tensor) -> bool:
+        """Whether there are bytes for a tensor: its value, or the one that it has at first."""
+        return record.data_buffer_idx > 0 or is_external(record)
+
+    def bytes_of(self, record: Tensor) -> Buffer:
+        """What the program, or its `.ptd`, has for a tensor. Raises `InvalidExternalData`."""
+        if is_external(record):
+            return self._external_bytes(record)
+        if record.allocation_info is not None:
+            return self.mutable_data[record.data_buffer_idx]
+        return self.constants[record.data_buffer_idx]
+
+    def _external_bytes(self, record: Tensor) -> Buffer:
+        name = attribute_name(record)
+        if self.external is None:
+            raise InvalidExternalData(f"the data of {name!r} is in a .ptd file; pass it as data_path=…")
+        found = self.external.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.external)[:8]) or "nothing"
+            raise InvalidExternalData(f"the .ptd file has no {name!r}; it has {known}")
+        from delegraph.program.flat_tensor import TensorLayout
+
+        expected = TensorLayout(record.scalar_type, record.sizes, record.dim_order)
+        if found.tensor_layout != expected:
+            raise InvalidExternalData(
+                f"{name!r} is {found.tensor_layout or 'a blob'} in the .ptd file, but {expected}"
+                " in the program; use the .ptd that was written with this .pte"
+            )
+        return found.data
 
 
 def parse_values(plan: ExecutionPlan, sources: TensorSources, written: Collection[int]) -> ValueTable:
@@ -100,13 +131,14 @@ class _Parser:
         if record.allocation_info is not None:
             memory = self.sources.planned.buffers[record.allocation_info.memory_id - 1]
             offset = record.allocation_info.memory_offset
-            self.initialise(record, memory, offset)
+            if record.allocation_info.memory_id != self.sources.kept:
+                self.initialise(record, memory, offset)
             if static and index not in self.written:
-                self.slots[index] = _view(record, memory, offset)
+                self.slots[index] = tensor_view(record, memory, offset)
             else:
                 self.add_moving(MovingTensor(index, record, memory, offset))
-        elif record.data_buffer_idx > 0 or _is_external(record):
-            self.slots[index] = _constant(record, self.stored_bytes(record))
+        elif self.sources.has_bytes(record):
+            self.slots[index] = stored_tensor(record, self.sources.bytes_of(record))
         elif static and prod(record.sizes) == 0 and index not in self.written:
             self.slots[index] = np.empty(record.sizes, numpy_dtype(record.scalar_type))
         else:
@@ -126,39 +158,13 @@ class _Parser:
 
     def initialise(self, record: Tensor, memory: Memory, offset: int) -> None:
         """Copy a planned tensor's initial bytes, if it has any, to its place."""
-        if record.data_buffer_idx > 0 or _is_external(record):
+        if self.sources.has_bytes(record):
             size = nbytes(record.scalar_type, record.sizes)
-            initial = np.frombuffer(self.stored_bytes(record), np.uint8, size)
+            initial = np.frombuffer(self.sources.bytes_of(record), np.uint8, size)
             if isinstance(memory, DeviceMemoryBuffer):
                 DeviceTensor((size,), initial.dtype, memory, offset).copy_from(initial)
             else:
                 memory[offset : offset + size] = initial
-
-    def stored_bytes(self, record: Tensor) -> Buffer:
-        """The bytes that the program, or its `.ptd`, has for a tensor."""
-        if _is_external(record):
-            return self.external_bytes(record)
-        if record.allocation_info is not None:
-            return self.sources.mutable_data[record.data_buffer_idx]
-        return self.sources.constants[record.data_buffer_idx]
-
-    def external_bytes(self, record: Tensor) -> Buffer:
-        name = attribute_name(record)
-        if self.sources.external is None:
-            raise InvalidExternalData(f"the data of {name!r} is in a .ptd file; pass it as data_path=…")
-        found = self.sources.external.get(name)
-        if found is None:
-            known = ", ".join(sorted(self.sources.external)[:8]) or "nothing"
-            raise InvalidExternalData(f"the .ptd file has no {name!r}; it has {known}")
-        from delegraph.program.flat_tensor import TensorLayout
-
-        expected = TensorLayout(record.scalar_type, record.sizes, record.dim_order)
-        if found.tensor_layout != expected:
-            raise InvalidExternalData(
-                f"{name!r} is {found.tensor_layout or 'a blob'} in the .ptd file, but {expected}"
-                " in the program; use the .ptd that was written with this .pte"
-            )
-        return found.data
 
     def link_lists(self) -> None:
         """Make the lists of values. IntLists may point at later values, so this comes last."""
@@ -169,20 +175,17 @@ class _Parser:
                     self.varying.add(index)
 
 
-def _view(record: Tensor, memory: Memory, offset: int) -> Any:
+def tensor_view(record: Tensor, memory: Memory, offset: int) -> Any:
+    """The static tensor `record` over `memory`, from byte `offset` on."""
     dtype = numpy_dtype(record.scalar_type)
     strides = byte_strides(record.sizes, record.dim_order, dtype.itemsize)
     return kind_of(memory)(record.sizes, dtype, memory, offset, strides)
 
 
-def _constant(record: Tensor, data: Buffer) -> Array:
+def stored_tensor(record: Tensor, data: Buffer) -> Array:
+    """The tensor whose bytes are `data`, read-only."""
     dtype = numpy_dtype(record.scalar_type)
     strides = byte_strides(record.sizes, record.dim_order, dtype.itemsize)
     array: Array = np.ndarray(record.sizes, dtype, data, 0, strides)
     array.setflags(write=False)  # read-only arrays are how the runtime tells constants from planned memory
     return array
-
-
-def _is_external(record: Tensor) -> bool:
-    extra = record.extra_tensor_info
-    return extra is not None and extra.location is TensorDataLocation.EXTERNAL

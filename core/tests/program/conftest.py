@@ -56,6 +56,7 @@ ROOT = Path(__file__).parents[3]
 def _forward() -> ExecutionPlan:
     planned = AllocationDetails(1, 0)
     external = ExtraTensorInfo(fully_qualified_name="lm.weight", location=TensorDataLocation.EXTERNAL)
+    on_device = ExtraTensorInfo(device_type=DeviceType.CUDA, device_index=1)
     values = (
         Tensor(ScalarType.FLOAT, (2, 3), (0, 1), allocation_info=planned),
         Tensor(ScalarType.FLOAT, (2, 3), (1, 0), data_buffer_idx=1),
@@ -70,7 +71,7 @@ def _forward() -> ExecutionPlan:
         TensorList((0, 1)),
         OptionalTensorList((0, -1)),
         Tensor(ScalarType.BFLOAT16, (4, 2), (0, 1), 0, AllocationDetails(1, 2**33), TensorShapeDynamism.DYNAMIC_BOUND),
-        Tensor(ScalarType.LONG, (), (), 1, AllocationDetails(2, 8), requires_grad=True),
+        Tensor(ScalarType.LONG, (), (), 1, AllocationDetails(2, 8), requires_grad=True, extra_tensor_info=on_device),
         Tensor(ScalarType.INT, (5,), (0,), extra_tensor_info=external),
         Int(2**63 - 1),
         Tensor(ScalarType.BYTE, (0, 7), (0, 1)),

@@ -154,10 +154,10 @@ def plans(draw: st.DrawFn, name: str, constants: list[bytes], mutable_data: list
         chains=tuple(draw(st.lists(chains(len(made)), min_size=1, max_size=2))),
         operators=(Operator(draw(names), draw(texts)), Operator("aten::add", "out")),
         delegates=(BackendDelegate(draw(names), 0, draw(specs)), BackendDelegate("B", draw(st.sampled_from([0, 1])))),
-        non_const_buffer_sizes=(0, 2**41, *draw(st.lists(st.integers(0, 2**63 - 1), max_size=2))),
+        non_const_buffer_sizes=(0, 2**41, *draw(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=2))),
         container_meta_type=ContainerMetadata(draw(texts), draw(texts)),
         non_const_buffer_device=draw(
-            st.none() | st.just((NonConstBufferDevice(1, DeviceType.CUDA, draw(int8s)),)) | st.just(())
+            st.none() | st.just((NonConstBufferDevice(2, DeviceType.CUDA, draw(int8s)),)) | st.just(())
         ),
     )
 

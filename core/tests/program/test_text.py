@@ -53,7 +53,7 @@ method forward
   %10 = tensor list [%0, %1]
   %11 = optional tensor list [%0, none]
   %12 = tensor bfloat16 up to [4, 2] at 1+8589934592
-  %13 = tensor long [] requires_grad at 2+8 mutable data 1
+  %13 = tensor long [] requires_grad at 2+8 mutable data 1 on cuda:1
   %14 = tensor int [5] external 'lm.weight'
   %15 = int 9223372036854775807
   %16 = tensor byte [0, 7] given at run time
@@ -103,7 +103,7 @@ def test_a_repr_counts_bytes_and_shows_none(sample: Program) -> None:
     )
     assert repr(sample.named_data["k"]) == "NamedData(5 bytes, alignment=1)"
     weights = ExternalData(bytes(4000), TensorLayout(ScalarType.FLOAT, (10, 100), (0, 1)))
-    assert repr(weights).startswith("ExternalData(4,000 bytes, TensorLayout(")
+    assert repr(weights).startswith("ExternalData(4,000 bytes, FLOAT[10, 100]")
     assert repr(FlatTensor({"a": weights, "b": weights})) == "FlatTensor(2 keys; 8,000 bytes)"
 
 

@@ -439,3 +439,19 @@ def test_a_distribution_that_is_installed_without_the_backend(
     with pytest.raises(BackendMissing) as caught:
         load_method(build, plus(build, 1, specs=[stamp.to_compile_spec()]))
     assert remedy.format(numpy=np.__version__) in str(caught.value)
+
+
+def test_a_delegate_that_reshapes_its_output_changes_no_others(build: Any, load_method: Any) -> None:
+    class Reshaping(Adder):
+        def execute(self, context: Any, handle: Any, args: Any) -> None:
+            args[-1].shape = (4,)
+            np.add(args[0].reshape(4), handle, out=args[-1])
+
+    x, out = build.tensor(2, 2), build.tensor(2, 2)
+    build.delegate("Adder", x, out, blob=b"1")
+    again = build.call("aten::add.out", out, out, build.int(1), build.tensor(2, 2))
+    method = load_method(build, build.plan([x], [out, again]), backends={"Adder": Reshaping()})
+    for _ in range(2):
+        first, second = method.execute([np.ones((2, 2), np.float32)])
+        np.testing.assert_array_equal(first, np.full((2, 2), 2))
+        np.testing.assert_array_equal(second, np.full((2, 2), 4))

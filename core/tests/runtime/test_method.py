@@ -99,6 +99,53 @@ def test_lists_are_lists(build: Any, load_method: Any) -> None:
     np.testing.assert_array_equal(results, [[[3, 4]], [[1, 2]]])
 
 
+def test_a_list_of_outputs_is_the_callers_own(build: Any, load_method: Any) -> None:
+    x = build.tensor(2)
+    method = load_method(build, build.plan([x], [build.tensors(x, x)]))
+    (first,) = method.execute([np.float32([1, 2])])
+    method.execute([np.float32([3, 4])])
+    np.testing.assert_array_equal(first, [[1, 2], [1, 2]])
+    (views,) = method.get_outputs(clone_outputs=False)
+    method.execute([np.float32([5, 6])])
+    np.testing.assert_array_equal(views, [[5, 6], [5, 6]])
+
+
+def test_outputs_are_there_once_a_run_has_made_them(build: Any, load_method: Any) -> None:
+    x, y = build.tensor(2, dynamic=True), build.tensor(2, dynamic=True)
+    method = load_method(build, build.plan([x, y], [build.call("aten::mul.out", x, y, build.tensor(2, dynamic=True))]))
+    ones = np.ones(2, np.float32)
+    method.set_inputs([ones, ones])
+    with pytest.raises(InvalidState, match="method 'forward' has no outputs yet"):
+        method.get_outputs()
+    method.run()
+    np.testing.assert_array_equal(method.get_outputs()[0], ones)
+    with pytest.raises(InvalidArgument):
+        method.execute([ones, np.ones(0, np.float32)])
+    with pytest.raises(InvalidState, match="its last run failed, or none was made"):
+        method.get_outputs()
+
+
+class Evasive(np.ndarray[Any, Any]):
+    """An array that answers NumPy's functions itself, with nothing."""
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> None:
+        return None
+
+
+def test_an_input_of_a_subclass_is_its_elements(build: Any, load_method: Any) -> None:
+    method = load_method(build, adder(build, 2))
+    ones = np.ones(2, np.float32)
+    np.testing.assert_array_equal(method.execute([ones, ones.view(Evasive)])[0], [2, 2])
+    np.testing.assert_array_equal(method.execute([ones, np.ma.array(ones * 3)])[0], [4, 4])
+
+
+def test_an_input_with_masked_elements_is_refused(build: Any, load_method: Any) -> None:
+    method = load_method(build, adder(build, 2))
+    masked = np.ma.array(np.ones(2, np.float32), mask=[True, False])
+    with pytest.raises(InvalidArgument, match=r"input 1: the array has masked elements; pass array\.filled\(value\)"):
+        method.execute([np.ones(2, np.float32), masked])
+
+
 def test_outputs_can_be_scalars_constants_and_inputs(build: Any, load_method: Any) -> None:
     x, weight = build.tensor(1), build.constant(np.float32([7]))
     method = load_method(build, build.plan([x], [build.int(3), build.value(Null()), weight, x, build.bool(True)]))
@@ -136,13 +183,13 @@ def test_state_begins_with_its_initial_data(build: Any, load_method: Any) -> Non
 
 def test_unknown_attribute(build: Any, load_method: Any) -> None:
     method = load_method(build, counter(build, name="cache"))
-    with pytest.raises(NotFound, match="method 'forward' has no attribute 'cash'; it has cache"):
+    with pytest.raises(NotFound, match="method 'forward': there is no mutable buffer 'cash'; there is cache"):
         method.get_attribute("cash")
 
 
 def test_an_attribute_where_there_are_none(build: Any, load_method: Any) -> None:
     method = load_method(build, counter(build))
-    message = "it has none: it changes no buffer, or ExecuTorch wrote it without emit_mutable_buffer_names"
+    message = "no mutable buffer 'cache'; the model changes no buffer, or it was lowered without emit_mutable_buf"
     with pytest.raises(NotFound, match=message):
         method.get_attribute("cache")
 

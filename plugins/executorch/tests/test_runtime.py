@@ -24,6 +24,7 @@ from delegraph.errors import (
     RuntimeFault,
 )
 from delegraph.runtime import BufferDataLoader
+from delegraph_executorch.exir.passes import MemoryPlanningPass
 from delegraph_executorch.extension.pybindings import portable_lib
 from delegraph_executorch.runtime import MethodMeta, Runtime, Verification
 
@@ -268,7 +269,7 @@ def test_attributes(tmp_path: Path) -> None:
     method([X, 2])
     assert method.method_meta().attribute_names() == ("calls",)
     assert torch.equal(method.get_attribute("calls"), torch.tensor([1.0]))
-    with pytest.raises(RuntimeError, match="no attribute 'none'"):
+    with pytest.raises(RuntimeError, match="no mutable buffer 'none'"):
         method.get_attribute("none")
 
 
@@ -303,6 +304,35 @@ def test_messages_begin_with_the_number_of_executorchs_error(pte: Path) -> None:
         portable_lib._load_program_from_buffer(b"nonsense")
     with pytest.raises(NotFound, match=r"^Failed to load method other, error: 0x20\n"):
         portable_lib._load_program(str(pte)).load_method("other")
+
+
+def test_methods_share_the_buffers_that_they_were_planned_to_share() -> None:
+    class Counts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.calls.add_(x) + 0
+
+    class Reads(Counts):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.calls * x
+
+    one = (torch.ones(1),)
+    config = delegraph.ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
+    methods = {"count": Counts(), "read": Reads()}
+    program = bytes(delegraph.lower(methods, dict.fromkeys(methods, one), config=config))
+    module = portable_lib._load_for_executorch_from_buffer(program)
+    from_bindings = portable_lib._load_program_from_buffer(program)
+    from_runtime = Runtime.get().load_program(program)
+    for _ in range(2):
+        module.run_method("count", one)
+        from_bindings.load_method("count")(one)
+        from_runtime.load_method("count").execute(one)
+    assert module.run_method("read", one) == [2]
+    assert from_bindings.load_method("read")(one) == [2]
+    assert from_runtime.load_method("read").execute(one) == [2]
 
 
 def test_what_has_no_equal_says_what_replaces_it() -> None:

@@ -13,7 +13,7 @@ A lowered program still runs in eager mode: a delegate call runs the program tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
 
@@ -31,6 +31,7 @@ from delegraph.aot.graph.bodies import graph_modules
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import name_sources, source_call, source_of
+from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
@@ -81,13 +82,16 @@ def delegate(
     programs: Mapping[str, ExportedProgram],
     partitioners: Mapping[str, Partitioner],
     keeps: Mapping[str, Mapping[str, Keep]] | None = None,
+    changed_elsewhere: Mapping[str, Collection[str]] | None = None,
     plugins: PluginRegistry | None = None,
 ) -> Delegated:
     """Cut out of every method what the partitioners want, in order of priority; nothing is compiled yet.
 
     The names of `partitioners` stand in reports and messages. `keeps` says by method and partitioner which operators
-    that one sees whole; what stands in `programs` whole for another one it sees decomposed. The given programs are not
-    changed; weights are not copied. Raises `InvalidPartition`, or `LoweringError` if a partitioner raised.
+    that one sees whole; what stands in `programs` whole for another one it sees decomposed. `changed_elsewhere` names
+    by method the buffers that others change: they may come to share them, so no delegate takes their values as of now.
+    The given programs are not changed; weights are not copied. Raises `InvalidPartition`, or `LoweringError` if a
+    partitioner raised.
     """
     result = Delegated({method: _working_copy(program) for method, program in programs.items()})
     for position, (name, partitioner) in enumerate(partitioners.items()):
@@ -96,6 +100,7 @@ def delegate(
             whole = frozenset[OpOverload]().union(*own.values())
             form = form_of(source, own.get(name, {}), whole)
             partitioned = partition_program(form, partitioner, name=name, method=method)
+            _leave_outside(partitioned.program, (changed_elsewhere or {}).get(method, ()))
             result.seen.setdefault(method, {})[name] = _seen(partitioned)
             if position + 1 < len(partitioners):  # behind the last one comes the decomposed form for kernels
                 partitioned = onto_source(source, partitioned, own.get(name, {}), whole)
@@ -103,6 +108,13 @@ def delegate(
             result.programs[method], partitions = cut_out(partitioned)
             result.partitions.setdefault(method, []).extend(partitions)
     return result
+
+
+def _leave_outside(program: ExportedProgram, names: Collection[str]) -> None:
+    """The constants of these names are arguments of delegates, and belong to none."""
+    for node, held in ResolvedSignature.of(program).constants.items() if names else ():
+        if held.name in names:
+            node.meta.pop(TAG, None)
 
 
 def _seen(partitioned: Partitioned) -> dict[str, list[Seen]]:

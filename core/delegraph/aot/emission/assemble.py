@@ -28,6 +28,7 @@ from delegraph.program.contract import CONTRACT_KEY, write_contracts
 from delegraph.program.flat_tensor import ExternalData, FlatTensor
 from delegraph.program.schema import BackendDelegate, ExecutionPlan, NamedData, Program
 from delegraph.program.serialize import program_pieces
+from delegraph.program.shared_state import SHARED_STATE_KEY, write_shared_buffers
 from delegraph.program.weights_origin import PROGRAM_KEY, WeightMark, WeightsOrigin, digest
 
 __all__ = ["assemble"]
@@ -66,7 +67,7 @@ def _program(planned: PlannedProgram, named: NamedDataStoreOutput) -> Program:
         constants=data.constants.buffers,
         mutable_data=mutable if len(mutable) > 1 else (),
         delegate_data=tuple(lowered.processed_bytes for lowered in _lowered(methods)),
-        named_data=MappingProxyType({**named.pte_data, **_contracts(methods)}),
+        named_data=MappingProxyType({**named.pte_data, **_contracts(methods), **_shared_state(planned)}),
     )
 
 
@@ -74,6 +75,11 @@ def _contracts(methods: tuple[EmittedMethod, ...]) -> dict[str, NamedData]:
     """What the methods' inputs have to be, as named data."""
     contracts = {method.name: method.contract for method in methods}
     return {CONTRACT_KEY: NamedData(write_contracts(contracts))} if contracts else {}
+
+
+def _shared_state(planned: PlannedProgram) -> dict[str, NamedData]:
+    """Which methods share their mutable buffers, as named data."""
+    return {} if planned.shared is None else {SHARED_STATE_KEY: NamedData(write_shared_buffers(planned.shared))}
 
 
 def _name(plan: ExecutionPlan) -> str:

@@ -22,11 +22,12 @@ from delegraph.aot.checks.kernels import check_kernels, operators_by_library
 from delegraph.aot.checks.memory_ids import check_memory_ids
 from delegraph.aot.checks.out_variants import check_out_variants
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.propagate_device import PropagateDevicePass
 from delegraph.aot.emission.container_metadata import dump_spec
 from delegraph.aot.emission.external_constants import external_tag
 from delegraph.aot.emission.instructions import ProgramData
-from delegraph.aot.emission.memory import MemoryReport, load_planner, plan_memory, shared_memory
+from delegraph.aot.emission.memory import MemoryReport, SharedMemory, load_planner, plan_memory, shared_memory
 from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
 from delegraph.aot.emission.training import training_methods
 from delegraph.aot.emission.values import MethodValues
@@ -34,6 +35,7 @@ from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.memory_use import clear_memory_use
 from delegraph.aot.graph.signature import SHARED_STATE, MethodGraph, ResolvedSignature
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
+from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.aot.passes.constant_folding import ConstantFolding
 from delegraph.aot.passes.kernel_copies import KernelCopies
 from delegraph.aot.passes.number_operands import NumberOperands
@@ -44,6 +46,7 @@ from delegraph.interfaces.graph_pass import ExportedProgramPassBase
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import Chain, ContainerMetadata, ExecutionPlan
+from delegraph.program.shared_state import SharedBuffers
 
 __all__ = [
     "EmissionRequest",
@@ -90,6 +93,8 @@ class PlannedProgram:
     emitted: EmittedProgram
     plans: tuple[ExecutionPlan, ...]
     memory: Mapping[str, MemoryReport]
+    shared: SharedBuffers | None = None
+    """Which methods share their mutable buffers, if any does."""
 
 
 def make_request(
@@ -124,7 +129,7 @@ def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendCo
 def _shared_states(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> set[str]:
     """The buffers that some method changes, by name, where methods share them: no method may hold a copy."""
     sharing = [program for name, program in programs.items() if config.memory_planning(name).share_mutable_buffers]
-    return {held.name for program in sharing for held in ResolvedSignature.of(program).states.values()}
+    return set[str]().union(*map(changed_buffers, sharing))
 
 
 def built_in_passes(
@@ -199,7 +204,16 @@ def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
                 non_const_buffer_device=devices or None,
             )
         )
-    return PlannedProgram(program, tuple(plans), memory)
+    return PlannedProgram(program, tuple(plans), memory, _shared_buffers(program, planning, shared))
+
+
+def _shared_buffers(
+    program: EmittedProgram, planning: Mapping[str, MemoryPlanningPass], shared: SharedMemory
+) -> SharedBuffers | None:
+    sharing = [method for method in program.methods if planning[method.name].share_mutable_buffers]
+    if not any(changed_buffers(method.program) for method in sharing):
+        return None
+    return SharedBuffers(shared.memory_id if shared.offsets else 0, frozenset(method.name for method in sharing))
 
 
 def _method_options(method: MethodGraph, config: ExecutorchBackendConfig) -> MethodOptions:

@@ -1,7 +1,8 @@
 """ExecuTorch's `executorch.extension.pybindings._portable_lib`, its runtime's bindings, on `delegraph.runtime`.
 
 Errors are `RuntimeError`s, as there, and say what was wrong. Outputs are torch tensors, as there, unless an input is
-a NumPy array or nobody imported torch. Methods of one program do not share their planned memory, as they do there.
+a NumPy array or nobody imported torch. Methods of one program share the mutable buffers that they were lowered to
+share; there they share all planned memory.
 """
 
 from __future__ import annotations

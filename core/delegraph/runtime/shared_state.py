@@ -1,0 +1,104 @@
+"""A program whose methods share mutable buffers -> the memory of these, once for each session.
+
+    prefill.state["cache.k"] ──┐
+                               ├── SharedState.memory
+    decode.state["cache.k"]  ──┘
+
+Kernels find it in planned memory, delegates by name (`BackendInitContext.mutable_buffer`). Which methods share, the
+file says (`program/shared_state.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from delegraph.errors import InvalidProgram
+from delegraph.program.schema import Tensor
+from delegraph.program.shared_state import size_of_memory, tensors_in
+from delegraph.runtime.exclusive import Exclusive
+from delegraph.runtime.memory import HierarchicalAllocator
+from delegraph.runtime.state import State, StateBuffer, tensor_text
+from delegraph.runtime.value_parser import TensorSources, stored_tensor, tensor_view
+from delegraph.runtime.values import Array, attribute_name
+
+if TYPE_CHECKING:
+    from delegraph.runtime.program import Program
+
+
+class SharedState:
+    """The mutable buffers that methods of one program share; `Program.load_method(…, shared_state=…)` puts one on them.
+
+    Of the methods of one SharedState one runs at a time.
+    """
+
+    def __init__(self, program: Program) -> None:
+        shared = program.shared_buffers
+        self.records = program.records
+        self.methods = frozenset[str]() if shared is None else shared.methods
+        self.memory_id = 0 if shared is None else shared.memory_id
+        self.alone = Exclusive(f"one of the methods {', '.join(sorted(self.methods))}, which share their state,", _OWN)
+        plans = [program.plan(name) for name in sorted(self.methods)] if self.memory_id else []
+        size = max((size_of_memory(plan, self.memory_id) for plan in plans), default=0)
+        self.memory = program.environment.platform.allocate(size)
+        self.buffers: dict[str, StateBuffer] = {}
+        sources = program.tensor_sources(HierarchicalAllocator(()))
+        for plan in plans:
+            for _, record in tensors_in(plan, self.memory_id):
+                self._plan(record, sources)
+
+    def _plan(self, record: Tensor, sources: TensorSources) -> None:
+        name = buffer_name(record, self)
+        known = self.buffers.get(name)
+        if known is None or (known.initial is None and sources.has_bytes(record)):
+            self.buffers[name] = planned_buffer(record, self.memory, sources)
+            self.buffers[name].reset()
+
+    def copy_of(self, other: SharedState) -> None:
+        """Hold what `other`, of the same program, holds now."""
+        buffers = dict(other.buffers)  # more of them come when a delegate is loaded
+        held = State(buffers, [other.alone]).copy() if buffers else {}
+        for name, array in held.items():
+            if name not in self.buffers:  # of a delegate that is not loaded here yet
+                self.buffers[name] = StateBuffer(np.empty_like(array), buffers[name].initial)
+            self.buffers[name].set(array)
+
+
+_OWN = "give each thread a session of its own: module.session(), or load_method(…, shared_state=SharedState(program))"
+
+
+def planned_buffer(record: Tensor, memory: Array, sources: TensorSources) -> StateBuffer:
+    """The buffer of a planned tensor, whose place is in `memory`."""
+    assert record.allocation_info is not None
+    array = tensor_view(record, memory, record.allocation_info.memory_offset)
+    return StateBuffer(array, stored_tensor(record, sources.bytes_of(record)) if sources.has_bytes(record) else None)
+
+
+def buffer_name(record: Tensor, shared: SharedState | None) -> str:
+    """The buffer's name; of one that methods share without a name, its place, as programs are printed: "2+16"."""
+    place = record.allocation_info
+    if shared is None or place is None or place.memory_id != shared.memory_id:
+        return attribute_name(record)
+    return attribute_name(record) or f"{place.memory_id}+{place.memory_offset}"
+
+
+def delegates_buffers(own: dict[str, StateBuffer], shared: SharedState | None) -> Callable[[str, Array], Array]:
+    """`BackendInitContext.mutable_buffer` of a method: a buffer by name, which `shared` has, or is made now.
+
+    What delegates ask for is put into `own`. Raises `InvalidProgram` if it is another tensor elsewhere.
+    """
+
+    def mutable_buffer(name: str, initial: Array) -> Array:
+        found = own if shared is None else shared.buffers
+        buffer = found.setdefault(name, StateBuffer(np.array(initial, order="C"), initial))
+        if buffer.array.shape != initial.shape or buffer.array.dtype != initial.dtype:
+            raise InvalidProgram(
+                f"a delegate keeps a mutable buffer {name!r} of {tensor_text(initial)}, which is"
+                f" {tensor_text(buffer.array)} elsewhere in the program; lower it again"
+            )
+        own[name] = buffer
+        return buffer.array
+
+    return mutable_buffer

@@ -1,0 +1,227 @@
+"""Mutable buffers by name -> read, set, reset, saved and restored: what a model keeps from one run to the next.
+
+Each method that was loaded has its own, unless its program's methods share them (`shared_state.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidType, NotFound
+from delegraph.program.dtypes import numpy_dtype, scalar_type
+from delegraph.runtime.data_loader import open_data_loader
+from delegraph.runtime.exclusive import Exclusive
+from delegraph.runtime.tensors import as_array
+from delegraph.runtime.values import Array, byte_strides
+
+if TYPE_CHECKING:
+    from delegraph.program.flat_tensor import ExternalData
+    from delegraph.program.schema import Buffer
+    from delegraph.runtime.method import Method
+
+Result = TypeVar("Result")
+
+
+class NoSuchBuffer(NotFound, KeyError):
+    """There is no mutable buffer of that name."""
+
+    __str__ = Exception.__str__  # a KeyError shows its argument's repr
+
+
+class StateBuffer:
+    """A mutable buffer: `array` lies over its memory and holds `initial` at first, None: zeros.
+
+    One that has neither planned memory nor a value in the file is not `is_set` before somebody sets it.
+    """
+
+    __slots__ = ("_knows_initial", "array", "initial", "is_set")
+
+    def __init__(self, array: Array, initial: Array | None = None, *, is_set: bool = True) -> None:
+        self.array = array
+        self.initial = initial
+        self.is_set = self._knows_initial = is_set
+
+    def set(self, value: Array) -> None:
+        """Copy `value`, of the same shape and dtype, into it."""
+        np.copyto(self.array, value)
+        self.is_set = True
+
+    def reset(self) -> None:
+        """Make it what it was at first."""
+        self.array[...] = 0 if self.initial is None else self.initial
+        self.is_set = self._knows_initial
+
+
+class Guard:
+    """Whose memory some buffers are: they are not touched while it is executing."""
+
+    __slots__ = ("_alone",)
+
+    def __init__(self, alone: Exclusive) -> None:
+        self._alone = alone
+
+    def around(self, action: Callable[[], Result]) -> Result:
+        """`action()`, while nobody executes. Raises `InvalidState` if somebody does."""
+        with self._alone:
+            return action()
+
+
+class State(Mapping[str, Array]):
+    """Mutable buffers by fully qualified name: `state["cache.k"]` is a view of its memory, to read or to write.
+
+    Whatever changes or copies them raises `InvalidState` while a method that has them is executing in another thread.
+    """
+
+    __slots__ = ("buffers", "guards")
+
+    def __init__(self, buffers: Mapping[str, StateBuffer], guards: Iterable[Exclusive]) -> None:
+        self.buffers = buffers
+        self.guards = tuple(dict.fromkeys(guards))
+
+    def __getitem__(self, name: str) -> Array:
+        buffer = self._buffer(name)
+        buffer.is_set = True  # whoever asks for an array to be set sets it
+        return buffer.array
+
+    def __setitem__(self, name: str, value: object) -> None:
+        """Set a buffer to `value`, an array or a tensor of its shape and dtype.
+
+        Raises `NotFound`, `InvalidType` or `InvalidArgument`.
+        """
+        buffer = self._buffer(name)
+        array = _fitting(name, buffer, value)
+        self._alone(lambda: buffer.set(array))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.buffers)
+
+    def __len__(self) -> int:
+        return len(self.buffers)
+
+    def reset(self) -> None:
+        """Make all of them what they are when the program is loaded."""
+
+        def reset_all() -> None:
+            for buffer in self.buffers.values():
+                buffer.reset()
+
+        self._alone(reset_all)
+
+    def copy(self) -> dict[str, Array]:
+        """What they hold now, for `restore`: arrays of the caller's own."""
+        return self._alone(lambda: {name: buffer.array.copy() for name, buffer in self.buffers.items()})
+
+    def restore(self, saved: Mapping[str, object]) -> None:
+        """Set all of them to what `saved` holds: a `copy`, or another session's state. All of them, or none.
+
+        Raises `InvalidArgument` if its names are others, or a shape, and `InvalidType` if a dtype is.
+        """
+        if isinstance(saved, State):
+            saved = saved.copy()
+        self._check_names(saved)
+        arrays = [(buffer, _fitting(name, buffer, saved[name])) for name, buffer in self.buffers.items()]
+
+        def set_all() -> None:
+            for buffer, array in arrays:
+                buffer.set(array)
+
+        self._alone(set_all)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what they hold now to a `.ptd`, each under its name: whole or not at all. Raises `OSError`."""
+        from delegraph.program.flat_tensor import FlatTensor, write_flat_tensor
+
+        entries = {name: _written(array) for name, array in self.copy().items()}
+        write_flat_tensor(FlatTensor(MappingProxyType(entries)), path)
+
+    def load(self, path: str | os.PathLike[str] | Buffer) -> None:
+        """Restore what `save` wrote. Raises `InvalidExternalData` for a file that is none, and as `restore`."""
+        from delegraph.program.flat_tensor import deserialize_flat_tensor
+
+        named = deserialize_flat_tensor(open_data_loader(path)).named_data
+        self.restore({name: _read(name, entry) for name, entry in named.items()})
+
+    def __repr__(self) -> str:
+        buffers = (f"{name}: {tensor_text(buffer.array)}" for name, buffer in self.buffers.items())
+        return f"State({', '.join(buffers)})"
+
+    def _buffer(self, name: str) -> StateBuffer:
+        found = self.buffers.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.buffers))
+            raise NoSuchBuffer(f"there is no mutable buffer {name!r}; {f'there is {known}' if known else _NONE}")
+        return found
+
+    def _check_names(self, saved: Mapping[str, object]) -> None:
+        missing, unknown = sorted(self.keys() - saved.keys()), sorted(saved.keys() - self.keys())
+        if missing or unknown:
+            faults = [f"{' and '.join(names)} {what}" for names, what in ((missing, "missing"), (unknown, "unknown"))]
+            raise InvalidArgument(
+                f"this is the state of another program: {', '.join(f for f in faults if f[0] != ' ')};"
+                " restore what a state of this program's own gave or saved"
+            )
+
+    def _alone(self, action: Callable[[], Result]) -> Result:
+        if not self.buffers:
+            raise NoSuchBuffer(f"there is no state: {_NONE}")
+        for alone in self.guards:
+            action = partial(Guard(alone).around, action)
+        return action()
+
+
+_NONE = "the model changes no buffer, or it was lowered without emit_mutable_buffer_names (ExecuTorch's default)"
+
+
+def joined_state(methods: Mapping[str, Method]) -> State:
+    """The buffers of several loaded methods: by name, and by `method/name` where methods each have their own."""
+    owners: dict[str, dict[int, tuple[str, StateBuffer]]] = {}
+    for method_name, method in methods.items():
+        for name, buffer in method.state.buffers.items():
+            owners.setdefault(name, {}).setdefault(id(buffer), (method_name, buffer))
+    joined = {
+        name if len(owning) == 1 else f"{method_name}/{name}": buffer
+        for name, owning in owners.items()
+        for method_name, buffer in owning.values()
+    }
+    return State(joined, [alone for method in methods.values() for alone in method.state.guards])
+
+
+# ---- values ----------------------------------------------------------------------------------------
+
+
+def _fitting(name: str, buffer: StateBuffer, value: object) -> Array:
+    array, wanted = as_array(value), buffer.array
+    unlike = f"{name!r} is {tensor_text(wanted)}, got {tensor_text(array)}"
+    if array.dtype != wanted.dtype:
+        raise InvalidType(f"{unlike}; pass value.astype('{wanted.dtype}')")
+    if array.shape != wanted.shape:
+        raise InvalidArgument(unlike)
+    return array
+
+
+def tensor_text(array: Array) -> str:
+    """`float32[1, 2]`."""
+    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+
+
+def _written(array: Array) -> ExternalData:
+    from delegraph.program.flat_tensor import ExternalData, TensorLayout
+
+    layout = TensorLayout(scalar_type(str(array.dtype)), array.shape, tuple(range(array.ndim)))
+    return ExternalData(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, layout)
+
+
+def _read(name: str, entry: ExternalData) -> Array:
+    layout = entry.tensor_layout
+    if layout is None:
+        raise InvalidExternalData(f"{name!r} is a blob, not a tensor; load what State.save wrote")
+    dtype = numpy_dtype(layout.scalar_type)
+    strides = byte_strides(layout.sizes, layout.dim_order, dtype.itemsize)
+    array: Array = np.ndarray(layout.sizes, dtype, entry.data, 0, strides)
+    return array
