@@ -49,9 +49,10 @@ def _put(self: Functional, x: torch.Tensor) -> Any:
 
 
 def _put_but_read_the_old_value(self: Functional, x: torch.Tensor) -> Any:
-    old = self.cache.clone()
-    self.cache.index_put_((torch.tensor([1]),), x)
-    return old * self.cache
+    new = self.cache.index_put((torch.tensor([1]),), x)
+    product = self.cache * new
+    self.cache.copy_(new)
+    return product
 
 
 def _put_twice(self: Functional, x: torch.Tensor) -> Any:

@@ -34,6 +34,7 @@ def script(page: Path) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if BLOCK.search(page.read_text("utf-8")) and page.name not in ELSEWHERE],

@@ -278,6 +278,7 @@ def _exceptions(fault: str) -> dict[str, str]:
     return DIFFERENT if "Tensor-likes are not close" in fault else {}
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_bad_calls(group: int) -> None:
     wrong = [finding.what for finding in _findings(group) if not finding.allowed]
@@ -285,6 +286,7 @@ def test_bad_calls(group: int) -> None:
         pytest.fail("\n".join(wrong), pytrace=False)
 
 
+@pytest.mark.database
 def test_all_that_is_allowed_happens() -> None:
     happened = {finding.op for group in range(GROUPS) for finding in _findings(group) if finding.allowed}
     assert happened == ALLOWED.keys() | DIFFERENT.keys()

@@ -123,8 +123,11 @@ def _is_on(value: object, device: Device) -> TypeGuard[Array]:
 
 
 def _shared_read_only(array: Array, tensor: MovingTensor) -> Array:
-    """The caller's array, or a copy as below, which no instruction can write into."""
-    shown = _shared_or_copied(array, tensor).view()
+    """The caller's array, or a copy as below, which no instruction can write into; a `DeviceTensor` as it is."""
+    shown = _shared_or_copied(array, tensor)
+    if isinstance(shown, DeviceTensor):
+        return shown
+    shown = shown.view()
     shown.flags.writeable = False
     return shown
 

@@ -73,14 +73,13 @@ def test_tensors_are_aligned_as_asked(lower_model) -> None:
 
 
 class SumsApart(MemoryPlanningPass):
-    """Results of `add` lie in memory 3, on a device."""
+    """Results of `add` lie in memory 3."""
 
     def plan(self, method: MethodMemory, planner: MemoryPlanner) -> MethodPlan:
         apart = {index for (node, _), index in method.values.items() if node.target == torch.ops.aten.add.Tensor}
         assert apart
         lifetimes = tuple(replace(one, memory_id=3) if one.id in apart else one for one in method.lifetimes)
-        devices = (NonConstBufferDevice(3, DeviceType.CUDA, 1),)
-        return MethodPlan(lifetimes, planner(lifetimes, self.alignment), devices)
+        return MethodPlan(lifetimes, planner(lifetimes, self.alignment))
 
 
 def test_planning_that_sees_the_graph_is_what_the_file_says(lower_model) -> None:
@@ -88,7 +87,18 @@ def test_planning_that_sees_the_graph_is_what_the_file_says(lower_model) -> None
     memories = [t.allocation_info.memory_id for t in tensors(plan) if t.allocation_info is not None]
     assert sorted(memories) == [1, 1, 1, 3]
     assert plan.non_const_buffer_sizes == (0, 48, 0, 16)
-    assert plan.non_const_buffer_device == (NonConstBufferDevice(3, DeviceType.CUDA, 1),)
+
+
+class OnADevice(SumsApart):
+    """And the memory is said to be a device's, whose tensors they are not."""
+
+    def plan(self, method: MethodMemory, planner: MemoryPlanner) -> MethodPlan:
+        return replace(super().plan(method, planner), devices=(NonConstBufferDevice(3, DeviceType.CUDA, 1),))
+
+
+def test_a_device_gets_no_tensor_of_the_cpu(lower_model) -> None:
+    with pytest.raises(PluginError, match=r"which lies on cpu:0, into memory 3, which is on cuda:1; keep the memories"):
+        lower_model(Sum(), INPUTS, memory_planning_pass=OnADevice(naive))
 
 
 def everything_at_zero(lifetimes: Any, alignment: int) -> Plan:

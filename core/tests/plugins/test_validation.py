@@ -217,6 +217,7 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
             "init",
             "execute",
             "bind",
+            "device_allocator",
             "num_outputs",
             "cancel",
             "destroy",
@@ -227,7 +228,7 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
     assert BACKENDS.parameters("init") == ("context", "processed", "compile_specs")
     assert LOWERINGS.parameters("preprocess") == ("edge_program", "compile_specs")
     assert LOWERINGS.parameters("preprocess_multimethod") == ("edge_programs", "compile_specs")
-    assert LOWERINGS.attributes == {"blob_version": 1}
+    assert LOWERINGS.attributes == {"blob_version": 1, "shares_state": False, "takes_external_weights": False}
     assert PARTITIONERS.hook_names == ("__call__",)
     assert PARTITIONERS.product is not None
     assert PARTITIONERS.product.hook_names == ("partition", "ops_to_not_decompose")

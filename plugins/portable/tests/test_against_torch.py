@@ -174,6 +174,7 @@ OPINFOS = {
 """Database entry -> the kernels that it must reach; `aten::` is left out."""
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("name", OPINFOS)
 def test_database_entry(oracle: Oracle, name: str) -> None:
     reached = set()

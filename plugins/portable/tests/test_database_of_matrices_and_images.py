@@ -32,6 +32,7 @@ DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128, torch
 SAMPLES_OF_INTERPOLATION = 60  # which has one entry for all of its modes
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("name", OPINFOS)
 def test_database_entry(oracle: Oracle, name: str) -> None:
     samples = SAMPLES_OF_INTERPOLATION if name.endswith("interpolate") else SAMPLES

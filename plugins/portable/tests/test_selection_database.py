@@ -67,6 +67,7 @@ FLOATS = (torch.float32, torch.float64)
 DTYPES = (*ALL_DTYPES, torch.float64, torch.complex64)
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("name", WANTED)
 def test_database_entry(oracle: Oracle, name: str) -> None:
     modes = Oracle.modes if "as_strided" not in name else ("run", "bind", "constant")  # strides are those of the input

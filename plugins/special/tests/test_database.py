@@ -53,6 +53,7 @@ OPINFOS = {
 DTYPES = (torch.float32, torch.complex64, torch.complex128, torch.float16, torch.bfloat16, torch.int64)
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("name", OPINFOS)
 def test_database_entry(oracle: Oracle, name: str) -> None:
     check_samples(oracle, name, OPINFOS[name], DTYPES)
