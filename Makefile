@@ -66,7 +66,8 @@ test-docs: setup
 	$(BIN)/python -m pytest -q -n 2 -m docs
 
 test-executorch: setup setup-executorch
-	$(BIN)/python -m pytest -q -m executorch
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m executorch --ignore plugins/executorch/tests/test_upstream.py
+	$(BIN)/python -m pytest -q -m executorch plugins/executorch/tests/test_upstream.py
 	$(EXECUTORCH)/bin/python -m pytest -q plugins/executorch/tests/bridge
 
 zoo: setup $(ZOO)/.installed
