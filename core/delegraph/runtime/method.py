@@ -89,9 +89,9 @@ class Method:
         self._stop: Stop | None = None
         self._shared = shared_state if shared_state is not None and plan.name in shared_state.methods else None
         self._alone = Exclusive(f"method {plan.name!r}") if self._shared is None else self._shared.alone
-        self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared)
         self._delegates_buffers: dict[str, StateBuffer] = {}
         with _load_traced(event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
+            self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared)
             self._load(self._memory, backend_options or {})
         self._lent = [
             self._values.moving[index]
