@@ -129,8 +129,7 @@ class Module:
         self.program = program
         self._event_tracer = event_tracer
         self._backend_options = backend_options
-        self.main_name = method
-        """The method that calling the module calls."""
+        self._main_name = method
         self._shared = SharedState(program)
         self._loaded: dict[str, StructuredMethod] = {}
         self._lock = Lock()
@@ -163,7 +162,7 @@ class Module:
         """Sent to another process with its options, not with its state: see `Program.__reduce__`."""
         if self._event_tracer is not None:
             raise InvalidState("a Module with an event tracer cannot be sent to another process; load it there")
-        return _load_again, (self.program, self.main_name, self._backend_options)
+        return _load_again, (self.program, self._main_name, self._backend_options)
 
     # ---- state -------------------------------------------------------------------------------------
 
@@ -175,10 +174,15 @@ class Module:
         """
         return joined_state({name: self[name].method for name in self.methods})
 
-    def session(self) -> Module:
-        """Another session over the same program, its state as it is at first. Raises what loading raises."""
+    def session(self, method: str | None = None) -> Module:
+        """Another session over the same program, its state as it is at first. Calling it calls `method`, or the method
+        that is this one's main one. Raises what loading raises.
+        """
         return Module(
-            self.program, self.main_name, event_tracer=self._event_tracer, backend_options=self._backend_options
+            self.program,
+            method or self._main_name,
+            event_tracer=self._event_tracer,
+            backend_options=self._backend_options,
         )
 
     def fork(self) -> Module:

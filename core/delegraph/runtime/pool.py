@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from delegraph.errors import InvalidArgument, InvalidState
-from delegraph.runtime.module import Module, StructuredMethod
+from delegraph.runtime.module import Module
 
 __all__ = ["Pool"]
 
@@ -32,10 +32,9 @@ class Pool:
     def __init__(self, module: Module, workers: int, *, method: str | None = None) -> None:
         if workers < 1:
             raise InvalidArgument(f"a pool of {workers} workers; it has at least one")
-        self._free: SimpleQueue[StructuredMethod] = SimpleQueue()
+        self._free: SimpleQueue[Module] = SimpleQueue()
         for _ in range(workers):
-            session = module.session()
-            self._free.put(session[method or session.main_name])
+            self._free.put(module.session(method))
         self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(workers, thread_name_prefix="delegraph-pool")
         self.workers = workers
 

@@ -76,3 +76,15 @@ def test_a_call_in_the_callers_thread_gives_its_worker_back_after_an_error(build
 def test_a_pool_of_nobody(build: Any) -> None:
     with pytest.raises(InvalidArgument, match="a pool of 0 workers; it has at least one"):
         Pool(module(build, Meets(1)), workers=0)
+
+
+def test_workers_load_the_method_that_they_run_alone(build: Any) -> None:
+    backend = Meets(1)
+    x, out = build.tensor(1), build.tensor(1)
+    build.delegate("Meets", x, out)
+    plans = [build.plan([x], [out], name=name) for name in ("forward", "other")]
+    both = load(serialize_program(build.program(*plans)), backends={"Meets": backend})
+    before = backend.handles
+    with Pool(both, workers=2, method="other") as pool:
+        assert int(pool(number(1))[0][0]) // 10 == 1
+    assert backend.handles - before == 2
