@@ -98,6 +98,11 @@ def is_external(tensor: Tensor) -> bool:
     return info is not None and info.location is TensorDataLocation.EXTERNAL
 
 
+def is_stored(tensor: Tensor) -> bool:
+    """Whether there are bytes for the tensor, in the file or a `.ptd`: its value, or the one that it has at first."""
+    return tensor.data_buffer_idx > 0 or is_external(tensor)
+
+
 def _extra_tensor_info(info: ExtraTensorInfo) -> Violations:
     yield from field_checks.under(
         ".mutable_data_segments_idx", field_checks.integer(info.mutable_data_segments_idx, field_checks.UINT64)

@@ -9,7 +9,7 @@ from typing import Final
 from delegraph.errors import InvalidArgument, LimitExceeded
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, Tensor, Value
-from delegraph.program.verify_values import is_external
+from delegraph.program.verify_values import is_stored
 from delegraph.program.walk import tensor_indices
 
 __all__ = ["DEFAULT_LIMITS", "HOUR", "Limits"]
@@ -77,8 +77,7 @@ def _unplanned(plan: ExecutionPlan) -> Iterator[Value]:
     given = set(plan.inputs)
     tensors = ((index, value) for index, value in enumerate(plan.values) if isinstance(value, Tensor))
     for index, tensor in tensors:
-        stored = tensor.data_buffer_idx > 0 or is_external(tensor)
-        if tensor.allocation_info is None and not stored and index not in given:
+        if tensor.allocation_info is None and not is_stored(tensor) and index not in given:
             yield tensor
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from delegraph.errors import InvalidProgram
 from delegraph.program.schema import Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
+from delegraph.program.verify_values import is_stored
 from delegraph.runtime.exclusive import Exclusive
 from delegraph.runtime.memory import HierarchicalAllocator
 from delegraph.runtime.state import State, StateBuffer, tensor_text
@@ -52,7 +53,7 @@ class SharedState:
     def _plan(self, record: Tensor, sources: TensorSources) -> None:
         name = buffer_name(record, self)
         known = self.buffers.get(name)
-        if known is None or (known.initial is None and sources.has_bytes(record)):
+        if known is None or (known.initial is None and is_stored(record)):
             self.buffers[name] = planned_buffer(record, self.memory, sources)
             self.buffers[name].reset()
 
@@ -73,7 +74,7 @@ def planned_buffer(record: Tensor, memory: Array, sources: TensorSources) -> Sta
     """The buffer of a planned tensor, whose place is in `memory`."""
     assert record.allocation_info is not None
     array = tensor_view(record, memory, record.allocation_info.memory_offset)
-    return StateBuffer(array, stored_tensor(record, sources.bytes_of(record)) if sources.has_bytes(record) else None)
+    return StateBuffer(array, stored_tensor(record, sources.bytes_of(record)) if is_stored(record) else None)
 
 
 def buffer_name(record: Tensor, shared: SharedState | None) -> str:

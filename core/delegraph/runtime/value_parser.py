@@ -31,7 +31,7 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
-from delegraph.program.verify_values import is_external
+from delegraph.program.verify_values import is_external, is_stored
 from delegraph.runtime.memory import HierarchicalAllocator
 from delegraph.runtime.values import (
     LISTS_OF_VALUES,
@@ -57,10 +57,6 @@ class TensorSources:
     external: Mapping[str, ExternalData] | None
     planned: HierarchicalAllocator
     kept: int = 0
-
-    def has_bytes(self, record: Tensor) -> bool:
-        """Whether there are bytes for a tensor: its value, or the one that it has at first."""
-        return record.data_buffer_idx > 0 or is_external(record)
 
     def bytes_of(self, record: Tensor) -> Buffer:
         """What the program, or its `.ptd`, has for a tensor. Raises `InvalidExternalData`."""
@@ -137,7 +133,7 @@ class _Parser:
                 self.slots[index] = tensor_view(record, memory, offset)
             else:
                 self.add_moving(MovingTensor(index, record, memory, offset))
-        elif self.sources.has_bytes(record):
+        elif is_stored(record):
             self.slots[index] = stored_tensor(record, self.sources.bytes_of(record))
         elif static and prod(record.sizes) == 0 and index not in self.written:
             self.slots[index] = np.empty(record.sizes, numpy_dtype(record.scalar_type))
@@ -158,7 +154,7 @@ class _Parser:
 
     def initialise(self, record: Tensor, memory: Memory, offset: int) -> None:
         """Copy a planned tensor's initial bytes, if it has any, to its place."""
-        if self.sources.has_bytes(record):
+        if is_stored(record):
             size = nbytes(record.scalar_type, record.sizes)
             initial = np.frombuffer(self.sources.bytes_of(record), np.uint8, size)
             if isinstance(memory, DeviceMemoryBuffer):

@@ -29,7 +29,7 @@ from delegraph.program.schema import (
     Tensor,
     Value,
 )
-from delegraph.program.verify_values import is_external
+from delegraph.program.verify_values import is_stored
 from delegraph.program.walk import kernel_calls
 from delegraph.runtime.values import LISTS_OF_VALUES
 
@@ -71,7 +71,7 @@ class WriteCheck:
         value = self._values[index]
         if not isinstance(value, Tensor):
             raise InvalidProgram(f"it writes value {index}, a {type(value).__name__}, where it gives a tensor")
-        if value.allocation_info is None and (value.data_buffer_idx > 0 or is_external(value)):
+        if value.allocation_info is None and is_stored(value):
             raise InvalidProgram(f"it writes value {index}, which is a constant")
 
     def _require_not_the_callers(self, index: int) -> None:
