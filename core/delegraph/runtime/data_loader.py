@@ -10,11 +10,11 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import BinaryIO, Final, TypeAlias
 
-from delegraph.errors import AccessFailed
+from delegraph.errors import AccessFailed, DelegraphError
 from delegraph.program.schema import Buffer
 
 _MEMORY: Final = "the buffer"
@@ -164,13 +164,49 @@ class UrlDataLoader(DataLoader):
     def __reduce__(self) -> tuple[type[UrlDataLoader], tuple[str]]:
         return UrlDataLoader, (self._url,)
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Whatever a file system raises, which has no common base, as what it means here."""
-        try:
-            yield
-        except Exception as error:
-            raise AccessFailed(f"{self._url}: cannot be read: {type(error).__name__}: {error}") from error
+    def _told(self) -> AbstractContextManager[None]:
+        """What file systems raise has no common base."""
+        return _faults_as_access_failed(f"{self._url}: cannot be read")
+
+
+_OURS: Final = (BufferDataLoader, FileDataLoader, MmapDataLoader, UrlDataLoader)
+
+
+class _Guarded(DataLoader):
+    """Somebody else's loader: whatever it raises is an `AccessFailed`, and what it gives is as long as was asked."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._name = type(loader).__name__
+
+    def load(self, offset: int, size: int) -> Buffer:
+        with _faults_as_access_failed(f"{self._name}.load({offset}, {size}) failed"):
+            data = self._loader.load(offset, size)
+            given = memoryview(data).nbytes
+        _check_range(self._name, offset, size, offset + given)
+        return data
+
+    def size(self) -> int:
+        with _faults_as_access_failed(f"{self._name}.size() failed"):
+            return int(self._loader.size())
+
+    def load_into(self, offset: int, size: int, buffer: memoryview) -> None:
+        with _faults_as_access_failed(f"{self._name}.load_into({offset}, {size}) failed"):
+            self._loader.load_into(offset, size, buffer)
+
+    def release(self, data: Buffer) -> None:
+        with _faults_as_access_failed(f"{self._name}.release() failed"):
+            self._loader.release(data)
+
+
+@contextmanager
+def _faults_as_access_failed(what: str) -> Iterator[None]:
+    try:
+        yield
+    except DelegraphError:
+        raise
+    except Exception as error:
+        raise AccessFailed(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def open_data_loader(source: Source) -> DataLoader:
@@ -179,7 +215,7 @@ def open_data_loader(source: Source) -> DataLoader:
     Raises `AccessFailed`, and `TypeError` for anything else.
     """
     if isinstance(source, DataLoader):
-        return source
+        return source if type(source) in _OURS else _Guarded(source)
     if isinstance(source, bytes | bytearray | memoryview):
         return BufferDataLoader(source)
     if isinstance(source, str) and "://" in source:
@@ -187,7 +223,8 @@ def open_data_loader(source: Source) -> DataLoader:
     if isinstance(source, str | os.PathLike):
         return MmapDataLoader(source)
     if hasattr(source, "read"):
-        data = source.read()
+        with _faults_as_access_failed("the file object cannot be read"):
+            data = source.read()
         if isinstance(data, str):
             raise TypeError("the file object gives text; open it in binary mode ('rb')")
         return BufferDataLoader(data)

@@ -14,6 +14,7 @@ from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, Dev
 from delegraph.interfaces.platform import Platform
 from delegraph.program.devices import Device, memory_devices, target_device
 from delegraph.program.schema import ExecutionPlan
+from delegraph.runtime.memory import allocate
 
 __all__ = ["copy_across", "planned_buffers"]
 
@@ -37,7 +38,7 @@ def planned_buffers(
         if memory_id in given
         else DeviceMemoryBuffer(devices[memory_id], allocators[devices[memory_id]], size)
         if memory_id in devices
-        else platform.allocate(size)
+        else allocate(platform, size)
         for memory_id, size in enumerate(plan.non_const_buffer_sizes[1:], 1)
     ]
 

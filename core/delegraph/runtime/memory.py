@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import MemoryAllocationFailed
+from delegraph.errors import DelegraphError, MemoryAllocationFailed
 from delegraph.interfaces.device import DeviceMemoryBuffer
 from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import Buffer
@@ -67,7 +67,7 @@ class HierarchicalAllocator:
     @classmethod
     def of_sizes(cls, sizes: Sequence[int], platform: Platform = DEFAULT_PLATFORM) -> HierarchicalAllocator:
         """Fresh zeroed buffers of `sizes` bytes: a plan's `non_const_buffer_sizes[1:]`."""
-        return cls([platform.allocate(size) for size in sizes])
+        return cls([allocate(platform, size) for size in sizes])
 
     def require(self, sizes: Sequence[int]) -> None:
         """Raise `MemoryAllocationFailed` unless there is a buffer of at least each of `sizes` bytes."""
@@ -79,6 +79,21 @@ class HierarchicalAllocator:
         ]
         if short:
             raise MemoryAllocationFailed("planned memory is too small: " + "; ".join(short))
+
+
+def allocate(platform: Platform, nbytes: int) -> NDArray[np.uint8]:
+    """`nbytes` of writable memory from the platform, whose hook may be anybody's. Raises `MemoryAllocationFailed`."""
+    try:
+        given = _as_bytes(platform.allocate(nbytes))
+    except DelegraphError:
+        raise
+    except Exception as error:
+        raise MemoryAllocationFailed(
+            f"the platform's allocate({nbytes:,}) raised {type(error).__name__}: {error}"
+        ) from error
+    if len(given) < nbytes:
+        raise MemoryAllocationFailed(f"the platform's allocate({nbytes:,}) gave {len(given):,} bytes")
+    return given
 
 
 @dataclass(frozen=True, slots=True)

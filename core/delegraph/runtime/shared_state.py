@@ -20,7 +20,7 @@ from delegraph.program.schema import Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
 from delegraph.program.verify_values import is_stored
 from delegraph.runtime.exclusive import Exclusive
-from delegraph.runtime.memory import HierarchicalAllocator
+from delegraph.runtime.memory import HierarchicalAllocator, allocate
 from delegraph.runtime.state import State, StateBuffer, tensor_text
 from delegraph.runtime.value_parser import TensorSources, stored_tensor, tensor_view
 from delegraph.runtime.values import Array, attribute_name
@@ -43,7 +43,7 @@ class SharedState:
         self.alone = Exclusive(f"one of the methods {', '.join(sorted(self.methods))}, which share their state,", _OWN)
         plans = [program.plan(name) for name in sorted(self.methods)] if self.memory_id else []
         size = max((size_of_memory(plan, self.memory_id) for plan in plans), default=0)
-        self.memory = program.environment.platform.allocate(size)
+        self.memory = allocate(program.environment.platform, size)
         self.buffers: dict[str, StateBuffer] = {}
         sources = program.tensor_sources(HierarchicalAllocator(()))
         for plan in plans:
