@@ -84,11 +84,13 @@ def taken_by(backend: str, manager: EdgeProgramManager, method: str = "forward")
     return [(e.graph, dict(sorted(e.operators.items()))) for e in entries if e.backend == backend]
 
 
-def assert_the_first_is_not_disturbed(programs: Any, methods: Sequence[str] = ("forward",)) -> None:
-    """In every order of three backends: the first one's partitions are those that it has alone."""
+def assert_the_first_is_not_disturbed(
+    programs: Any, methods: Sequence[str] = ("forward",), orders: Sequence[tuple[str, ...]] | None = None
+) -> None:
+    """In every order of three backends, or in `orders`: the first one's partitions are those that it has alone."""
     alone = {name: lower_to(programs, partitioner=[one], plugins=PLUGINS) for name, one in three().items()}
     assert any(taken_by(name, manager, methods[0]) for name, manager in alone.items())
-    for order in permutations(three()):
+    for order in orders or permutations(three()):
         together = lower_to(programs, partitioner=[three()[name] for name in order], plugins=PLUGINS)
         for method in methods:
             assert taken_by(order[0], together, method) == taken_by(order[0], alone[order[0]], method), order
@@ -103,7 +105,8 @@ def exported(name: str) -> ExportedProgram:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", models.MODELS)
 def test_what_the_first_takes_is_the_same_as_when_it_is_alone(model: str) -> None:
-    assert_the_first_is_not_disturbed(exported(model))
+    each_is_first_once = tuple(permutations(three()))[::2]
+    assert_the_first_is_not_disturbed(exported(model), orders=None if model == "lstm" else each_is_first_once)
 
 
 class Branches(torch.nn.Module):

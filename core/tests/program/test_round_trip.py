@@ -180,7 +180,7 @@ def programs(draw: st.DrawFn) -> Program:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), configs)
 def test_programs_read_back_as_they_were_written(program: Program, config: SerializationConfig) -> None:
     data = serialize_program(program, config)
@@ -190,7 +190,7 @@ def test_programs_read_back_as_they_were_written(program: Program, config: Seria
     assert to_text(read) == to_text(program)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(
         names,
