@@ -67,20 +67,11 @@ def run(
         if visited is not None:
             visited.add(position)
         left -= len(block.calls) + 1
-        calls = stop.calls = iter(block.calls[call_index:])
         try:
-            if stop.fault is None:
-                for call in calls:
-                    call()
-        except Exception as error:
-            # The iterator knows how far it came: the place of a failure costs the loop nothing.
-            failed = len(block.calls) - (stop.remaining or length_hint(calls)) - 1
-            if isinstance(error, ShapesChanged) and stop.fault is None:
-                error.block, error.call = position, failed + error.done
-                raise
-            raise fault_of(block.chain, block.start + failed, stop.fault or error) from error
-        if stop.fault is not None:
-            raise fault_of(block.chain, max(block.start, _last(block) - stop.remaining), stop.fault)
+            run_block(block, fault_of, stop, call_index)
+        except ShapesChanged as changed:
+            changed.block = position
+            raise
         call_index = 0
         if block.condition is None:
             position = block.if_true
@@ -92,6 +83,24 @@ def run(
         if target <= position:
             _check_loop(block, left, limits, stop, fault_of)
         position = target
+
+
+def run_block(block: Block, fault_of: FaultOf, stop: Stop, call_index: int = 0) -> None:
+    """Run the calls of `block` from `call_index` on: all of a program without jumps. Raises as `run`."""
+    calls = stop.calls = iter(block.calls[call_index:])
+    try:
+        if stop.fault is None:
+            for call in calls:
+                call()
+    except Exception as error:
+        # The iterator knows how far it came: the place of a failure costs the loop nothing.
+        failed = len(block.calls) - (stop.remaining or length_hint(calls)) - 1
+        if isinstance(error, ShapesChanged) and stop.fault is None:
+            error.call = failed + error.done
+            raise
+        raise fault_of(block.chain, block.start + failed, stop.fault or error) from error
+    if stop.fault is not None:
+        raise fault_of(block.chain, max(block.start, _last(block) - stop.remaining), stop.fault)
 
 
 def _last(block: Block) -> int:

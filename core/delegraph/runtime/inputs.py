@@ -64,7 +64,7 @@ def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Arr
         destination: Array = values.slots[index]
         if not destination.flags.writeable:
             raise InvalidProgram(f"value {index} is an input, and a constant")
-        return lambda value: np.copyto(destination, check(value))
+        return _copying(destination, check)
     if moving.memory is None:
         share = _shared_to_be_changed if changed else _shared_read_only
         return lambda value: values.place(moving, share(check(value), moving))
@@ -74,6 +74,19 @@ def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Arr
         np.copyto(values.resize(values.slots[index], array.shape), array)
 
     return copy_resized
+
+
+def _copying(destination: Array, check: Callable[[object], Array]) -> InputSetter:
+    """Copies into a planned tensor of static shape; what most calls give is known to fit at a glance."""
+    dtype, shape = destination.dtype, destination.shape
+
+    def copy(value: object) -> None:
+        if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+            destination[...] = value
+        else:
+            destination[...] = check(value)
+
+    return copy
 
 
 def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object], Array]:

@@ -6,14 +6,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from math import inf
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from delegraph.errors import (
-    Cancelled,
     DelegateInvalidHandle,
     DelegraphError,
     Internal,
@@ -25,13 +22,11 @@ from delegraph.errors import (
     restated,
 )
 from delegraph.interfaces.backend import BackendInitContext
-from delegraph.interfaces.device import DeviceTensor
 from delegraph.interfaces.kernel import BoundCall
 from delegraph.interfaces.options import Options
 from delegraph.program.contract import Dims
 from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.runtime import executor
-from delegraph.runtime import stop as stop_module
 from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.context import MethodContext
@@ -45,10 +40,11 @@ from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values,
 from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method_meta import MethodMeta
+from delegraph.runtime.outputs import Outputs
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
 from delegraph.runtime.shared_state import SharedState, buffer_name, delegates_buffers, planned_buffer
 from delegraph.runtime.state import State, StateBuffer
-from delegraph.runtime.stop import Stop
+from delegraph.runtime.stop import Runs, Stop
 from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import parse_values
@@ -86,23 +82,19 @@ class Method:
         self._contract = program.contracts.get(plan.name)
         self._tracer = event_tracer
         self._limits = limits or program.environment.limits
-        self._stop: Stop | None = None
         self._shared = shared_state if shared_state is not None and plan.name in shared_state.methods else None
         self._alone = Exclusive(f"method {plan.name!r}") if self._shared is None else self._shared.alone
         self._delegates_buffers: dict[str, StateBuffer] = {}
         with _load_traced(event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
             self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared)
             self._load(self._memory, backend_options or {})
-        self._lent = [
-            self._values.moving[index]
-            for index in set(plan.outputs) - set(plan.inputs)
-            if index in self._values.moving and self._values.moving[index].memory is None
-        ]
+        self._outputs = Outputs(plan, self._values)
         self.state = State(self._state_buffers(), [self._alone])
         """The mutable buffers, by name."""
         self._caller_sets = [buffer for buffer in self.state.buffers.values() if not buffer.is_set]
         self._inputs_set = not plan.inputs
         self._has_run = False
+        self._closed = False
         self._torch = False
 
     # ---- loading ----
@@ -135,14 +127,15 @@ class Method:
             self.program.release,
         )
         self._destroy = weakref.finalize(self, destroy)
-        self._engines = tuple(delegate.cancel for delegate in delegates)
+        self._runs = Runs(tuple(delegate.cancel for delegate in delegates), self._limits)
         try:
             kernels = resolve_kernels(plan, environment.kernel_registry())
             self.kernels = {kernel.op: kernel.library for kernel in kernels.values()}
             """Which kernel library each operator runs on."""
             binder = Binder(plan, self._values, kernels, delegates, self._context)
             with np.errstate(all="ignore"):
-                blocks = bind_blocks(plan, binder, self._finish(memory), self._fault)
+                fault_of = partial(instruction_fault, plan, self._values.slots)
+                blocks = bind_blocks(plan, binder, self._finish(memory), fault_of)
             dims = dims_of_inputs(self._contract, plan)
             changed = changed_inputs(plan)
             self._setters = [
@@ -150,7 +143,8 @@ class Method:
                 for index, known in zip(plan.inputs, dims, strict=True)
             ]
             self._check_relations = self._relation_check(dims)
-            self._execute = self._how_to_execute(blocks, kernels, delegates, memory)
+            execute = self._how_to_execute(blocks, kernels, delegates, memory, fault_of)
+            self._execute = _run_traced(self._tracer, np.errstate(all="ignore")(execute))
         except BaseException:
             self._destroy()
             raise
@@ -170,18 +164,24 @@ class Method:
         kernels: Mapping[Need, Kernel],
         delegates: Sequence[Delegate],
         memory: MemoryManager,
-    ) -> Callable[[FaultOf, Limits, Stop], None]:
+        fault_of: FaultOf,
+    ) -> Callable[[Stop], None]:
         """What runs the instructions; it remembers shapes where those of the inputs change."""
-        plan, moving = self._plan, self._values.moving
-        if not any(index in moving and moving[index].resizable for index in plan.inputs):
-            return partial(executor.run, blocks)
-        return ShapeBindings(
-            plan,
-            self._values,
-            blocks,
-            lambda values: SettledBinder(plan, values, kernels, delegates, self._context),
-            lambda binder: bind_blocks(plan, binder, self._finish(memory), self._fault),
-        ).run
+        plan, values, moving = self._plan, self._values, self._values.moving
+        if any(index in moving and moving[index].resizable for index in plan.inputs):
+            context, finish = self._context, self._finish(memory)
+            return ShapeBindings(
+                plan,
+                values,
+                blocks,
+                lambda values: SettledBinder(plan, values, kernels, delegates, context),
+                lambda binder: bind_blocks(plan, binder, finish, fault_of),
+                fault_of,
+                self._limits,
+            ).run
+        if len(blocks) == 1 and blocks[0].condition is None:
+            return partial(executor.run_block, blocks[0], fault_of)
+        return partial(executor.run, blocks, fault_of, self._limits)
 
     # ---- executing ----
 
@@ -225,12 +225,14 @@ class Method:
             raise InvalidArgument(self._wrong_count(len(inputs)))
         self._inputs_set = False
         self._torch = any_torch_tensor(inputs)
-        for index, (setter, value) in enumerate(zip(self._setters, inputs, strict=True)):
-            try:
-                setter(value)
-            except RuntimeFault as error:
-                where = f"method {self._plan.name!r}, {self.arguments.names[index]}"
-                raise restated(error, f"{where}: {error}") from error
+        index = 0
+        try:
+            for setter in self._setters:
+                setter(inputs[index])
+                index += 1
+        except RuntimeFault as error:
+            where = f"method {self._plan.name!r}, {self.arguments.names[index]}"
+            raise restated(error, f"{where}: {error}") from error
         if self._check_relations is not None:
             self._check_relations()
         self._inputs_set = True
@@ -252,44 +254,26 @@ class Method:
         return check_shapes
 
     def _run(self) -> None:
-        if not self._destroy.alive:
+        if self._closed:
             raise DelegateInvalidHandle(f"method {self._plan.name!r} was closed; load it again")
         if not self._inputs_set:
             raise InvalidState(f"method {self._plan.name!r}: its inputs were never set")
         if self._caller_sets:
             self._check_set()
-        for tensor in self._lent:
-            self._values.provide(tensor)
-        stop = self._start()
+        self._outputs.prepare()
+        stop = self._runs.begin()
         try:
-            with _run_traced(self._tracer), np.errstate(all="ignore"):
-                self._execute(self._fault, self._limits, stop)
+            self._execute(stop)
         except BaseException:
             self._has_run = False
             self._values.restore_scalars()
             raise
         finally:
-            self._end(stop)
+            self._runs.end(stop)
         self._has_run = True
         if self._tracer is not None and self._tracer.debug_level >= DebugLevel.PROGRAM_OUTPUTS:
             for index in self._plan.outputs:
                 self._tracer.log_value("output", self._values.slots[index], value_index=index)
-
-    def _start(self) -> Stop:
-        """How this run is stopped, by `cancel` or when its time is over."""
-        if self._stop is not None:  # of a run that an interrupt took out of its last step
-            self._end(self._stop)
-        seconds = self._limits.seconds
-        stop = self._stop = Stop(self._engines, inf if seconds is None else monotonic() + seconds)
-        if seconds is not None and self._limits.watched:
-            stop_module.WATCH.begin(stop, seconds)
-        return stop
-
-    def _end(self, stop: Stop) -> None:
-        if self._limits.watched:
-            stop_module.WATCH.end(stop)
-        stop.end()
-        self._stop = None
 
     def cancel(self) -> bool:
         """End the execution that runs now, from another thread: it raises `Cancelled`, and can be started again.
@@ -297,20 +281,11 @@ class Method:
         It ends before its next instruction; within one only if that is a delegate whose backend can be stopped. False
         if nothing runs.
         """
-        stop = self._stop
-        return stop is not None and stop.request(Cancelled("it was cancelled"))
+        return self._runs.cancel()
 
     def _get_outputs(self, clone: bool) -> list[Any]:
-        slots = self._values.slots
-        found = {index: slots[index] for index in self._plan.outputs}
-        if clone:
-            lent = {id(tensor.memory) for tensor in self._lent}
-            found = {index: _own(value, lent) for index, value in found.items()}
-        outputs = [found[index] for index in self._plan.outputs]
+        outputs = self._outputs.get(clone)
         return to_torch(outputs) if self._torch else outputs
-
-    def _fault(self, chain: int, instruction: int, error: Exception) -> RuntimeFault:
-        return instruction_fault(self._plan, self._values.slots, chain, instruction, error)
 
     def _wrong_count(self, given: int) -> str:
         records = [self._plan.values[index] for index in self._plan.inputs]
@@ -400,6 +375,7 @@ class Method:
         Raises `Internal` if a backend's `destroy` raises; the other delegates are destroyed all the same.
         """
         with self._alone:
+            self._closed = True
             try:
                 self._destroy()
             except Exception as error:
@@ -444,17 +420,6 @@ def _only_ours(what: str) -> Iterator[None]:
         raise Internal(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _own(value: Any, lent: set[int]) -> Any:
-    """`value`, copied unless its memory was given to the caller already."""
-    if isinstance(value, DeviceTensor):
-        return value.clone()
-    if isinstance(value, list):
-        return [_own(item, lent) for item in value]
-    if not isinstance(value, np.ndarray) or id(value.base) in lent:
-        return value
-    return value.copy(order="K")
-
-
 def _load_traced(tracer: EventTracer | None, method_name: str) -> AbstractContextManager[None]:
     if tracer is None:
         return nullcontext()
@@ -462,8 +427,13 @@ def _load_traced(tracer: EventTracer | None, method_name: str) -> AbstractContex
     return tracer.profile(LOAD_METHOD)
 
 
-def _run_traced(tracer: EventTracer | None) -> AbstractContextManager[None]:
+def _run_traced(tracer: EventTracer | None, execute: Callable[[Stop], None]) -> Callable[[Stop], None]:
     if tracer is None:
-        return nullcontext()
-    tracer.create_event_block(EXECUTE)
-    return tracer.profile(EXECUTE)
+        return execute
+
+    def traced(stop: Stop) -> None:
+        tracer.create_event_block(EXECUTE)
+        with tracer.profile(EXECUTE):
+            execute(stop)
+
+    return traced

@@ -56,6 +56,8 @@ class ShapeBindings:
         dynamic: Sequence[Block],
         binder: Callable[[SettledValues], Binder],
         bind: Callable[[Binder], tuple[Block, ...]],
+        fault_of: FaultOf,
+        limits: Limits,
     ) -> None:
         self._inputs = [index for index in plan.inputs if index in values.moving]
         self._values = values
@@ -63,38 +65,40 @@ class ShapeBindings:
         self._dynamic = dynamic
         self._binder = binder
         self._bind = bind
+        self._fault_of = fault_of
+        self._limits = limits
         self._bound: OrderedDict[Shapes, _Bound] = OrderedDict()
         self._wrong = 0
         self._current: Shapes | None = None
         """The shapes whose arrays stand in the slots; None if nobody knows."""
         self._previous: Shapes | None = None
 
-    def run(self, fault_of: FaultOf, limits: Limits, stop: Stop) -> None:
+    def run(self, stop: Stop) -> None:
         """Execute on the inputs that are set. Raises as `executor.run`."""
         slots = self._values.slots
         shapes = tuple([slots[index].shape for index in self._inputs])
         bound = self._bound.get(shapes)
         if bound is None:
-            self._run_dynamic(shapes, fault_of, limits, stop)
+            self._run_dynamic(shapes, stop)
             return
         if self._current != shapes:
             bound.put_back(self._values)
             self._bound.move_to_end(shapes)
         self._current = None
         try:
-            executor.run(bound.blocks, fault_of, limits, stop)
+            executor.run(bound.blocks, self._fault_of, self._limits, stop)
         except ShapesChanged as changed:
             del self._bound[shapes]
             self._wrong += 1
-            executor.run(self._dynamic, fault_of, limits, stop, changed.block, changed.call)
+            executor.run(self._dynamic, self._fault_of, self._limits, stop, changed.block, changed.call)
         else:
             self._current = self._previous = shapes
             self._wrong = 0
 
-    def _run_dynamic(self, shapes: Shapes, fault_of: FaultOf, limits: Limits, stop: Stop) -> None:
+    def _run_dynamic(self, shapes: Shapes, stop: Stop) -> None:
         self._current = None
         visited: set[int] = set()
-        executor.run(self._dynamic, fault_of, limits, stop, visited=visited)
+        executor.run(self._dynamic, self._fault_of, self._limits, stop, visited=visited)
         again, self._previous = shapes == self._previous, shapes
         if again and self._wrong < ATTEMPTS:
             self._bound[shapes] = self._bind_now(visited)

@@ -43,7 +43,7 @@ class SharedState:
         self.alone = Exclusive(f"one of the methods {', '.join(sorted(self.methods))}, which share their state,", _OWN)
         plans = [program.plan(name) for name in sorted(self.methods)] if self.memory_id else []
         size = max((size_of_memory(plan, self.memory_id) for plan in plans), default=0)
-        self.memory = allocate(program.environment.platform, size)
+        self.memory = allocate(program.environment.platform, size) if size else np.empty(0, np.uint8)
         self.buffers: dict[str, StateBuffer] = {}
         sources = program.tensor_sources(HierarchicalAllocator(()))
         for plan in plans:

@@ -22,10 +22,11 @@ from threading import Condition, Lock, Thread
 from time import monotonic
 from typing import Any
 
-from delegraph.errors import LimitExceeded, RuntimeFault
+from delegraph.errors import Cancelled, LimitExceeded, RuntimeFault
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, LogLevel
+from delegraph.runtime.limits import Limits
 
-__all__ = ["WATCH", "Stop", "time_exceeded"]
+__all__ = ["WATCH", "Runs", "Stop", "time_exceeded"]
 
 Cancel = Callable[[bool], object]
 """Tells an engine to stop what it does (True), or that this is over (False)."""
@@ -34,15 +35,15 @@ Cancel = Callable[[bool], object]
 class Stop:
     """How one run is stopped. `calls` are those that it runs now; `remaining`, how many of them it left out."""
 
-    __slots__ = ("_engines", "_over", "calls", "deadline", "fault", "remaining")
+    calls: Iterator[Any] = iter(())
+    fault: RuntimeFault | None = None
+    remaining = 0
+    _over = False
 
     def __init__(self, engines: Sequence[Cancel] = (), deadline: float = inf) -> None:
-        self.calls: Iterator[Any] = iter(())
+        # There is one for each run, so it holds no more than differs: the rest is set when it is needed.
         self.deadline = deadline
-        self.fault: RuntimeFault | None = None
-        self.remaining = 0
         self._engines = engines
-        self._over = False
 
     def request(self, fault: RuntimeFault) -> bool:
         """End the run with `fault`; False if it has ended, or is ending, already. From any thread."""
@@ -69,6 +70,39 @@ class Stop:
 
 
 _ONE_AT_A_TIME = Lock()
+
+
+class Runs:
+    """The runs of one method, one after the other: each ends by itself, by `cancel`, or when its time is over."""
+
+    __slots__ = ("_engines", "_now", "_seconds", "_watched")
+
+    def __init__(self, engines: Sequence[Cancel], limits: Limits) -> None:
+        self._engines = engines
+        self._seconds = inf if limits.seconds is None else limits.seconds
+        self._watched = limits.watched
+        self._now: Stop | None = None
+
+    def begin(self) -> Stop:
+        """What stops the run that begins now; to be handed to `end`."""
+        if self._now is not None:  # of a run that an interrupt took out of its last step
+            self.end(self._now)
+        stop = self._now = Stop(self._engines, monotonic() + self._seconds)
+        if self._watched:
+            WATCH.begin(stop, self._seconds)
+        return stop
+
+    def end(self, stop: Stop) -> None:
+        """The run is over, in whatever way."""
+        if self._watched:
+            WATCH.end(stop)
+        stop.end()
+        self._now = None
+
+    def cancel(self) -> bool:
+        """End the run that goes on now, from another thread; False if none does."""
+        stop = self._now
+        return stop is not None and stop.request(Cancelled("it was cancelled"))
 
 
 def time_exceeded(seconds: float) -> LimitExceeded:

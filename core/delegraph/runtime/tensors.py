@@ -46,7 +46,7 @@ def is_torch_tensor(value: object) -> bool:
 
 def any_torch_tensor(values: Iterable[object]) -> bool:
     """Whether a `torch.Tensor` is among `values`."""
-    return "torch" in sys.modules and any(map(is_torch_tensor, values))
+    return "torch" in sys.modules and any(type(one) is not np.ndarray and is_torch_tensor(one) for one in values)
 
 
 def to_torch(arrays: Iterable[Any]) -> list[Any]:

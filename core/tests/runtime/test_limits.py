@@ -71,7 +71,7 @@ def test_the_time_of_a_loop_is_looked_at_without_a_thread(
     build: Any, load_method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(0, 10**9, 1000))
-    for module in ("executor", "method"):
+    for module in ("executor", "stop"):
         monkeypatch.setattr(f"delegraph.runtime.{module}.monotonic", lambda: next(clock))
     threads = threading.active_count()
     with pytest.raises(LimitExceeded, match="it has run for 3600 seconds, its limit"):

@@ -14,7 +14,7 @@ from delegraph.runtime.shape_bindings import ATTEMPTS, KEPT, ShapeBindings
 
 
 def bindings_of(method: Method) -> ShapeBindings:
-    bindings: ShapeBindings = method._execute.__self__  # type: ignore[attr-defined]
+    bindings: ShapeBindings = method._execute.__wrapped__.__self__  # type: ignore[attr-defined]
     return bindings
 
 
