@@ -94,6 +94,15 @@ def test_forks_and_sessions_have_caches_of_their_own(session: Any) -> None:
     assert not other.state["keys"].any()
 
 
+def test_sessions_share_what_was_compiled(session: Any) -> None:
+    for name, handle in handles(session).items():
+        for other in (session.fork(), session.session()):
+            other[name]
+            twin = handles(other)[name]
+            assert twin.session is handle.session
+            assert twin.options is not handle.options  # by which one of them is cancelled
+
+
 def test_a_place_beyond_the_cache_is_an_error_and_changes_nothing(session: Any) -> None:
     session.state.reset()
     for position in (16, 10**12):

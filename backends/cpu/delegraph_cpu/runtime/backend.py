@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,17 +47,26 @@ __all__ = ["CpuBackend"]
 
 @dataclass(frozen=True, slots=True)
 class CpuHandle:
-    """A loaded blob. `options` stop its runs; `memory` is what the session reads without owning it: the weights.
+    """A loaded blob. `memory` is what the session reads without owning it: the weights. All this forks share.
 
-    `states` are the buffers that it changes, whose memory is the runtime's.
+    `options` stop its runs; `states` are the buffers that it changes, whose memory is the runtime's.
     """
 
     session: onnxruntime.InferenceSession
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    options: onnxruntime.RunOptions
+    blob: Blob
     memory: tuple[NDArray[Any], ...]
+    options: onnxruntime.RunOptions
     states: tuple[HeldState, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """What a call takes, in order."""
+        return self.blob.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """What a call gives, in order."""
+        return self.blob.outputs
 
 
 class CpuBackend(BackendInterface):
@@ -95,8 +104,12 @@ class CpuBackend(BackendInterface):
         weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
         session = _session(blob, weights, options)
         _check_borders(session, blob)
-        states = hold_states(blob, context.mutable_buffer)
-        return CpuHandle(session, blob.inputs, blob.outputs, _run_options(), tuple(weights.values()), states)
+        shared = (session, blob, tuple(weights.values()))
+        return CpuHandle(*shared, _run_options(), hold_states(blob, context.mutable_buffer))
+
+    def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle:
+        """The same session, which may run in several threads at a time, on other states."""
+        return replace(handle, options=_run_options(), states=hold_states(handle.blob, context.mutable_buffer))
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
