@@ -494,6 +494,61 @@ def test_delegates_share_with_each_other_and_with_kernels() -> None:
     assert summed(delegates) == 9
 
 
+class ForkingRuntime(KeeperRuntime):
+    """Its handles, forked ones with a mark of the one that they were made of; those that were destroyed."""
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+        self.forked: list[Any] = []
+        self.destroyed: list[int] = []
+
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+        self.made.append(super().init(context, processed, compile_specs))
+        context.runtime_specs.get("speed")
+        return self.made[-1]
+
+    def fork(self, context: Any, handle: Any) -> Any:
+        self.forked.append(handle)
+        return super().init(context, b"", ())
+
+    def destroy(self, handle: Any) -> None:
+        self.destroyed.append(id(handle))
+
+
+def test_a_delegate_of_a_session_is_made_of_one_that_is_there() -> None:
+    program, backend = with_keeper({"put": [Everything("Keeper")]}), ForkingRuntime()
+    first = delegraph.load(program, method="put", backends={"Keeper": backend})
+    first.put(ONES)
+    fork, other = first.fork(), first.session()
+    fork.put(10 * ONES)
+    assert (summed(first), summed(fork), summed(other)) == (8, 18, 7)
+    assert len(backend.made) == 1
+    assert all(handle is backend.made[0] for handle in backend.forked[:1])
+    again = fork.fork()
+    again.put(ONES)
+    assert (summed(fork), summed(again), len(backend.made)) == (18, 19, 1)
+    del fork, other, again
+    gc.collect()
+    assert len(backend.destroyed) == 3
+    first["put"].method.close()
+    assert first.session().put(ONES)[0] == 2 * 8
+    assert len(backend.made) == 2  # there was none left to fork
+
+
+def test_a_method_like_another_shares_with_it_if_options_are_the_same() -> None:
+    program, backend = with_keeper({"put": [Everything("Keeper")]}), ForkingRuntime()
+    loaded = delegraph.load(program, method="put", backends={"Keeper": backend}).program
+    fast = {"Keeper": {"speed": 2}}
+    first = loaded.load_method("put", backend_options=fast)
+    loaded.load_method("put", like=first, backend_options=fast)
+    made = len(backend.made)
+    assert len(backend.forked) == 1
+    loaded.load_method("put", like=first)
+    assert (len(backend.forked), len(backend.made)) == (1, made + 1)
+    with pytest.raises(InvalidArgument, match="like is another method than 'get' of this program"):
+        loaded.load_method("get", like=first)
+
+
 def test_a_delegate_that_takes_a_buffer_for_another_tensor_is_refused() -> None:
     class Mistaken(KeeperRuntime):
         def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:

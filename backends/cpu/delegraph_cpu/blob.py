@@ -5,6 +5,8 @@
 All integers are little endian. Graph and weights begin at multiples of 64 bytes from the blob's start. The graph
 is an ONNX ModelProto without its large weights: the header says for each of them where it lies here, or under which
 key it lies in the program's named data. The weights are not summed: that would read them all at each load.
+
+Version 2 has the states: buffers that the graph changes, each an input and an output of it. Version 1 has none.
 """
 
 from __future__ import annotations
@@ -13,20 +15,32 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any, Final
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
 
-__all__ = ["ALIGNMENT", "BACKEND_ID", "BLOB_VERSION", "Blob", "TensorInfo", "Weight", "pack", "unpack"]
+__all__ = [
+    "ALIGNMENT",
+    "BACKEND_ID",
+    "BLOB_VERSION",
+    "READABLE_VERSIONS",
+    "Blob",
+    "StateInfo",
+    "TensorInfo",
+    "Weight",
+    "pack",
+    "unpack",
+]
 
 BACKEND_ID: Final = "CpuBackend"
-BLOB_VERSION: Final = 1
+BLOB_VERSION: Final = 2
+READABLE_VERSIONS: Final = (1, 2)
 ALIGNMENT: Final = 64
 
-_MAGIC: Final = b"DLGRCPU" + bytes([BLOB_VERSION])
+_MAGIC: Final = b"DLGRCPU"
 _PREFIX: Final = struct.Struct("<8sII")
 
 ITEM_SIZES: Final[dict[str, int]] = {
@@ -57,8 +71,30 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class StateInfo:
+    """A mutable buffer, by its name in the model: the graph's input `name`, and its new value, the output `output`.
+
+    At first it holds what lies at the offset `initial`; None: zeros. With `in_place` both are bound to its memory:
+    the operator that writes the output is the only one that reads the input, and changes it where it lies.
+    """
+
+    buffer: str
+    name: str
+    output: str
+    dtype: str
+    shape: tuple[int, ...]
+    in_place: bool
+    initial: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return prod(self.shape) * ITEM_SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob's content. `graph` and `data` (what the weights' offsets count from) are views when read."""
+    """A blob's content. `graph` and `data` (what offsets of weights and states count from) are views when read."""
 
     onnxruntime: str
     inputs: tuple[TensorInfo, ...]
@@ -66,30 +102,40 @@ class Blob:
     weights: tuple[Weight, ...]
     graph: Buffer
     data: Buffer = b""
+    states: tuple[StateInfo, ...] = ()
 
 
 def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
-    """The bytes of `blob`; `chunks` are the bytes of its weights that have no key, in order.
+    """The bytes of `blob`; `chunks` are the bytes of its weights that have no key, then of its states that begin with
+    something else than zeros, in order.
 
-    The weights' offsets are set here, whatever they were.
+    The offsets of both are set here, whatever they were.
     """
-    weights, offset = [], 0
+    weights, states, offset = [], [], 0
     for weight in blob.weights:
         if weight.key is None:
-            weight = Weight(weight.name, weight.dtype, weight.shape, weight.nbytes, offset)
+            weight = replace(weight, offset=offset)
             offset = _aligned(offset + weight.nbytes)
         weights.append(asdict(weight))
+    for state in blob.states:
+        if state.initial is not None:
+            state = replace(state, initial=offset)
+            offset = _aligned(offset + state.nbytes)
+        states.append(asdict(state))
     header = json.dumps(
         {
             "onnxruntime": blob.onnxruntime,
             "inputs": [asdict(info) for info in blob.inputs],
             "outputs": [asdict(info) for info in blob.outputs],
             "weights": weights,
+            "states": states,
             "graph": len(blob.graph),
         }
     ).encode()
     crc = zlib.crc32(blob.graph, zlib.crc32(header))
-    return b"".join(_padded([_PREFIX.pack(_MAGIC, len(header), crc) + header, blob.graph, *chunks]))
+    return b"".join(
+        _padded([_PREFIX.pack(_MAGIC + bytes([BLOB_VERSION]), len(header), crc) + header, blob.graph, *chunks])
+    )
 
 
 def unpack(processed: Buffer) -> Blob:
@@ -98,7 +144,8 @@ def unpack(processed: Buffer) -> Blob:
     if len(view) < _PREFIX.size:
         raise _damaged(f"it has {len(view)} bytes, fewer than its prefix")
     magic, header_size, crc = _PREFIX.unpack_from(view)
-    if magic != _MAGIC:
+    version = magic[-1]
+    if magic[:-1] != _MAGIC or version not in READABLE_VERSIONS:
         raise DelegateInvalidCompatibility(_foreign(magic))
     header = view[_PREFIX.size : _PREFIX.size + header_size]
     try:
@@ -113,6 +160,7 @@ def unpack(processed: Buffer) -> Blob:
             tuple(_weight(entry) for entry in fields["weights"]),
             graph,
             view[_aligned(graph_start + graph_size) :],
+            tuple(_state(entry) for entry in fields["states"]) if version > 1 else (),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise _damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
@@ -120,6 +168,8 @@ def unpack(processed: Buffer) -> Blob:
         raise _damaged("its header and graph do not have the checksum that it states")
     for weight in blob.weights:
         _check_weight(weight, len(blob.data))
+    for state in blob.states:
+        _check_state(state, len(blob.data))
     _check_names(blob)
     return blob
 
@@ -144,6 +194,25 @@ def _weight(entry: dict[str, Any]) -> Weight:
     )
 
 
+def _state(entry: dict[str, Any]) -> StateInfo:
+    initial = entry["initial"]
+    return StateInfo(
+        _text(entry["buffer"]),
+        _text(entry["name"]),
+        _text(entry["output"]),
+        _text(entry["dtype"]),
+        tuple(_size(dim) for dim in entry["shape"]),
+        _flag(entry["in_place"]),
+        None if initial is None else _size(initial),
+    )
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, not {value!r:.40}")
+    return value
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected a string, not {value!r:.40}")
@@ -158,9 +227,12 @@ def _size(value: Any) -> int:
 
 def _check_names(blob: Blob) -> None:
     """Each output is computed once, into memory of its own: onnxruntime does not write one that is an input."""
-    outputs = [info.name for info in blob.outputs]
-    if len(set(outputs)) < len(outputs) or not {info.name for info in blob.inputs if info.dtype}.isdisjoint(outputs):
+    outputs = [info.name for info in blob.outputs] + [state.output for state in blob.states]
+    inputs = {info.name for info in blob.inputs if info.dtype}.union(state.name for state in blob.states)
+    if len(set(outputs)) < len(outputs) or not inputs.isdisjoint(outputs):
         raise _damaged("an output is listed twice, or is an input")
+    if len({state.buffer for state in blob.states}) < len(blob.states):
+        raise _damaged("a state is listed twice")
     names = [weight.name for weight in blob.weights]
     if len(set(names)) < len(names):
         raise _damaged("a weight is listed twice")
@@ -170,10 +242,21 @@ def _check_weight(weight: Weight, available: int) -> None:
     item_size = ITEM_SIZES.get(weight.dtype)
     if item_size is None or prod(weight.shape) * item_size != weight.nbytes:
         raise _damaged(f"weight {weight.name!r}: {weight.dtype} {weight.shape} is not {weight.nbytes} bytes")
-    if weight.key is None and (weight.offset > available - weight.nbytes or weight.offset % ALIGNMENT):
+    if weight.key is None:
+        _check_place(f"weight {weight.name!r}", weight.offset, weight.nbytes, available)
+
+
+def _check_state(state: StateInfo, available: int) -> None:
+    if state.dtype not in ITEM_SIZES or state.nbytes >= 2**63:
+        raise _damaged(f"state {state.buffer!r:.80} has no dtype or is too large: {state.dtype} {state.shape}")
+    if state.initial is not None:
+        _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, available)
+
+
+def _check_place(what: str, offset: int, nbytes: int, available: int) -> None:
+    if offset > available - nbytes or offset % ALIGNMENT:
         raise _damaged(
-            f"weight {weight.name!r} lies at {weight.offset}, beyond the {available} bytes of weights, or not at a"
-            f" multiple of {ALIGNMENT}"
+            f"{what} lies at {offset}, beyond the {available} bytes of weights, or not at a multiple of {ALIGNMENT}"
         )
 
 
@@ -192,10 +275,13 @@ def _damaged(what: str) -> DelegateInvalidCompatibility:
     return DelegateInvalidCompatibility(f"a blob of CpuBackend is damaged: {what}; copy or lower the program again")
 
 
+_READABLE: Final = " and ".join(map(str, READABLE_VERSIONS))
+
+
 def _foreign(magic: bytes) -> str:
-    if magic[:7] == _MAGIC[:7]:
+    if magic[:-1] == _MAGIC:
         return (
-            f"a blob of CpuBackend has format {magic[7]}, this delegraph-cpu reads {BLOB_VERSION};"
+            f"a blob of CpuBackend has format {magic[-1]}, this delegraph-cpu reads {_READABLE};"
             " lower the program again, or install the delegraph-cpu that wrote it"
         )
     return f"these bytes are no blob of CpuBackend: they begin with {magic!r}; lower the program again"

@@ -21,7 +21,7 @@ import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
 from delegraph_cpu.aot.preprocess import CpuLowering
-from delegraph_cpu.blob import BLOB_VERSION, Blob, pack, unpack
+from delegraph_cpu.blob import BLOB_VERSION, READABLE_VERSIONS, Blob, pack, unpack
 from delegraph_cpu.runtime.backend import CpuBackend
 
 X = torch.randn(4, 8)
@@ -143,7 +143,7 @@ def test_check_judges_the_version() -> None:
     backend = CpuBackend()
     stamp = BlobStamp("CpuBackend", "delegraph-cpu", "9.9", BLOB_VERSION)
     newer = BlobStamp("CpuBackend", "delegraph-cpu", "9.9", BLOB_VERSION + 1)
-    older = BlobStamp("CpuBackend", "delegraph-cpu", "0.0", BLOB_VERSION - 1)
+    older = BlobStamp("CpuBackend", "delegraph-cpu", "0.0", READABLE_VERSIONS[0] - 1)
     assert backend.check(None).verdict is Verdict.OK
     assert backend.check(stamp).verdict is Verdict.OK
     assert backend.check(newer).verdict is Verdict.REFUSE

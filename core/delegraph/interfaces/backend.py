@@ -177,6 +177,14 @@ class BackendInterface(ABC):
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Make a delegate of the blob. Raises a `RuntimeFault` if it cannot; `processed` may be kept or dropped."""
 
+    def fork(self, context: BackendInitContext, handle: Handle) -> Handle | None:
+        """In place of `init`, for another session of a program that is loaded: a delegate of the blob and options that
+        `handle` was made of, which shares with it what no run changes, and gets its state from
+        `context.mutable_buffer`. Both are then executed, also at the same time, and destroyed each by itself; `handle`
+        may be executing while this is called. None: `init` is called.
+        """
+        return None
+
     @abstractmethod
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
         """Run once. `args` are the inputs, then the outputs; outputs are filled in place. Constants are read-only."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -66,9 +66,10 @@ def load_delegates(
     registry: BackendRegistry,
     context_for: Callable[[str], BackendInitContext],
     release: Callable[[Buffer], None],
+    like: Sequence[Delegate] = (),
 ) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
     """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is what `init` gets; blobs
-    that a backend does not keep are handed to `release`.
+    that a backend does not keep are handed to `release`. `like` are those of another session, loaded in the same way.
 
     Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or what an `init` raises;
     those that were initialised before are then destroyed.
@@ -78,8 +79,11 @@ def load_delegates(
     with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):
             with _naming(plan, index, record):
-                _check_stamp(backends[record.id], record)
-                delegate = _init(backends[record.id], record, blobs[record.processed], registry, context_for(record.id))
+                context = context_for(record.id)
+                delegate = _fork(backends[record.id], like[index], context) if like else None
+                if delegate is None:
+                    _check_stamp(backends[record.id], record)
+                    delegate = _init(backends[record.id], record, blobs[record.processed], registry, context)
             loaded.append(delegate)
             destroy.callback(delegate.destroy, delegate.handle)
             if not backends[record.id].keeps_processed:
@@ -146,6 +150,14 @@ def _init(
     bind = _never_bind if wrapped else backend.bind
     cancel = partial(backend.cancel, handle)
     return Delegate(record.id, handle, backend.num_outputs(handle), hook("execute"), cancel, hook("destroy"), bind)
+
+
+def _fork(backend: BackendInterface, like: Delegate, context: BackendInitContext) -> Delegate | None:
+    """The delegate that `backend` makes of one of another session; None if it makes it of the blob."""
+    handle = backend.fork(context, like.handle)
+    if handle is None:
+        return None
+    return replace(like, handle=handle, num_outputs=backend.num_outputs(handle), cancel=partial(backend.cancel, handle))
 
 
 def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:

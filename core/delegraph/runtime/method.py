@@ -76,6 +76,7 @@ class Method:
         backend_options: BackendOptions | None = None,
         limits: Limits | None = None,
         shared_state: SharedState | None = None,
+        like: Method | None = None,
     ) -> None:
         self.program = program
         self._plan = plan
@@ -84,10 +85,12 @@ class Method:
         self._limits = limits or program.environment.limits
         self._shared = shared_state if shared_state is not None and plan.name in shared_state.methods else None
         self._alone = Exclusive(f"method {plan.name!r}") if self._shared is None else self._shared.alone
+        self._delegates: tuple[Delegate, ...]
+        self._kernels: Mapping[Need, Kernel]
         self._delegates_buffers: dict[str, StateBuffer] = {}
         with _load_traced(event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
             self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared)
-            self._load(self._memory, backend_options or {})
+            self._load(self._memory, backend_options or {}, like)
         self._outputs = Outputs(plan, self._values)
         self.state = State(self._state_buffers(), [self._alone])
         """The mutable buffers, by name."""
@@ -99,7 +102,7 @@ class Method:
 
     # ---- loading ----
 
-    def _load(self, memory: MemoryManager, backend_options: BackendOptions) -> None:
+    def _load(self, memory: MemoryManager, backend_options: BackendOptions, like: Method | None) -> None:
         plan, environment = self._plan, self.program.environment
         self._limits.require(plan)
         memory.planned_memory.require(plan.non_const_buffer_sizes[1:])
@@ -112,7 +115,8 @@ class Method:
         self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
         options = by_backend_id(backend_options, self.program.backend_ids, environment.plugin_registry())
         mutable_buffer = delegates_buffers(self._delegates_buffers, self._shared)
-        delegates, destroy = load_delegates(
+        self._set_up = (options, self._tracer)
+        self._delegates, destroy = load_delegates(
             plan,
             self.program.records.delegate_data,
             environment.backend_registry(),
@@ -125,11 +129,14 @@ class Method:
                 mutable_buffer,
             ),
             self.program.release,
+            like._delegates if like is not None and like._set_up == self._set_up else (),
         )
         self._destroy = weakref.finalize(self, destroy)
+        delegates = self._delegates
         self._runs = Runs(tuple(delegate.cancel for delegate in delegates), self._limits)
         try:
-            kernels = resolve_kernels(plan, environment.kernel_registry())
+            kernels = resolve_kernels(plan, environment.kernel_registry()) if like is None else like._kernels
+            self._kernels = kernels
             self.kernels = {kernel.op: kernel.library for kernel in kernels.values()}
             """Which kernel library each operator runs on."""
             binder = Binder(plan, self._values, kernels, delegates, self._context)
@@ -368,6 +375,11 @@ class Method:
             f"  what to do: set it before the first execution, method.get_attribute({unset[0]!r})[:] = …, or lower"
             " with alloc_mutable_buffers=True, which keeps the model's value in the file"
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its delegates were destroyed."""
+        return not self._destroy.alive
 
     def close(self) -> None:
         """Destroy the delegates now, not when the last reference goes. The Method cannot run any more.

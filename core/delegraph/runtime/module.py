@@ -25,6 +25,7 @@ from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
+from delegraph.runtime.sessions import Sessions
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.state import State, joined_state
 from delegraph.runtime.tracing import EventTracer
@@ -126,14 +127,20 @@ class Module:
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
     ) -> None:
-        self.program = program
-        self._event_tracer = event_tracer
-        self._backend_options = backend_options
-        self._main_name = method
-        self._shared = SharedState(program)
+        self._begin(Sessions(program, event_tracer, backend_options), method)
+        self._main  # noqa: B018  # what loading raises is raised here
+
+    def _begin(self, sessions: Sessions, main_name: str) -> None:
+        self.program = sessions.program
+        self._sessions = sessions
+        self._main_name = main_name
+        self._shared = SharedState(self.program)
         self._loaded: dict[str, StructuredMethod] = {}
         self._lock = Lock()
-        self._main = self[method]
+
+    @cached_property
+    def _main(self) -> StructuredMethod:
+        return self[self._main_name]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the main method; see `StructuredMethod.__call__`."""
@@ -143,12 +150,7 @@ class Module:
         """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
         with self._lock:
             if name not in self._loaded:
-                method = self.program.load_method(
-                    name,
-                    event_tracer=self._event_tracer,
-                    backend_options=self._backend_options,
-                    shared_state=self._shared,
-                )
+                method = self._sessions.load(name, self._shared)
                 self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
             return self._loaded[name]
 
@@ -160,9 +162,9 @@ class Module:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to another process with its options, not with its state: see `Program.__reduce__`."""
-        if self._event_tracer is not None:
+        if self._sessions.event_tracer is not None:
             raise InvalidState("a Module with an event tracer cannot be sent to another process; load it there")
-        return _load_again, (self.program, self._main_name, self._backend_options)
+        return _load_again, (self.program, self._main_name, self._sessions.backend_options)
 
     # ---- state -------------------------------------------------------------------------------------
 
@@ -177,21 +179,27 @@ class Module:
     def session(self, method: str | None = None) -> Module:
         """Another session over the same program, its state as it is at first. Calling it calls `method`, or the method
         that is this one's main one. Raises what loading raises.
+
+        Backends that can (`BackendInterface.fork`) share with it what they compiled at load.
         """
-        return Module(
-            self.program,
-            method or self._main_name,
-            event_tracer=self._event_tracer,
-            backend_options=self._backend_options,
-        )
+        twin = self._twin(method or self._main_name)
+        twin._main  # noqa: B018
+        return twin
+
+    def _twin(self, main_name: str) -> Module:
+        """Another session, no method of it loaded yet."""
+        twin = Module.__new__(Module)
+        twin._begin(self._sessions, main_name)
+        return twin
 
     def fork(self) -> Module:
         """Another session that goes on from here: its state is a copy of this one's.
 
-        The bytes are copied; methods are loaded anew. Where many copies come and go, as in a beam search, keep a few
-        sessions and `restore` their states: that only copies bytes. Raises `InvalidState` while a method is executing.
+        Its bytes are copied, and nothing is compiled again that backends can share (`BackendInterface.fork`); what is
+        bound to memory, kernels above all, is bound to the copy when it is first called. Raises `InvalidState` while a
+        method is executing.
         """
-        twin = self.session()
+        twin = self._twin(self._main_name)
         twin._shared.copy_of(self._shared)
         with self._lock:
             own = [name for name in self._loaded if name not in self._shared.methods]

@@ -129,6 +129,7 @@ class Program:
         backend_options: BackendOptions | None = None,
         limits: Limits | None = None,
         shared_state: SharedState | None = None,
+        like: Method | None = None,
     ) -> Method:
         """A new Method with memory of its own; what it allocates is freed with it.
 
@@ -136,15 +137,20 @@ class Program:
         one if none is given. `memory_manager` gives the Method the caller's memory, and then nothing is shared but
         what the caller shares; `backend_options` are load-time options by backend: by
         its id in the file, or by the name that it has in lowering; `limits` take the place of the environment's.
+        With `like`, this method as it was loaded before, kernels are not looked up again, and delegates share with
+        those of `like` what no run changes, where their backends can (`BackendInterface.fork`) and options and tracer
+        are the same.
         Raises `NotFound`, `OperatorMissing`, `BackendMissing`, `DelegateInvalidCompatibility`, `InvalidProgram`,
         `InvalidExternalData`, `MemoryAllocationFailed`, `LimitExceeded`, `NotSupported`, `InvalidArgument` for options
         that name no backend of the program or that it does not have, or what a backend's `init` raises.
         """
         if shared_state is not None and shared_state.records is not self.records:
             raise InvalidArgument("shared_state is of another program; make one of this one: SharedState(program)")
+        if like is not None and (like.program is not self or like.metadata.name() != name):
+            raise InvalidArgument(f"like is another method than {name!r} of this program")
         shared = None if memory_manager is not None else shared_state or self._own_shared_state()
         method = Method(
-            self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, limits, shared
+            self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, limits, shared, like
         )
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method

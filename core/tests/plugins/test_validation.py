@@ -215,6 +215,7 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
             "is_available",
             "check",
             "init",
+            "fork",
             "execute",
             "bind",
             "device_allocator",

@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegraph.aot import ResolvedSignature, external_tag, layout_of
+from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import CONVERTERS
 from delegraph_cpu.aot.dtypes import onnx_type
@@ -32,13 +32,24 @@ class ExternalWeight:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """A buffer that the delegate changes: `input` is what it holds, `output` what it holds next, at first `tensor`."""
+
+    buffer: str
+    input: TensorInfo
+    output: TensorInfo
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class ConvertedModel:
-    """The ONNX model of a partition, with the inputs and outputs of its delegate call in order; `external` weights are
-    inputs of the model behind these."""
+    """The ONNX model of a partition, with the inputs and outputs of its delegate call in order; `states` are inputs and
+    outputs of the model behind these, `external` weights further inputs."""
 
     model: ir.Model
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    states: tuple[State, ...] = ()
     external: tuple[ExternalWeight, ...] = ()
 
 
@@ -56,14 +67,24 @@ def convert(program: ExportedProgram) -> ConvertedModel:
     signature = ResolvedSignature.of(program)
     external = tuple(_add_weights(builder, signature))
     inputs = [_input(builder, node) for node in signature.inputs]
+    held = [_input(builder, node) for node in signature.states]
     for node in program.graph.nodes:
         if node.op == "call_function":
             _convert_node(builder, node)
-    outputs = _outputs(builder, program)
+    outputs = [_output(builder, node, index) for index, node in enumerate(signature.outputs)]
+    results = {w.target: _new_state(builder, w, index) for index, w in enumerate(signature.write_backs)}
+    states = [
+        State(state.name, info, results[node][1], state.tensor)
+        for (node, state), (_, info) in zip(signature.states.items(), held, strict=True)
+    ]
     return ConvertedModel(
-        builder.model([value for value, _ in inputs if value is not None], [value for value, _ in outputs]),
+        builder.model(
+            [value for value, _ in (*inputs, *held) if value is not None],
+            [value for value, _ in (*outputs, *results.values())],
+        ),
         tuple(info for _, info in inputs),
         tuple(info for _, info in outputs),
+        tuple(states),
         external,
     )
 
@@ -72,7 +93,7 @@ def _add_weights(builder: GraphBuilder, signature: ResolvedSignature) -> Iterato
     """Weights and constants become initialisers; those that are external inputs, which are returned."""
     for node, spec in signature.others.items():
         raise UnsupportedOperator(f"CpuBackend has no inputs of kind {spec.kind.name}", node=node.name)
-    for node, held in (*signature.constants.items(), *signature.states.items()):
+    for node, held in signature.constants.items():
         tag = external_tag(node)
         if tag is None or not held.tensor.numel():
             builder.add_parameter(node, held.tensor)
@@ -90,19 +111,29 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorIn
     return value, info
 
 
-def _outputs(builder: GraphBuilder, program: ExportedProgram) -> list[tuple[ir.Value, TensorInfo]]:
-    results = next(node for node in program.graph.nodes if node.op == "output").args[0]
-    outputs = []
-    for index, node in enumerate(results):
-        if not isinstance(node, Node) or not isinstance(node.meta["val"], torch.Tensor):
-            raise UnsupportedOperator(
-                f"output {index} of a CpuBackend partition is {node}, not a tensor; sizes are to be computed outside",
-                node=getattr(node, "name", None),
-            )
-        info = _tensor_info(node, f"output_{index}")
-        # An output of its own, never an input, a weight or another output, whose names are taken.
-        outputs.append((_declared(builder.op("Identity", builder.value(node)), info, node), info))
-    return outputs
+def _output(builder: GraphBuilder, node: object, index: int) -> tuple[ir.Value, TensorInfo]:
+    if not isinstance(node, Node) or not isinstance(node.meta["val"], torch.Tensor):
+        raise UnsupportedOperator(
+            f"output {index} of a CpuBackend partition is {node}, not a tensor; sizes are to be computed outside",
+            node=getattr(node, "name", None),
+        )
+    info = _tensor_info(node, f"output_{index}")
+    # An output of its own, never an input, a weight or another output, whose names are taken.
+    return _declared(builder.op("Identity", builder.value(node)), info, node), info
+
+
+def _new_state(builder: GraphBuilder, write_back: WriteBack, index: int) -> tuple[ir.Value, TensorInfo]:
+    """The output for a state's new value: an operator's own result where it can be, so that it may write in place."""
+    node = write_back.source
+    info = _tensor_info(node, f"{_NEW}{index}")
+    value = builder.value(node)
+    if value.producer() is None or str(value.name).startswith(_NEW):
+        value = builder.op("Identity", value)
+    return _declared(value, info, node), info
+
+
+_NEW = "new:"
+"""How the names of states' new values begin; no node of a graph has such a name."""
 
 
 def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:

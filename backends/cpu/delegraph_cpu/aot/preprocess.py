@@ -22,7 +22,9 @@ from delegraph.aot import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
-from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, TensorInfo, Weight, pack
+from delegraph_cpu.aot.graph_builder import as_array
+from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, StateInfo, TensorInfo, Weight, pack
 from delegraph_cpu.sessions import create_session
 
 __all__ = ["CpuLowering"]
@@ -48,6 +50,7 @@ class CpuLowering(BackendDetails):
 
     blob_version: ClassVar[int] = BLOB_VERSION
     takes_external_weights: ClassVar[bool] = True
+    shares_state: ClassVar[bool] = True
 
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
@@ -93,8 +96,30 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         info = weight.info
         store.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
         records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
-    blob = Blob(onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph)
+    states, contents = _states(compiled)
+    blob = Blob(
+        onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph, states=states
+    )
+    chunks += contents
     return PreprocessResult(pack(blob, chunks), data_store_output=store.get_named_data_store_output())
+
+
+def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
+    """The records of the states, and what those hold at first that don't begin with zeros."""
+    records, contents = [], []
+    in_place = changed_in_place(compiled.graph) if compiled.converted.states else {}
+    for state in compiled.converted.states:
+        taken, given, array = state.input, state.output, as_array(state.tensor)
+        zeros = not array.any()
+        records.append(
+            StateInfo(
+                state.buffer, taken.name, given.name, taken.dtype, array.shape,
+                in_place.get(taken.name) == given.name, None if zeros else 0,
+            )
+        )  # fmt: skip
+        if not zeros:
+            contents.append(_content(array))
+    return tuple(records), contents
 
 
 def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:

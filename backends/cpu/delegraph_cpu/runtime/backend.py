@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +23,18 @@ from delegraph.interfaces import (
     CompileSpec,
     Verdict,
 )
-from delegraph_cpu.blob import BACKEND_ID, BLOB_VERSION, ITEM_SIZES, Blob, TensorInfo, Weight, unpack
+from delegraph_cpu.blob import (
+    BACKEND_ID,
+    BLOB_VERSION,
+    ITEM_SIZES,
+    READABLE_VERSIONS,
+    Blob,
+    TensorInfo,
+    Weight,
+    unpack,
+)
 from delegraph_cpu.graph_files import refuse_files
+from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
 
 if TYPE_CHECKING:
@@ -37,17 +47,30 @@ __all__ = ["CpuBackend"]
 
 @dataclass(frozen=True, slots=True)
 class CpuHandle:
-    """A loaded blob. `options` stop its runs; `memory` is what the session reads without owning it: the weights."""
+    """A loaded blob. `memory` is what the session reads without owning it: the weights. All this forks share.
+
+    `options` stop its runs; `states` are the buffers that it changes, whose memory is the runtime's.
+    """
 
     session: onnxruntime.InferenceSession
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    options: onnxruntime.RunOptions
+    blob: Blob
     memory: tuple[NDArray[Any], ...]
+    options: onnxruntime.RunOptions
+    states: tuple[HeldState, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """What a call takes, in order."""
+        return self.blob.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """What a call gives, in order."""
+        return self.blob.outputs
 
 
 class CpuBackend(BackendInterface):
-    """Runs what `delegraph_cpu.aot` compiled. Handles may be executed from several threads at a time."""
+    """Runs what `delegraph_cpu.aot` compiled. Handles that share no state may be executed at the same time."""
 
     def __init__(self) -> None:
         self._options: CpuOptions | None = None
@@ -60,7 +83,7 @@ class CpuBackend(BackendInterface):
 
     def check(self, stamp: BlobStamp | None) -> Compatibility:
         """Judge the version of the blob's format; whether onnxruntime can read the graph shows in `init`."""
-        if stamp is None or stamp.blob_version == BLOB_VERSION:
+        if stamp is None or stamp.blob_version in READABLE_VERSIONS:
             return Compatibility(Verdict.OK)
         if stamp.blob_version > BLOB_VERSION:
             return Compatibility(
@@ -81,7 +104,12 @@ class CpuBackend(BackendInterface):
         weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
         session = _session(blob, weights, options)
         _check_borders(session, blob)
-        return CpuHandle(session, blob.inputs, blob.outputs, _run_options(), tuple(weights.values()))
+        shared = (session, blob, tuple(weights.values()))
+        return CpuHandle(*shared, _run_options(), hold_states(blob, context.mutable_buffer))
+
+    def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle:
+        """The same session, which may run in several threads at a time, on other states."""
+        return replace(handle, options=_run_options(), states=hold_states(handle.blob, context.mutable_buffer))
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
@@ -93,6 +121,7 @@ class CpuBackend(BackendInterface):
         binding = handle.session.io_binding()
         inputs = _bind_inputs(binding, handle.inputs, args)
         copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
+        _bind_states(binding, handle)
         _run(handle, binding)
         if copies:
             results = binding.get_outputs()
@@ -114,6 +143,7 @@ class CpuBackend(BackendInterface):
         copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
         if copies:
             return None
+        _bind_states(binding, handle)
         return partial(_run, handle, binding, inputs)
 
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
@@ -168,7 +198,8 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
 def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
     """Raise unless the graph takes and gives what the header says; onnxruntime checks shapes when it runs."""
     taken = {info.name: info.dtype for info in blob.inputs if info.dtype}
-    given = {info.name: info.dtype for info in blob.outputs}
+    taken |= {state.name: state.dtype for state in blob.states}
+    given = {info.name: info.dtype for info in blob.outputs} | {state.output: state.dtype for state in blob.states}
     outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
     if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or given != outputs:
         raise DelegateInvalidCompatibility(
@@ -274,6 +305,13 @@ def _bind_outputs(
     return copies
 
 
+def _bind_states(binding: onnxruntime.IOBinding, handle: CpuHandle) -> None:
+    """Bind the states as inputs, and their new values as outputs behind the others."""
+    for state in handle.states:
+        binding.bind_ortvalue_input(state.name, state.value)
+        binding.bind_ortvalue_output(state.output, state.new_value)
+
+
 def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -> dict[str, int]:
     """The value of each symbol that is a dim of an input."""
     sizes = {}
@@ -297,3 +335,5 @@ def _run(handle: CpuHandle, binding: onnxruntime.IOBinding, keep: object = None)
         handle.session.run_with_iobinding(binding, handle.options)
     except Exception as error:  # pybind's exceptions have no common base
         raise Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}") from error
+    for state in handle.states:
+        state.take_over()

@@ -339,7 +339,10 @@ def tag_mutated_buffer(program: ExportedProgram) -> None:
 
 
 def owned_buffers(program: ExportedProgram) -> dict[Node, str]:
-    """Placeholders of mutated buffers -> the one tag that all their readers and their new value carry."""
+    """Placeholders of mutated buffers -> the one tag that all their readers and their new value carry.
+
+    A buffer that is only written, and read by nobody, stays outside.
+    """
     signature = ResolvedSignature.of(program)
     owned = {}
     for write_back in signature.write_backs:
@@ -347,7 +350,7 @@ def owned_buffers(program: ExportedProgram) -> dict[Node, str]:
         if node not in signature.states or signature.states[node].kind is not InputKind.BUFFER:
             continue
         tags = {user.meta.get(TAG) for user in node.users} | {value.meta.get(TAG)}
-        if len(tags) == 1 and None not in tags and value.op == "call_function":
+        if node.users and len(tags) == 1 and None not in tags and value.op == "call_function":
             owned[node] = str(tags.pop())
     return owned
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,7 +71,9 @@ def _index_put_check(
         return reason
     if accumulate and dtype_of(self) in (torch.float16, torch.bool):
         return f"sums of {dtype_of(self)}"
-    return None if all(isinstance(size, int) for size in _put_shape(self, indices)) else "the place is dynamic"
+    if _puts_rows(self, indices, values) or all(isinstance(size, int) for size in _put_shape(self, indices)):
+        return None
+    return "the place is dynamic"
 
 
 def _put_shape(self: Node, indices: Sequence[Node | None]) -> list[object]:
@@ -83,7 +86,9 @@ def _put_shape(self: Node, indices: Sequence[Node | None]) -> list[object]:
 def index_put(
     g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
 ) -> ir.Value:
-    """ScatterND on the indexed dims, brought to the front and back."""
+    """ScatterND: of rows where they lie, else on the indexed dims, brought to the front and back."""
+    if _puts_rows(self, indices, values):
+        return _put_rows(g, self, indices, values, "add" if accumulate else None)
     dims = [dim for dim, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
     rest = [dim for dim in range(rank_of(self)) if dim not in dims]
@@ -107,6 +112,42 @@ def index_put(
         reduction="add" if accumulate else None,
     )
     return g.transpose(written, [front.index(dim) for dim in range(len(front))])
+
+
+def _puts_rows(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
+    """Whether one dim is indexed, and a whole row behind it is put at each place, as into a cache.
+
+    Then the places of the rows in `self` as it lies cost less than bringing the indexed dim to the front.
+    """
+    dims = [dim for dim, i in enumerate(indices) if i is not None]
+    lead, row = shape_of(self)[: dims[0]], shape_of(self)[dims[0] + 1 :]
+    if len(dims) > 1 or not all(isinstance(size, int) for size in (*lead, *row)):
+        return False
+    index = indices[dims[0]]
+    assert index is not None
+    target = (*lead, *shape_of(index), *row)
+    return math.prod(map(int, row)) >= _ROW and tuple(map(str, shape_of(values))) == tuple(map(str, target))
+
+
+_ROW = 8
+"""Elements of a row from which an address for each is worth it: an address is a number of 8 bytes for each dim."""
+
+
+def _put_rows(
+    g: GraphBuilder, self: Node, indices: Sequence[Node | None], values: Node, reduction: str | None
+) -> ir.Value:
+    """self[:, …, index] = values, as ScatterND at the addresses (…, index) of all rows.
+
+    addresses = grid of the leading dims, 0 last  +  index * (0, …, 0, 1)      [*lead, *index.shape, len(lead) + 1]
+    """
+    dim, index = next((dim, i) for dim, i in enumerate(indices) if i is not None)
+    lead = [int(size) for size in shape_of(self)[:dim]]
+    grid = np.stack([*np.indices(lead), np.zeros(lead, np.int64)], -1).astype(np.int64)
+    grid = grid.reshape(*lead, *[1] * rank_of(index), len(lead) + 1)
+    unit = np.eye(len(lead) + 1, dtype=np.int64)[-1]
+    last = g.op("Unsqueeze", g.tensor(index, torch.int64), g.ints([-1]))
+    addresses = g.op("Add", g.constant(grid), g.op("Mul", last, g.constant(unit))) if lead else last
+    return g.op("ScatterND", g.value(self), addresses, g.value(values), reduction=reduction)
 
 
 def _stacked(g: GraphBuilder, indices: Sequence[Node]) -> ir.Value:

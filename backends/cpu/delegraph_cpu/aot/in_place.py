@@ -1,0 +1,52 @@
+"""ONNX graph -> which of its inputs are changed where they lie: input's name -> the output that may be its memory.
+
+    keys ──> ScatterND ──> new:0        {"keys": "new:0"}, unless another node, or a branch, reads `keys` too
+
+Bound to one memory, such an input and output cost no copy of what is not changed: each of these kernels of onnxruntime
+copies its input to its output first, unless both have one address (its `scatter_nd.cc`, `scatter.cc`,
+`gqa_attention_base.h`). Whoever else read the input would read it before or after, as it happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import onnx
+
+__all__ = ["changed_in_place"]
+
+KERNELS: Final[dict[str, dict[int, int]]] = {
+    "ScatterND": {0: 0},
+    "ScatterElements": {0: 0},
+    "GroupQueryAttention": {3: 1, 4: 2},
+}
+"""Operators that can write into an input: its position -> that of the output in the same memory."""
+
+
+def changed_in_place(graph: bytes) -> dict[str, str]:
+    """Input -> output, for inputs of the serialized model that one node alone reads, which can write them in place."""
+    model = onnx.ModelProto.FromString(graph).graph
+    reads = Counter(_read(model))
+    outputs = {value.name for value in model.output}
+    found = {}
+    for node in model.node:
+        for taken, given in KERNELS.get(node.op_type, {}).items():
+            if taken < len(node.input) and given < len(node.output):
+                source, result = node.input[taken], node.output[given]
+                if reads[source] == 1 and result in outputs:
+                    found[source] = result
+    return {value.name: found[value.name] for value in model.input if value.name in found}
+
+
+def _read(graph: onnx.GraphProto) -> list[str]:
+    """What nodes read, those of branches included, and what is an output as it is: each as often as that happens."""
+    names = [value.name for value in graph.output]
+    produced = {name for node in graph.node for name in node.output}
+    names = [name for name in names if name not in produced]
+    for node in graph.node:
+        names += node.input
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                names += _read(body)
+    return names

@@ -1,0 +1,67 @@
+"""The states of a blob -> their memory, bound to the graph: what a delegate keeps from one run to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph_cpu.blob import Blob, StateInfo
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["HeldState", "hold_states"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldState:
+    """A buffer in `memory`: the graph's input `name`, which lies there, and its output `output`, its new value.
+
+    `value` and `new_value` are the same memory where the graph changes it in place. Elsewhere the new value has
+    `scratch` of its own.
+    """
+
+    name: str
+    output: str
+    memory: NDArray[Any]
+    value: onnxruntime.OrtValue
+    new_value: onnxruntime.OrtValue
+    scratch: NDArray[Any] | None
+
+    def take_over(self) -> None:
+        """After a run: the new value becomes what the buffer holds."""
+        if self.scratch is not None:
+            np.copyto(self.memory, self.scratch)
+
+
+def hold_states(blob: Blob, mutable_buffer: Callable[[str, NDArray[Any]], NDArray[Any]]) -> tuple[HeldState, ...]:
+    """The states of `blob`, in memory that `mutable_buffer` (of `BackendInitContext`) gives."""
+    return tuple(_held(state, mutable_buffer(state.buffer, _initial(state, blob))) for state in blob.states)
+
+
+def _initial(state: StateInfo, blob: Blob) -> NDArray[Any]:
+    """What the buffer holds at first; zeros take no memory."""
+    if state.initial is None:
+        return np.broadcast_to(np.zeros((), state.dtype), state.shape)
+    data = memoryview(blob.data)[state.initial : state.initial + state.nbytes]
+    return np.frombuffer(data, state.dtype).reshape(state.shape)
+
+
+def _held(state: StateInfo, memory: NDArray[Any]) -> HeldState:
+    from onnxruntime import OrtValue
+
+    if not (memory.flags.c_contiguous and memory.flags.aligned):
+        raise DelegateInvalidCompatibility(
+            f"a delegate of CpuBackend keeps the buffer {state.buffer!r}, which another method has in a layout that is"
+            " not contiguous; lower both methods for CpuBackend, or with the buffer in the contiguous format"
+        )
+    value = OrtValue.ortvalue_from_numpy(memory)
+    if state.in_place:
+        return HeldState(state.name, state.output, memory, value, value, None)
+    scratch = np.empty_like(memory)
+    return HeldState(state.name, state.output, memory, value, OrtValue.ortvalue_from_numpy(scratch), scratch)

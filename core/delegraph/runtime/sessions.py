@@ -1,0 +1,49 @@
+"""The sessions over one program -> their methods, each sharing with one before it what no run changes.
+
+What a backend compiled or a device holds, and which kernels run, is the same for all of them; planned memory, state and
+what is bound to both is each session's own.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from delegraph.runtime.backend_options import BackendOptions
+from delegraph.runtime.method import Method
+from delegraph.runtime.shared_state import SharedState
+from delegraph.runtime.tracing import EventTracer
+
+if TYPE_CHECKING:
+    from delegraph.runtime.program import Program
+
+__all__ = ["Sessions"]
+
+
+class Sessions:
+    """Loads methods for the sessions that a `Module`, its `session()`s and `fork()`s are. Used from any thread."""
+
+    def __init__(
+        self, program: Program, event_tracer: EventTracer | None = None, backend_options: BackendOptions | None = None
+    ) -> None:
+        self.program = program
+        self.event_tracer = event_tracer
+        self.backend_options = backend_options
+        self._loaded: dict[str, WeakSet[Method]] = {}
+        self._lock = Lock()
+
+    def load(self, name: str, shared_state: SharedState) -> Method:
+        """The method `name` for the session whose state this is. Raises as `Program.load_method`."""
+        with self._lock:
+            like = next((method for method in self._loaded.get(name, ()) if not method.is_closed), None)
+        method = self.program.load_method(
+            name,
+            event_tracer=self.event_tracer,
+            backend_options=self.backend_options,
+            shared_state=shared_state,
+            like=like,
+        )
+        with self._lock:
+            self._loaded.setdefault(name, WeakSet()).add(method)
+        return method
