@@ -47,7 +47,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--method", help="what to call the method, or which of the factory's methods to lower")
     parser.add_argument(
-        "--planner", default="greedy", help="the memory planner: greedy (default), naive or another one"
+        "--planner",
+        default="greedy",
+        help="the memory planner: greedy (default), best_fit, search, naive or another one",
     )
     parser.add_argument(
         "--no-check-kernels",

@@ -25,7 +25,8 @@ class Lifetime:
 class Plan:
     """Places, in bytes. `offsets` correspond to the lifetimes; `buffer_sizes` to the memory ids, 0 being reserved.
 
-    `lower_bound` is the largest sum of live (aligned) bytes, summed over the memories.
+    `lower_bound` is what no plan can undercut: the largest sum of live (aligned) bytes, or more where the planner has
+    proven more, summed over the memories.
     """
 
     offsets: tuple[int, ...]
@@ -36,6 +37,11 @@ class Plan:
     def total(self) -> int:
         """Planned bytes in all memories."""
         return sum(self.buffer_sizes)
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether it is proven that no plan takes less."""
+        return self.total == self.lower_bound
 
 
 class MemoryPlanner(Protocol):

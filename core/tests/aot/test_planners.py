@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegraph.aot.emission.planners import greedy, naive
+from delegraph.aot.emission.planners import best_fit, greedy, naive, search
 from delegraph.interfaces import Lifetime, Plan, PlanError, check_plan
 
 ALIGNMENT = 16
@@ -53,7 +54,7 @@ def aligned(nbytes: int) -> int:
 
 @settings(deadline=None)  # a loaded machine may be slow
 @given(lifetimes())
-@pytest.mark.parametrize("planner", [greedy, naive])
+@pytest.mark.parametrize("planner", [greedy, naive, best_fit, search])
 def test_no_two_live_tensors_overlap(planner, wanted: list[Lifetime]) -> None:
     plan = planner(wanted, ALIGNMENT)
     check_plan(wanted, plan, ALIGNMENT)
@@ -65,7 +66,7 @@ def test_no_two_live_tensors_overlap(planner, wanted: list[Lifetime]) -> None:
 @given(lifetimes())
 def test_greedy_is_never_above_executorch(wanted: list[Lifetime]) -> None:
     one_memory = [Lifetime(x.id, x.nbytes, x.first, x.last) for x in wanted]
-    assert greedy(one_memory, ALIGNMENT).total <= executorch_greedy(one_memory)
+    assert search(one_memory, ALIGNMENT).total <= greedy(one_memory, ALIGNMENT).total <= executorch_greedy(one_memory)
 
 
 @settings(deadline=None)  # a loaded machine may be slow
@@ -100,6 +101,65 @@ def test_hill_climbing_finds_what_first_fits_miss() -> None:
     spans += [(12, 6, 7), (48, 7, 8)]
     wanted = [Lifetime(i, *span) for i, span in enumerate(spans)]
     assert greedy(wanted, ALIGNMENT).total == 192
+
+
+def cut_up(count: int, seed: int, steps: int = 100, nbytes: int = 1024 * ALIGNMENT) -> list[Lifetime]:
+    """A rectangle of steps and bytes, cut into `count` pieces: a plan without any gap exists, and is hard to find."""
+    choice = Random(seed)
+    pieces = [(0, steps, 0, nbytes // ALIGNMENT)]
+    while len(pieces) < count:
+        first, end, low, high = pieces.pop(choice.randrange(len(pieces)))
+        if choice.random() < 0.5 and end - first > 1:
+            cut = choice.randint(first + 1, end - 1)
+            pieces += [(first, cut, low, high), (cut, end, low, high)]
+        elif high - low > 1:
+            cut = choice.randint(low + 1, high - 1)
+            pieces += [(first, end, low, cut), (first, end, cut, high)]
+        else:
+            pieces.append((first, end, low, high))
+    choice.shuffle(pieces)
+    return [Lifetime(i, (high - low) * ALIGNMENT, first, end - 1) for i, (first, end, low, high) in enumerate(pieces)]
+
+
+def test_search_finds_and_certifies_what_the_heuristics_miss() -> None:
+    missed = 0
+    for seed in range(12):
+        wanted = cut_up(24, seed)
+        plan = search(wanted, ALIGNMENT)
+        check_plan(wanted, plan, ALIGNMENT)
+        assert plan.is_optimal and plan.total == 1024 * ALIGNMENT
+        missed += not greedy(wanted, ALIGNMENT).is_optimal
+    assert missed
+
+
+def test_search_proves_that_the_bytes_alive_are_not_enough() -> None:
+    """80 bytes are alive at most, and no order of placing these (all were tried) takes less than 96."""
+    spans = [(32, 1, 1), (48, 7, 8), (32, 5, 8), (32, 3, 5), (48, 1, 2), (16, 4, 5), (16, 3, 4), (32, 2, 3), (48, 6, 6)]
+    wanted = [Lifetime(i, *span) for i, span in enumerate(spans)]
+    assert greedy(wanted, ALIGNMENT).lower_bound == 80
+    plan = search(wanted, ALIGNMENT)
+    assert (plan.total, plan.lower_bound, plan.is_optimal) == (96, 96, True)
+
+
+def test_search_stops_by_counting_and_keeps_the_best_plan() -> None:
+    """More than the work that is allowed: no proof, and still one plan on every machine, no worse than before."""
+    wanted = cut_up(60, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["delegraph.aot.emission.planners.search"], "BUDGET", 20_000)
+        plan = search(wanted, ALIGNMENT)
+        assert plan == search(wanted, ALIGNMENT)
+    check_plan(wanted, plan, ALIGNMENT)
+    assert not plan.is_optimal
+    assert plan.lower_bound < plan.total <= greedy(wanted, ALIGNMENT).total
+
+
+def test_stretches_of_time_are_searched_apart() -> None:
+    """Two programs one after the other: each is as hard as alone, and the lower one has nothing to look for."""
+    one = cut_up(24, 1)
+    other = [Lifetime(100 + x.id, x.nbytes // 2, x.first + 200, x.last + 200) for x in cut_up(24, 2)]
+    plan = search([*one, *other], ALIGNMENT)
+    check_plan([*one, *other], plan, ALIGNMENT)
+    assert plan.is_optimal
 
 
 def test_a_very_large_graph_is_planned_by_sweeping() -> None:
