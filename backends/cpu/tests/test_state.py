@@ -59,11 +59,7 @@ def session(request: pytest.FixtureRequest) -> Any:
 
 def handles(session: Any) -> dict[str, CpuHandle]:
     """The delegates of the methods, by method."""
-    found = {}
-    for name in session.methods:
-        for engine in session[name].method._engines:
-            found[name] = engine.args[0]
-    return found
+    return {name: one.handle for name in session.methods for one in session[name].method._delegates}
 
 
 def test_methods_work_on_one_cache_wherever_they_run(session: Any) -> None:
