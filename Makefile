@@ -9,7 +9,7 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/po
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search test test-kernels test-docs test-executorch wheels test-wheels zoo opinfo fuzz lint types
+.PHONY: help setup setup-executorch demo search test test-kernels test-docs test-executorch wheels test-wheels zoo opinfo soak fuzz lint types
 .PHONY: floors check bench clean
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
+	@echo "make soak    a hundred thousand runs of each kind of program, in which nothing may grow"
 	@echo "make fuzz    $(FUZZ) hostile files, guided by what they reach, against everything that reads or runs one"
 
 setup: $(VENV)/.installed
@@ -57,7 +58,7 @@ search: setup
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not database and not docs and not executorch and not fuzz and not opinfo and not zoo and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not database and not docs and not executorch and not fuzz and not opinfo and not soak and not zoo and not wheels and not install"
 
 test-kernels: setup
 	$(BIN)/python -m pytest -q -n 2 -m database
@@ -89,6 +90,9 @@ test-wheels: wheels
 opinfo: setup
 	rm -rf build/opinfo
 	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
+
+soak: setup
+	$(BIN)/python -m pytest -q -n 2 -m soak
 
 fuzz: setup build/fuzz/.installed
 	$(BIN)/python -m pytest -q -m fuzz
