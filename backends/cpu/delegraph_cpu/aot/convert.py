@@ -15,7 +15,7 @@ from delegraph.aot import ResolvedSignature, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import CONVERTERS
 from delegraph_cpu.aot.dtypes import onnx_type
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
 from delegraph_cpu.blob import TensorInfo
 
 __all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
@@ -86,7 +86,8 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorIn
         return None, TensorInfo(node.name, "", (), scalar=True)
     info = _tensor_info(node, node.name)
     value = _declared(ir.Value(), info, node)
-    builder.values[node] = builder.record(value, info.shape)
+    inner = value if outer_dtype_of(node) == dtype_of(node) else builder.cast(value, dtype_of(node))
+    builder.values[node] = builder.record(inner, info.shape)
     return value, info
 
 
@@ -101,19 +102,21 @@ def _outputs(builder: GraphBuilder, program: ExportedProgram) -> list[tuple[ir.V
             )
         info = _tensor_info(node, f"output_{index}")
         # An output of its own, never an input, a weight or another output, whose names are taken.
-        outputs.append((_declared(builder.op("Identity", builder.value(node)), info, node), info))
+        inner, outer = builder.value(node), outer_dtype_of(node)
+        result = builder.op("Identity", inner) if outer == dtype_of(node) else builder.cast(inner, outer)
+        outputs.append((_declared(result, info, node), info))
     return outputs
 
 
 def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
     value.name = info.name
     value.shape = ir.Shape(info.shape)
-    value.type = ir.TensorType(onnx_type(dtype_of(node)))
+    value.type = ir.TensorType(onnx_type(outer_dtype_of(node)))
     return value
 
 
 def _tensor_info(node: Node, name: str) -> TensorInfo:
-    dtype = dtype_of(node)
+    dtype = outer_dtype_of(node)
     try:
         onnx_type(dtype)
     except KeyError:
