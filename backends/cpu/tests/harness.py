@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.runtime.backend import CpuBackend
+from delegraph_cpu.runtime.ort_values import numpy_dtype
 
 LARGEST = 32
 """What stands for a dynamic dim's upper bound in the outputs' memory."""
@@ -60,14 +62,22 @@ class Lowered:
         self.handle = self.backend.init(BackendInitContext("forward", {}, specs or {}), self.processed, [])
 
     def __call__(self, *args: Any) -> list[NDArray[Any]]:
-        arrays = [a.detach().numpy() if isinstance(a, torch.Tensor) else a for a in args]
+        arrays = [as_array(a) if isinstance(a, torch.Tensor) else a for a in args]
         outs = [
-            np.full([d if isinstance(d, int) else LARGEST for d in info.shape], 7).astype(info.dtype)
+            np.full([d if isinstance(d, int) else LARGEST for d in info.shape], 7).astype(numpy_dtype(info.dtype))
             for info in self.handle.outputs
         ]
         context = Context()
         self.backend.execute(context, self.handle, [*arrays, *outs])
         return [context.views.get(id(out), out) for out in outs]
+
+
+def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """The tensor as NumPy has it; bfloat16 is ml_dtypes'."""
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
 
 
 def run(function: Callable[..., Any], *args: torch.Tensor, dynamic_shapes: Any = None) -> list[NDArray[Any]]:

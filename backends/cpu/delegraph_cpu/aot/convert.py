@@ -15,7 +15,7 @@ from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import CONVERTERS
 from delegraph_cpu.aot.dtypes import onnx_type
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
 from delegraph_cpu.blob import TensorInfo
 
 __all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
@@ -107,7 +107,8 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorIn
         return None, TensorInfo(node.name, "", (), scalar=True)
     info = _tensor_info(node, node.name)
     value = _declared(ir.Value(), info, node)
-    builder.values[node] = builder.record(value, info.shape)
+    inner = value if outer_dtype_of(node) == dtype_of(node) else builder.cast(value, dtype_of(node))
+    builder.values[node] = builder.record(inner, info.shape)
     return value, info
 
 
@@ -119,7 +120,9 @@ def _output(builder: GraphBuilder, node: object, index: int) -> tuple[ir.Value, 
         )
     info = _tensor_info(node, f"output_{index}")
     # An output of its own, never an input, a weight or another output, whose names are taken.
-    return _declared(builder.op("Identity", builder.value(node)), info, node), info
+    inner, outer = builder.value(node), outer_dtype_of(node)
+    result = builder.op("Identity", inner) if outer == dtype_of(node) else builder.cast(inner, outer)
+    return _declared(result, info, node), info
 
 
 def _new_state(builder: GraphBuilder, write_back: WriteBack, index: int) -> tuple[ir.Value, TensorInfo]:
@@ -127,7 +130,9 @@ def _new_state(builder: GraphBuilder, write_back: WriteBack, index: int) -> tupl
     node = write_back.source
     info = _tensor_info(node, f"{_NEW}{index}")
     value = builder.value(node)
-    if value.producer() is None or str(value.name).startswith(_NEW):
+    if outer_dtype_of(node) != dtype_of(node):
+        value = builder.cast(value, outer_dtype_of(node))
+    elif value.producer() is None or str(value.name).startswith(_NEW):
         value = builder.op("Identity", value)
     return _declared(value, info, node), info
 
@@ -139,12 +144,12 @@ _NEW = "new:"
 def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
     value.name = info.name
     value.shape = ir.Shape(info.shape)
-    value.type = ir.TensorType(onnx_type(dtype_of(node)))
+    value.type = ir.TensorType(onnx_type(outer_dtype_of(node)))
     return value
 
 
 def _tensor_info(node: Node, name: str) -> TensorInfo:
-    dtype = dtype_of(node)
+    dtype = outer_dtype_of(node)
     try:
         onnx_type(dtype)
     except KeyError:

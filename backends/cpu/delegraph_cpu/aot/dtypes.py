@@ -1,4 +1,4 @@
-"""torch dtypes <-> ONNX element types, and the sets of dtypes that the converters admit."""
+"""torch dtypes -> ONNX element types, what they are computed in, and the sets of dtypes that the converters admit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Final
 import onnx_ir as ir
 import torch
 
-__all__ = ["ALL", "FLOATS", "INDICES", "NUMBERS", "ONNX_TYPES", "REALS", "onnx_type"]
+__all__ = ["ALL", "FLOATS", "HALVES", "INDICES", "NARROW", "NUMBERS", "ONNX_TYPES", "REALS", "computed_in", "onnx_type"]
 
 ONNX_TYPES: Final[dict[torch.dtype, ir.DataType]] = {
     torch.float32: ir.DataType.FLOAT,
     torch.float64: ir.DataType.DOUBLE,
     torch.float16: ir.DataType.FLOAT16,
+    torch.bfloat16: ir.DataType.BFLOAT16,
     torch.int64: ir.DataType.INT64,
     torch.int32: ir.DataType.INT32,
     torch.int16: ir.DataType.INT16,
@@ -20,16 +21,28 @@ ONNX_TYPES: Final[dict[torch.dtype, ir.DataType]] = {
     torch.uint8: ir.DataType.UINT8,
     torch.bool: ir.DataType.BOOL,
 }
+"""Of the tensors that go into a delegate and come out of it."""
 
-# What onnxruntime's CPU kernels take; float16 runs natively where there is a kernel, else between casts to float32
-# that onnxruntime itself puts in.
-FLOATS: Final = frozenset({torch.float32, torch.float16})
+HALVES: Final = frozenset({torch.float16, torch.bfloat16})
+"""Kept in float32 within a delegate, rounded where they leave it: onnxruntime has no kernels for them on most CPUs, and
+casts around each operator cost more than the operators. What comes out is torch's result without the rounding that
+torch does between operators."""
+
+NARROW: Final = frozenset({torch.int8, torch.int16, torch.uint8})
+"""Moved as they are; an operator that computes with them does so in int32, and wraps the result as torch does."""
+
+FLOATS: Final = frozenset({torch.float32})
 REALS: Final = FLOATS | {torch.float64}
 INDICES: Final = frozenset({torch.int64, torch.int32})
 NUMBERS: Final = REALS | INDICES
-ALL: Final = frozenset(ONNX_TYPES)
+ALL: Final = frozenset(ONNX_TYPES) - HALVES
 
 
 def onnx_type(dtype: torch.dtype) -> ir.DataType:
     """The ONNX element type of `dtype`, one of `ONNX_TYPES`."""
     return ONNX_TYPES[dtype]
+
+
+def computed_in(dtype: torch.dtype) -> torch.dtype:
+    """What tensors of `dtype` are within a delegate."""
+    return torch.float32 if dtype in HALVES else dtype

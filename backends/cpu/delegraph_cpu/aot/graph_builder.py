@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.program.flat_tensor import TensorLayout
-from delegraph_cpu.aot.dtypes import onnx_type
+from delegraph_cpu.aot.dtypes import computed_in, onnx_type
 from delegraph_cpu.blob import TensorInfo
 
 __all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike"]
@@ -48,7 +48,7 @@ class GraphBuilder:
 
     def add_parameter(self, node: Node, tensor: torch.Tensor) -> None:
         """Make the placeholder `node` an initialiser over the memory of `tensor`."""
-        array = as_array(tensor)
+        array = as_array(tensor.to(computed_in(tensor.dtype)))
         self._parameters[node] = array
         self.values[node] = self._initializer(node.name, array)
 
@@ -57,10 +57,11 @@ class GraphBuilder:
         known. The dims of what is returned are in the order in which they lie there."""
         order = layout.dim_order
         shape = tuple(layout.sizes[dim] for dim in order)
-        dtype = dtype_of(node)
+        dtype = outer_dtype_of(node)
         stored = ir.Value(name=node.name, shape=ir.Shape(shape), type=ir.TensorType(onnx_type(dtype)))
         self._external.append(self.record(stored, shape))
-        self.values[node] = self.transpose(stored, [order.index(dim) for dim in range(len(order))])
+        inner = stored if dtype == dtype_of(node) else self.record(self.cast(stored, dtype_of(node)), shape)
+        self.values[node] = self.transpose(inner, [order.index(dim) for dim in range(len(order))])
         return TensorInfo(node.name, str(dtype).removeprefix("torch."), shape)
 
     def parameter(self, argument: object) -> NDArray[Any] | None:
@@ -239,7 +240,12 @@ class GraphBuilder:
 
 
 def dtype_of(node: Node) -> torch.dtype:
-    """The dtype of a node's tensor; a SymInt counts as int64."""
+    """The dtype that a node's tensor has within the delegate; a SymInt counts as int64."""
+    return computed_in(outer_dtype_of(node))
+
+
+def outer_dtype_of(node: Node) -> torch.dtype:
+    """The dtype of a node's tensor in the program."""
     value = node.meta["val"]
     if isinstance(value, torch.Tensor):
         return value.dtype
@@ -265,7 +271,7 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 _NUMPY: Final[Mapping[torch.dtype, type[np.generic]]] = {
-    torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16, torch.int64: np.int64,
+    torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64,
     torch.int32: np.int32, torch.int16: np.int16, torch.int8: np.int8, torch.uint8: np.uint8, torch.bool: np.bool_,
 }  # fmt: skip
 

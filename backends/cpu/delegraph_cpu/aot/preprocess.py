@@ -23,6 +23,7 @@ from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.graph_builder import as_array
+from delegraph_cpu.aot.half_weights import has_halves, with_halves
 from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, StateInfo, TensorInfo, Weight, pack
 from delegraph_cpu.sessions import create_session
@@ -78,6 +79,8 @@ def _compile(program: ExportedProgram) -> Compiled:
     converted = convert(program)
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
         graph, weights = _optimize(converted.model, Path(folder))
+        if has_halves(program):
+            graph, weights = with_halves(graph, weights)
         return Compiled(converted, _with_external(graph, converted.external), weights)
 
 

@@ -36,6 +36,7 @@ from delegraph_cpu.blob import (
 from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
+from delegraph_cpu.runtime.ort_values import as_array, numpy_dtype, ort_value
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -126,7 +127,7 @@ class CpuBackend(BackendInterface):
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
-                result = results[index].numpy()
+                result = as_array(results[index])
                 np.copyto(context.resize(out, result.shape), result)
 
     def bind(
@@ -192,7 +193,7 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
                 f" {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
             )
         data = memoryview(found)
-    return np.require(np.frombuffer(data, weight.dtype).reshape(weight.shape), requirements="A")
+    return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")
 
 
 def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
@@ -229,7 +230,7 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOption
         use_shared_pool(settings, options.num_threads)
     else:
         use_own_threads(settings, options.num_threads, options.spinning)
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    values = list(map(ort_value, weights.values()))
     settings.add_external_initializers(list(weights), values)
     try:
         return create_session(bytes(blob.graph), settings)
@@ -267,14 +268,12 @@ def _bind_inputs(
     binding: onnxruntime.IOBinding, infos: Sequence[TensorInfo], args: Sequence[Argument]
 ) -> list[NDArray[Any] | None]:
     """Bind the inputs; returns the arrays, which must outlive the run. An argument without dtype is not the graph's."""
-    from onnxruntime import OrtValue
-
     arrays: list[NDArray[Any] | None] = []
     for info, argument in zip(infos, args, strict=False):
         array = None
         if info.dtype:
             array = np.require(argument, info.dtype if info.scalar else None, ("C", "A"))
-            binding.bind_ortvalue_input(info.name, OrtValue.ortvalue_from_numpy(array))
+            binding.bind_ortvalue_input(info.name, ort_value(array))
         arrays.append(array)
     return arrays
 
@@ -287,8 +286,6 @@ def _bind_outputs(
     outputs: Sequence[Argument],
 ) -> list[tuple[int, NDArray[Any]]]:
     """Bind the outputs to their planned memory; returns (index, out) of those that must be copied after the run."""
-    from onnxruntime import OrtValue
-
     sizes = _sizes(handle.inputs, inputs)
     copies = []
     for index, (info, out) in enumerate(zip(handle.outputs, outputs, strict=True)):
@@ -298,7 +295,7 @@ def _bind_outputs(
         if -1 not in shape and _usable(out):
             if out.shape != shape:
                 out = context.resize(out, shape)
-            binding.bind_ortvalue_output(info.name, OrtValue.ortvalue_from_numpy(out))
+            binding.bind_ortvalue_output(info.name, ort_value(out))
         else:
             binding.bind_output(info.name)
             copies.append((index, out))

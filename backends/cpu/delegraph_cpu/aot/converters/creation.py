@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
 from delegraph.aot import exir_ops
-from delegraph_cpu.aot.converters.table import CONVERTERS, convert_with
-from delegraph_cpu.aot.dtypes import ALL, NUMBERS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, shape_of
+from delegraph_cpu.aot.converters.table import CONVERTERS, aten, convert_with
+from delegraph_cpu.aot.dtypes import ALL, HALVES, NUMBERS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, outer_dtype_of, shape_of
 
 NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
 
@@ -125,10 +125,22 @@ _DIM_ORDER_COPIES = [
 """Copies into another memory layout: inside the delegate the layout is onnxruntime's business."""
 
 
-@convert_with(_DIM_ORDER_COPIES, dtypes=ALL)
-@convert_with("_to_copy to.dtype to.dtype_layout to.device type_as", dtypes=ALL)
+CASTS: Final = frozenset(
+    [*_DIM_ORDER_COPIES, *map(aten, ["_to_copy", "to.dtype", "to.dtype_layout", "to.device", "type_as"])]
+)
+
+
+@convert_with(CASTS, dtypes=ALL)
 def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
-    return g.tensor(self, dtype_of(node))
+    result = g.tensor(self, dtype_of(node))
+    return g.cast(g.cast(result, outer_dtype_of(node)), dtype_of(node)) if _rounds(node, self) else result
+
+
+def _rounds(node: Node, self: Node) -> bool:
+    """Whether `node` casts to a half only for the rounding: what it gives is widened again at once."""
+    if outer_dtype_of(node) not in HALVES or outer_dtype_of(self) in HALVES:
+        return False
+    return any(user.target in CASTS and outer_dtype_of(user) not in HALVES for user in node.users)
 
 
 # ---- sizes: int64 scalars -----------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ def _index_put_check(
     reason = _known_indices(node, self, indices)
     if reason is not None:
         return reason
-    if accumulate and dtype_of(self) in (torch.float16, torch.bool):
-        return f"sums of {dtype_of(self)}"
+    if accumulate and dtype_of(self) == torch.bool:
+        return "sums of bools"
     if _puts_rows(self, indices, values) or all(isinstance(size, int) for size in _put_shape(self, indices)):
         return None
     return "the place is dynamic"
@@ -181,7 +181,7 @@ def scatter_value(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node
 
 @convert_with(
     "scatter_add",
-    dtypes=NUMBERS - {torch.float16},
+    dtypes=NUMBERS,
     check=lambda node, self, dim, index, src: _whole_source(self, index, src),
 )
 def scatter_add(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:

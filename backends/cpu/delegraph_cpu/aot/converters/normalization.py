@@ -12,7 +12,7 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.not_a_number import extreme
 from delegraph_cpu.aot.converters.table import aten, convert_with, only_first_result_used
 from delegraph_cpu.aot.dtypes import REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, outer_dtype_of, rank_of, shape_of
 
 
 def _known_shape(
@@ -26,7 +26,7 @@ def _known_shape(
 def _layer_norm(
     g: GraphBuilder, node: Node, input: Node, shape: Sequence[Size], weight: Node | None, bias: Node | None, eps: float
 ) -> ir.Value:
-    dtype = input.meta["val"].dtype
+    dtype = dtype_of(input)
     scale = g.value(weight) if weight is not None else g.tensor_of_ones(shape, dtype)
     return g.op(
         "LayerNormalization",
@@ -71,7 +71,7 @@ def rms_norm(
 ) -> ir.Value:
     """Written as onnxruntime's SimplifiedLayerNormalization fusion expects it."""
     dtype, value = dtype_of(node), g.value(input)
-    eps = torch.finfo(dtype).eps if eps is None else eps
+    eps = torch.finfo(outer_dtype_of(node)).eps if eps is None else eps
     axes = g.ints([-1 - i for i in range(len(normalized_shape))])
     mean = g.op("ReduceMean", g.op("Pow", value, g.tensor(2.0, dtype)), axes, keepdims=1)
     normalized = g.op("Div", value, g.op("Sqrt", g.op("Add", mean, g.tensor(eps, dtype))))

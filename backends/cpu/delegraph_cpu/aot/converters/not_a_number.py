@@ -51,7 +51,6 @@ def position(g: GraphBuilder, kind: str, value: ir.Value, dtype: torch.dtype, ax
         any_bad = g.cast(g.op("ReduceMax", bad, g.ints([axis]), keepdims=int(keepdim)), torch.bool)
         return [g.op("Where", any_bad, g.op("ArgMax", bad, axis=axis, keepdims=int(keepdim)), plain())]
 
-    value = _as_float32(g, value, dtype)
     return plain() if dtype in INDICES else g.choose(has_nan(g, value), careful, lambda: [plain()])[0]
 
 
@@ -76,12 +75,4 @@ def first_in_order(
 
     if dtype in INDICES:
         return top(value, count)
-    value, half = _as_float32(g, value, dtype), dtype == torch.float16
-    dtype = torch.float32 if half else dtype
-    values, where = g.choose(has_nan(g, value), careful, lambda: top(value, count))
-    return [g.cast(values, torch.float16) if half else values, where]
-
-
-def _as_float32(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """float16 widened, which the branches need: onnxruntime's own casts would bear the same name in each of them."""
-    return g.cast(value, torch.float32) if dtype == torch.float16 else value
+    return g.choose(has_nan(g, value), careful, lambda: top(value, count))

@@ -10,8 +10,8 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NUMBERS, REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of
+from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NUMBERS, REALS, computed_in
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of, outer_dtype_of
 
 BOOL = torch.bool
 NUMBERS_OR_BOOL = NUMBERS | {BOOL}
@@ -197,7 +197,7 @@ def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) ->
         return base if known == 1 else g.op("Mul", base, base)
     if known == 0.5:
         return g.op("Sqrt", base)
-    if known == -0.5 and dtype != torch.float16:  # torch: the reciprocal root, but for float16
+    if known == -0.5 and outer_dtype_of(node) != torch.float16:  # torch: the reciprocal root, but for float16
         return g.op("Reciprocal", g.op("Sqrt", base))
     return g.op("Pow", base, g.tensor(exponent, dtype))
 
@@ -283,7 +283,7 @@ for _name, _op_type, _negated in (
 
 
 def _common_dtype(*operands: Any) -> torch.dtype:
-    return torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands))
+    return computed_in(torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands)))
 
 
 # ---- logic ------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def selu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("Selu", g.value(self))
 
 
-@convert_with("celu", dtypes=frozenset({torch.float32}), keep=True)
+@convert_with("celu", keep=True)
 def celu(g: GraphBuilder, node: Node, self: Node, alpha: float) -> ir.Value:
     return g.op("Celu", g.value(self), alpha=float(alpha))
 

@@ -11,7 +11,8 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
-from delegraph_cpu.aot.dtypes import FLOATS, ONNX_TYPES
+from delegraph_cpu.aot.converters.widening import convert_widened
+from delegraph_cpu.aot.dtypes import FLOATS, NARROW, ONNX_TYPES, computed_in
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 
 __all__ = [
@@ -40,7 +41,8 @@ Check: TypeAlias = Callable[..., str | None]
 class Converter:
     """How one operator is written in ONNX, and when it can be.
 
-    `dtypes` are admitted for every tensor of the node; `check` looks at the rest. `keep` asks edge lowering not to
+    `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32; `check`
+    looks at the rest. `keep` asks edge lowering not to
     decompose the operator.
     """
 
@@ -57,6 +59,11 @@ class Converter:
 
     def convert(self, builder: GraphBuilder, node: Node) -> Converted:
         """Add `node` to the graph; it must be supported."""
+        if any(tensor.dtype in NARROW - self.dtypes for tensor in tensors_of(node)):
+            return convert_widened(builder, node, self._convert)
+        return self._convert(builder, node)
+
+    def _convert(self, builder: GraphBuilder, node: Node) -> Converted:
         return self.function(builder, node, *schema_arguments(node))
 
 
@@ -110,9 +117,13 @@ def used_results(node: Node) -> list[int]:
     return sorted({index for pick in picks if isinstance(index := pick.args[1], int)})
 
 
+def _admitted_as(dtype: torch.dtype) -> torch.dtype:
+    return torch.int32 if dtype in NARROW else computed_in(dtype)
+
+
 def _check_tensors(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
     for tensor in tensors_of(node):
-        if tensor.dtype not in dtypes:
+        if _admitted_as(tensor.dtype) not in dtypes and tensor.dtype not in dtypes:
             known = tensor.dtype in ONNX_TYPES
             return f"dtype {tensor.dtype} is not supported {'by this operator' if known else 'by this backend'}"
         if any(isinstance(size, int) and size == 0 for size in tensor.shape):

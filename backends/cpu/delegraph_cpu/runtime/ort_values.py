@@ -1,0 +1,44 @@
+"""NumPy arrays <-> onnxruntime's values over the same memory, bfloat16 among them, which NumPy has from ml_dtypes."""
+
+from __future__ import annotations
+
+import ctypes
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["as_array", "numpy_dtype", "ort_value"]
+
+_BFLOAT16: Final = 16
+"""The element type in ONNX (onnx.proto, TensorProto.DataType)."""
+
+
+def ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
+    """A value over the memory of `array`, which is contiguous and must outlive it."""
+    from onnxruntime import OrtValue
+
+    if array.dtype.name == "bfloat16":
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BFLOAT16)
+    return OrtValue.ortvalue_from_numpy(array)
+
+
+def as_array(value: onnxruntime.OrtValue) -> NDArray[Any]:
+    """The content of `value`; of bfloat16, valid as long as it."""
+    if value.data_type() != "tensor(bfloat16)":
+        array: NDArray[Any] = value.numpy()
+        return array
+    shape = tuple(value.shape())
+    data = (ctypes.c_char * (2 * prod(shape))).from_address(value.data_ptr())
+    return np.frombuffer(data, numpy_dtype("bfloat16")).reshape(shape)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of that name in a blob."""
+    if name == "bfloat16":
+        import ml_dtypes  # noqa: F401  (NumPy knows the name from then on)
+    return np.dtype(name)
