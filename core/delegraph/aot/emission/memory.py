@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from delegraph.aot.emission.hierarchy import Placement, aligned_planner, place_tensors
+from delegraph.aot.emission.memory_limit import check_limits
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
 from delegraph.errors import LoweringError, PluginError
+from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, PlanError, check_places, check_plan
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.devices import CPU, Device, memory_devices
@@ -45,14 +48,21 @@ def plan_memory(
     method: EmittedMethod, planning: MemoryPlanningPass, planner: MemoryPlanner, shared: SharedMemory
 ) -> tuple[tuple[Value, ...], tuple[NonConstBufferDevice, ...], MemoryReport]:
     """The method's values, every planned tensor in its place, and the memories that are not the CPU's."""
-    table = method.builder.table
-    memories = _device_memories(table, shared)
+    table, hierarchy = method.builder.table, planning.hierarchy
+    memories = _device_memories(table, shared, hierarchy)
     asked = tuple(lifetimes(method, memories))
-    devices = tuple(NonConstBufferDevice(index, device.type, device.index) for device, index in memories.items())
+    if hierarchy is not None:
+        planner = aligned_planner(planner, hierarchy)
+        lying = {index: one.device for index, one in table.planned.items()}
+        asked = tuple(place_tensors(asked, Placement.of(method, hierarchy, lying), hierarchy, planner))
+    devices = tuple(_devices(asked, table))
     answer = planning.plan(MethodMemory(method.name, method.program, asked, method.node_values, devices), planner)
     _check_answer(method.name, asked, answer, planning)
     _check_devices(method.name, table, answer, shared)
     plan = answer.plan
+    if hierarchy is not None:
+        name = planning.planner if isinstance(planning.planner, str) else "the planner"
+        check_limits(method, answer.lifetimes, plan, hierarchy, name)
     places = {
         lifetime.id: AllocationDetails(lifetime.memory_id, offset)
         for lifetime, offset in zip(answer.lifetimes, plan.offsets, strict=True)
@@ -67,10 +77,11 @@ def plan_memory(
     return tuple(_placed(table, places)), answer.devices, MemoryReport(tuple(sizes), lower_bound)
 
 
-def shared_memory(methods: Sequence[EmittedMethod], alignment: int) -> SharedMemory:
-    """One place for each state that is shared by name, in a memory of its own, the same in all methods."""
+def shared_memory(methods: Sequence[EmittedMethod], alignment: int, described: int = 1) -> SharedMemory:
+    """One place for each state that is shared by name, in a memory of its own, the same in all methods, behind the
+    `described` memories that a hierarchy has."""
     sizes: dict[str, int] = {}
-    used = {1}
+    used = {described}
     for method in methods:
         for planned in method.builder.table.planned.values():
             if planned.shared_name is None:
@@ -116,12 +127,22 @@ def lifetimes(method: EmittedMethod, memories: Mapping[Device, int] = MappingPro
 # ---- places ----------------------------------------------------------------------------------------
 
 
-def _device_memories(table: MethodValues, shared: SharedMemory) -> dict[Device, int]:
-    """A memory for each device but the CPU, behind the CPU's own."""
+def _device_memories(table: MethodValues, shared: SharedMemory, hierarchy: MemoryHierarchy | None) -> dict[Device, int]:
+    """A memory for each device but the CPU, behind the CPU's own and those that are described."""
     planned = table.planned.values()
-    last = max([1, *(one.memory_id for one in planned), *(shared.memory_id for one in planned if one.shared_name)])
+    described = len(hierarchy.memories) if hierarchy is not None else 1
+    own = (one.memory_id for one in planned)
+    last = max([described, *own, *(shared.memory_id for one in planned if one.shared_name)])
     devices = {one.device for one in planned} - {CPU}
     return {device: last + position for position, device in enumerate(sorted(devices), 1)}
+
+
+def _devices(lifetimes: Sequence[Lifetime], table: MethodValues) -> Iterator[NonConstBufferDevice]:
+    """The memories that are not the CPU's."""
+    found = {one.memory_id: table.planned[one.id].device for one in lifetimes if table.planned[one.id].device != CPU}
+    yield from (
+        NonConstBufferDevice(memory_id, found[memory_id].type, found[memory_id].index) for memory_id in sorted(found)
+    )
 
 
 def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
