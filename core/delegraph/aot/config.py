@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, TypeAlias
 
 from torch._ops import OpOverload
@@ -15,6 +16,7 @@ from torch.fx.passes.infra.pass_manager import PassManager
 
 from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.interfaces.graph_pass import GraphPass
+from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.program.serialize import SerializationConfig
 
@@ -32,7 +34,7 @@ __all__ = [
 DEFAULT_EXTERNAL_TAG = "_default_external_constant"
 """The `.ptd` that `external_constants=True` writes (ExecuTorch `exir/tensor.py`)."""
 
-MEMORY_OPTIONS = ("alloc_graph_input", "alloc_graph_output", "alloc_mutable_buffers", "share_mutable_buffers")
+MEMORY_OPTIONS = ("alloc_graph_input", "alloc_graph_output", "alloc_mutable_buffers", "share_mutable_buffers", "memory")
 """Options of a `MemoryPlanningPass` that may stand in an `ExecutorchBackendConfig` itself."""
 
 ExternalConstants: TypeAlias = "bool | Mapping[str, str] | Callable[[Node], str | None]"
@@ -92,9 +94,9 @@ class ExecutorchBackendConfig:
 
     `passes` run on each edge program first, for all methods or by method name. `memory_planning_pass` says how memory
     is planned, for all methods or by method name; or its options stand here: `memory_planner` (the name of an installed
-    planner or a function), `alloc_graph_input`, `alloc_graph_output`, `alloc_mutable_buffers` and
-    `share_mutable_buffers` mean what they mean there. `emit_mutable_buffer_names` keeps the buffers' names in the file;
-    buffers without planned memory have theirs in any case.
+    planner or a function), `alloc_graph_input`, `alloc_graph_output`, `alloc_mutable_buffers`, `share_mutable_buffers`
+    and `memory` mean what they mean there. `emit_mutable_buffer_names` keeps the buffers' names in the file; buffers
+    without planned memory have theirs in any case.
     `external_constants` moves the model's weights, but no constants that its code has in it, to `.ptd` files: all
     of them (True), those whose qualified names match a pattern (`{"*.lora_*": "adapter", "*": "base"}`: the first
     that matches gives the file's name), or those for whose placeholders a function gives one;
@@ -115,6 +117,7 @@ class ExecutorchBackendConfig:
     alloc_graph_output: bool = True
     alloc_mutable_buffers: bool = True
     share_mutable_buffers: bool = False
+    memory: MemoryHierarchy | str | PathLike[str] | None = None
     segment_alignment: int = 128
     constant_tensor_alignment: int | None = None
     delegate_alignment: int | None = None

@@ -29,6 +29,7 @@ from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method, with_example
 from delegraph.aot.stage import Lowering, StageWatcher
 from delegraph.errors import LoweringError
+from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["EdgeProgramManager", "Lowered", "lower", "quantize", "to_edge", "to_edge_transform_and_lower"]
@@ -266,6 +267,7 @@ def lower(
     calibration_data: CalibrationData | None = None,
     dynamic_shapes: Any = None,
     config: LoweringConfig | ExecutorchBackendConfig | EdgeCompileConfig | None = None,
+    memory: MemoryHierarchy | str | os.PathLike[str] | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
@@ -276,7 +278,8 @@ def lower(
     either by method name. backends: names of installed partitioners (`"npu"`, `"npu{optimize=3}"`,
     `("npu", {"optimize": 3})`), or partitioners. quantizers: installed ones, written in the same way, or torchao's, in
     order of priority, which quantize the model as `quantize` does; calibration_data: the batches that they need, as
-    there. config: a `LoweringConfig`, or one of its two parts alone. plugins: the plug-ins to use instead of the
+    there. config: a `LoweringConfig`, or one of its two parts alone. memory: the device's memories, or the TOML file
+    that describes them, for `ExecutorchBackendConfig.memory`. plugins: the plug-ins to use instead of the
     installed ones. prefer: which distribution is meant where two offer one name,
     `{"partitioners:npu": "acme-npu"}`. progress: show a progress bar on standard error, or tell a
     watcher of each stage.
@@ -288,6 +291,8 @@ def lower(
     if isinstance(backends, (str, Mapping)):
         written = f'[("{next(iter(backends), "npu")}", {{…}})]' if isinstance(backends, Mapping) else f"[{backends!r}]"
         raise LoweringError(f"backends is a list, in order of priority: write backends={written}")
+    if memory is not None:
+        settings = replace(settings, executorch=replace(settings.executorch, memory=memory))
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     lowering = Lowering(
         plugins,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Final
 
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from delegraph.interfaces.memory_hierarchy import MemoryHierarchy, read_memory_hierarchy
 from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan
 from delegraph.program.schema import NonConstBufferDevice
 
@@ -55,8 +57,10 @@ class MemoryPlanningPass:
     `memory_planning_algo` is the name of an installed planner or a function (None: "greedy"). `alloc_graph_input`,
     `alloc_graph_output` and `alloc_mutable_buffers` say whether these have planned memory, or memory that the caller
     gives at run time; `share_mutable_buffers` gives a buffer one place in all methods, in a memory of its own.
-    `alignment` is of every tensor, in bytes. `allow_lifetime_and_storage_overlap` leaves unchecked whether tensors that
-    are alive together have places of their own: the planner answers for that.
+    `alignment` is of every tensor, in bytes. `memory` describes the memories that there are, or is the path of a TOML
+    file that does (`delegraph.interfaces.read_memory_hierarchy`); without it there is one, without limit.
+    `allow_lifetime_and_storage_overlap` leaves unchecked whether tensors that are alive together have places of their
+    own: the planner answers for that.
     """
 
     memory_planning_algo: str | MemoryPlanner | None = None
@@ -66,6 +70,12 @@ class MemoryPlanningPass:
     alloc_mutable_buffers: bool = True
     share_mutable_buffers: bool = False
     alignment: int = ALIGNMENT
+    memory: MemoryHierarchy | str | PathLike[str] | None = None
+
+    @property
+    def hierarchy(self) -> MemoryHierarchy | None:
+        """The memories, read from their file if `memory` is a path. Raises `InvalidArgument`."""
+        return self.memory if isinstance(self.memory, MemoryHierarchy | None) else read_memory_hierarchy(self.memory)
 
     @property
     def planner(self) -> str | MemoryPlanner:

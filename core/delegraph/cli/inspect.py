@@ -32,6 +32,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--text", action="store_true", help="print every value and instruction")
+    parser.add_argument(
+        "--memory", action="store_true", help="show which tensor lies where in planned memory, and from when to when"
+    )
+    parser.add_argument("-o", "--output", metavar="plan.svg", help="with --memory: draw it into this file")
     parser.set_defaults(run=run)
 
 
@@ -42,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
     from delegraph.program.deserialize import deserialize_program
     from delegraph.runtime.data_loader import open_data_loader
 
+    if (args.memory and args.text) or (args.output and not args.memory):
+        raise argparse.ArgumentError(None, "-o plan.svg goes with --memory, and --memory does not go with --text")
     if is_weights(args.program):
+        if args.memory:
+            raise argparse.ArgumentError(None, f"--memory has no use with {args.program}: nothing is planned in it")
         if args.text:
             raise argparse.ArgumentError(None, f"--text has no use with {args.program}: it has no instructions")
         print_weights(args.program, args.json)
@@ -54,6 +62,11 @@ def run(args: argparse.Namespace) -> int:
         from delegraph.program.text import to_text
 
         print(to_text(program), end="")
+        return 0
+    if args.memory:
+        from delegraph.cli.memory import show_memory
+
+        show_memory(program, args.json, args.output)
         return 0
 
     from delegraph.devtools.summary import file_sizes, summarize

@@ -52,6 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the memory planner: greedy (default), best_fit, search, naive or another one",
     )
     parser.add_argument(
+        "--memory", metavar="board.toml", help="the device's memories: names, sizes, alignments, devices, speeds"
+    )
+    parser.add_argument(
         "--no-check-kernels",
         action="store_true",
         help="do not ask for kernels here: lower for a device that has more kernel libraries",
@@ -100,6 +103,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         dynamic_shapes=_by_method(models, "dynamic_shapes"),
         backends=_plugins(args.backends),
         config=config,
+        memory=args.memory,
         progress=progress,
     )
 

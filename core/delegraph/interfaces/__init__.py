@@ -17,17 +17,18 @@ public methods that a class defines, with their parameters, and the attributes t
 *hooks*. An object fits if it has every hook and can be called with those parameters by position; it may call them
 otherwise, and have more where they have defaults.
 
-    backend.py         one blob's life: is_available, check, init, execute, destroy; what these are handed
-    device.py          memory of a device, and tensors in it
-    stamp.py           who made a blob
-    kernel.py          kernels, their keys, libraries of them; what a kernel is handed
-    memory_planner.py  lifetimes -> plan, and when a plan is sound
-    lowering.py        partitioners and preprocess
-    quantizer.py       quantizers
-    graph_pass.py      passes
-    tool.py            events, and the hooks that may be wrapped
-    options.py         what a user wrote beside a plug-in's name
-    platform.py        the machine: clock, log, abort, allocation
+    backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
+    device.py            memory of a device, and tensors in it
+    stamp.py             who made a blob
+    kernel.py            kernels, their keys, libraries of them; what a kernel is handed
+    memory_hierarchy.py  a board's TOML file -> its memories
+    memory_planner.py    lifetimes -> plan, and when a plan is sound
+    lowering.py          partitioners and preprocess
+    quantizer.py         quantizers
+    graph_pass.py        passes
+    tool.py              events, and the hooks that may be wrapped
+    options.py           what a user wrote beside a plug-in's name
+    platform.py          the machine: clock, log, abort, allocation
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         PartitionResult,
         PreprocessResult,
     )
+    from delegraph.interfaces.memory_hierarchy import Memory, MemoryHierarchy, read_memory_hierarchy
     from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
     from delegraph.interfaces.options import Options
     from delegraph.interfaces.platform import LogLevel, Platform
@@ -117,6 +119,8 @@ __all__ = [
     "KernelLibraryInterface",
     "Lifetime",
     "LogLevel",
+    "Memory",
+    "MemoryHierarchy",
     "MemoryPlanner",
     "NamedDataStoreOutput",
     "Options",
@@ -136,6 +140,7 @@ __all__ = [
     "Verdict",
     "check_plan",
     "kernel_key_text",
+    "read_memory_hierarchy",
     "read_stamp",
 ]
 
@@ -179,6 +184,7 @@ __getattr__, __dir__ = lazy_names(
             "PartitionerFactory",
             "PreprocessResult",
         ),
+        "memory_hierarchy": ("Memory", "MemoryHierarchy", "read_memory_hierarchy"),
         "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
         "options": ("Options",),
         "platform": ("LogLevel", "Platform"),

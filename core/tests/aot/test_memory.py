@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from delegraph.aot.emission.planners import greedy, naive
+from delegraph.devtools.memory_map import memory_map
 from delegraph.errors import InvalidState, LoweringError, PluginError, PluginNotFound
 from delegraph.interfaces import Lifetime, Plan
 from delegraph.program.schema import AllocationDetails, ExecutionPlan, Tensor
@@ -193,3 +194,32 @@ def test_a_value_that_a_loop_uses_lives_to_its_end(lower_model) -> None:
     assert spans[y][1] == jump
     stacked = plan_of(manager).outputs[0]
     assert spans[stacked][0] <= instructions[jump].destination_instruction
+
+
+class Views(nn.Module):
+    def forward(self, x):
+        y = (x + 1).view(2, 2)
+        return y.relu().sum() + y.exp()
+
+
+class Loop(nn.Module):
+    def forward(self, xs):
+        from torch._higher_order_ops.map import map as torch_map
+
+        y = xs.sum(0)
+        return torch_map(lambda x, y: (x * y).exp().sin(), xs, y) + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"), [(Chain(), (4,)), (State(), (4,)), (Views(), (4,)), (Loop(), (3, 4))], ids=str
+)
+def test_a_file_tells_the_lifetimes_that_it_was_planned_by(lower_model, model: nn.Module, shape: Any) -> None:
+    seen: list[Lifetime] = []
+    manager = lower_model(model, (torch.ones(shape),), memory_planner=recording(seen))
+    told = memory_map(plan_of(manager))
+    assert {(one.value, one.nbytes, one.first, one.last, one.memory_id) for one in told.tensors} == {
+        (one.id, one.nbytes, one.first, one.last, one.memory_id) for one in seen
+    }
+    (memory,) = told.memories
+    assert (memory.planned_nbytes, memory.peak >= -1) == (manager.memory["forward"].planned_bytes, True)
+    assert memory.lower_bound == sum(one.nbytes for one in told.tensors if one.at_peak)

@@ -102,5 +102,6 @@ def _check_pass(method: str, planning: MemoryPlanningPass) -> None:
             f"method {method!r}: share_mutable_buffers gives buffers one planned place in all methods, so it needs"
             " alloc_mutable_buffers=True"
         )
+    _ = planning.hierarchy  # a file that is not one raises here
     if planning.alignment < 1 or planning.alignment & (planning.alignment - 1):
         raise LoweringError(f"method {method!r}: alignment is {planning.alignment} bytes; it is a power of two")

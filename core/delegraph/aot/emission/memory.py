@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from delegraph.aot.emission.hierarchy import Placement, aligned_planner, place_tensors
+from delegraph.aot.emission.memory_limit import check_limits
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
 from delegraph.errors import LoweringError, PluginError
+from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, PlanError, check_places, check_plan
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.devices import CPU, Device, memory_devices
-from delegraph.program.schema import (
-    AllocationDetails,
-    Instruction,
-    JumpFalseCall,
-    NonConstBufferDevice,
-    Tensor,
-    Value,
-)
-from delegraph.program.walk import operands, tensor_indices
+from delegraph.program.live_ranges import BEFORE, live_ranges
+from delegraph.program.schema import AllocationDetails, NonConstBufferDevice, Tensor, Value
 
 __all__ = ["MemoryReport", "SharedMemory", "lifetimes", "load_planner", "plan_memory", "shared_memory"]
-
-_BEFORE = -1
-"""The step at which inputs are set, before instruction 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +48,21 @@ def plan_memory(
     method: EmittedMethod, planning: MemoryPlanningPass, planner: MemoryPlanner, shared: SharedMemory
 ) -> tuple[tuple[Value, ...], tuple[NonConstBufferDevice, ...], MemoryReport]:
     """The method's values, every planned tensor in its place, and the memories that are not the CPU's."""
-    table = method.builder.table
-    memories = _device_memories(table, shared)
+    table, hierarchy = method.builder.table, planning.hierarchy
+    memories = _device_memories(table, shared, hierarchy)
     asked = tuple(lifetimes(method, memories))
-    devices = tuple(NonConstBufferDevice(index, device.type, device.index) for device, index in memories.items())
+    if hierarchy is not None:
+        planner = aligned_planner(planner, hierarchy)
+        lying = {index: one.device for index, one in table.planned.items()}
+        asked = tuple(place_tensors(asked, Placement.of(method, hierarchy, lying), hierarchy, planner))
+    devices = tuple(_devices(asked, table))
     answer = planning.plan(MethodMemory(method.name, method.program, asked, method.node_values, devices), planner)
     _check_answer(method.name, asked, answer, planning)
     _check_devices(method.name, table, answer, shared)
     plan = answer.plan
+    if hierarchy is not None:
+        name = planning.planner if isinstance(planning.planner, str) else "the planner"
+        check_limits(method, answer.lifetimes, plan, hierarchy, name)
     places = {
         lifetime.id: AllocationDetails(lifetime.memory_id, offset)
         for lifetime, offset in zip(answer.lifetimes, plan.offsets, strict=True)
@@ -77,10 +77,11 @@ def plan_memory(
     return tuple(_placed(table, places)), answer.devices, MemoryReport(tuple(sizes), lower_bound)
 
 
-def shared_memory(methods: Sequence[EmittedMethod], alignment: int) -> SharedMemory:
-    """One place for each state that is shared by name, in a memory of its own, the same in all methods."""
+def shared_memory(methods: Sequence[EmittedMethod], alignment: int, described: int = 1) -> SharedMemory:
+    """One place for each state that is shared by name, in a memory of its own, the same in all methods, behind the
+    `described` memories that a hierarchy has."""
     sizes: dict[str, int] = {}
-    used = {1}
+    used = {described}
     for method in methods:
         for planned in method.builder.table.planned.values():
             if planned.shared_name is None:
@@ -110,70 +111,38 @@ def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> Memo
 def lifetimes(method: EmittedMethod, memories: Mapping[Device, int] = MappingProxyType({})) -> list[Lifetime]:
     """From the instruction that first writes a planned tensor to the last that uses it, views of it included.
 
-    Inputs are alive before the first instruction, outputs after the last, states always. A loop keeps alive to its
-    end whatever it uses from before, and from its start whatever is read after it. `memories` are those of devices.
+    States are alive always; for the rest see `live_ranges`. `memories` are those of devices.
     """
     table, instructions = method.builder.table, method.builder.instructions
-    end = len(instructions)
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for step, values in _uses(method, end):
-        for value in values:
-            root = table.root(value)
-            first.setdefault(root, step)
-            last[root] = step
-    _stretch_over_loops(first, last, _loops(instructions))
-    for index, planned in table.planned.items():
-        if planned.always_alive:
-            first[index], last[index] = _BEFORE, end
+    ranges = live_ranges(instructions, table.values, method.inputs, method.outputs, table.root)
+    always = (BEFORE, len(instructions))
+    ranges |= {index: always for index, planned in table.planned.items() if planned.always_alive}
     return [
-        Lifetime(index, planned.nbytes, first[index], last[index], memories.get(planned.device, planned.memory_id))
+        Lifetime(index, planned.nbytes, *ranges[index], memories.get(planned.device, planned.memory_id))
         for index, planned in table.planned.items()
-        if index in first and planned.shared_name is None
+        if index in ranges and planned.shared_name is None
     ]
-
-
-def _uses(method: EmittedMethod, end: int) -> Iterator[tuple[int, Iterable[int]]]:
-    table = method.builder.table
-    yield _BEFORE, method.inputs
-    for step, instruction in enumerate(method.builder.instructions):
-        yield step, tensor_indices(operands(instruction), table.values)
-    yield end, method.outputs
-
-
-def _loops(instructions: Sequence[Instruction]) -> list[tuple[int, int]]:
-    """(first, last) instruction of each loop, inner ones first."""
-    jumps = ((step, call) for step, call in enumerate(instructions) if isinstance(call, JumpFalseCall))
-    loops = [(call.destination_instruction, step) for step, call in jumps if call.destination_instruction <= step]
-    return sorted(loops, key=lambda loop: loop[1] - loop[0])
-
-
-def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequence[tuple[int, int]]) -> None:
-    """Make lifetimes hold for every round of a loop, not only for the first.
-
-    0: a = …                 a: born before the loop, read at 1: the next round reads it again, so it lives
-    1: b = f(a)                 from 0 to 3, not to 1, and `c` may not take its place
-    2: c = g(b)              b: of one round alone, 1 to 2
-    3: jump to 1 unless …    c: read behind the loop, where another round may have run in between: it lives
-    4: d = h(c)                 from the loop's start, 1 to 4, so that no value of the next round overwrites it
-    """
-    for start, end in loops:
-        for value, born in first.items():
-            if born < start <= last[value] < end:
-                last[value] = end
-            elif start < born <= end < last[value]:
-                first[value] = start
 
 
 # ---- places ----------------------------------------------------------------------------------------
 
 
-def _device_memories(table: MethodValues, shared: SharedMemory) -> dict[Device, int]:
-    """A memory for each device but the CPU, behind the CPU's own."""
+def _device_memories(table: MethodValues, shared: SharedMemory, hierarchy: MemoryHierarchy | None) -> dict[Device, int]:
+    """A memory for each device but the CPU, behind the CPU's own and those that are described."""
     planned = table.planned.values()
-    last = max([1, *(one.memory_id for one in planned), *(shared.memory_id for one in planned if one.shared_name)])
+    described = len(hierarchy.memories) if hierarchy is not None else 1
+    own = (one.memory_id for one in planned)
+    last = max([described, *own, *(shared.memory_id for one in planned if one.shared_name)])
     devices = {one.device for one in planned} - {CPU}
     return {device: last + position for position, device in enumerate(sorted(devices), 1)}
+
+
+def _devices(lifetimes: Sequence[Lifetime], table: MethodValues) -> Iterator[NonConstBufferDevice]:
+    """The memories that are not the CPU's."""
+    found = {one.memory_id: table.planned[one.id].device for one in lifetimes if table.planned[one.id].device != CPU}
+    yield from (
+        NonConstBufferDevice(memory_id, found[memory_id].type, found[memory_id].index) for memory_id in sorted(found)
+    )
 
 
 def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:

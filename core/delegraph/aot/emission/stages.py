@@ -26,6 +26,7 @@ from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.propagate_device import PropagateDevicePass
 from delegraph.aot.emission.container_metadata import dump_spec
 from delegraph.aot.emission.external_constants import external_tag
+from delegraph.aot.emission.hierarchy import check_patterns
 from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, SharedMemory, load_planner, plan_memory, shared_memory
 from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
@@ -183,7 +184,13 @@ def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
 def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
     """A place for each tensor. Raises `PluginError` if the planner's answer is unsound."""
     planning = {method.name: request.config.memory_planning(method.name) for method in program.methods}
-    shared = shared_memory(program.methods, max((one.alignment for one in planning.values()), default=1))
+    hierarchies = {name: one.hierarchy for name, one in planning.items()}
+    for hierarchy in hierarchies.values():
+        if hierarchy is not None:
+            check_patterns((method for method in program.methods if hierarchies[method.name] == hierarchy), hierarchy)
+    described = max((len(one.memories) for one in hierarchies.values() if one is not None), default=1)
+    alignment = max((one.alignment for one in planning.values()), default=1)
+    shared = shared_memory(program.methods, alignment, described)
     plans: list[ExecutionPlan] = []
     memory: dict[str, MemoryReport] = {}
     for method in program.methods:

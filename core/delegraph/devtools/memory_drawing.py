@@ -1,0 +1,86 @@
+"""MemoryMaps -> an SVG: steps from left to right, offsets from bottom to top, a box for each tensor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+from xml.sax.saxutils import escape
+
+from delegraph.devtools.memory_map import MemoryMap, MemoryUsage, PlacedTensor
+
+__all__ = ["draw_memory"]
+
+WIDTH: Final = 1000
+"""Of a drawing, in pixels; margins are beside it."""
+
+HEIGHT: Final = 320
+"""Of the largest memory of a method; the others are to scale."""
+
+LEFT: Final = 90
+TOP: Final = 46
+LETTER: Final = 7
+"""About the width of a letter of the labels, in pixels: a label that does not fit its box is left to the tooltip."""
+
+_STYLE: Final = """
+svg { font: 12px system-ui, sans-serif; background: #fff; color: #222 }
+text { fill: currentColor } .axis { stroke: currentColor; fill: none } .bound { stroke: #c33; stroke-dasharray: 6 3 }
+rect { fill: #9ec5e8; stroke: #fff; stroke-width: .5 } rect.peak { fill: #f2b26b } .in { fill: #222; font-size: 10px }
+@media (prefers-color-scheme: dark) {
+  svg { background: #16181c; color: #ddd }
+  rect { fill: #3f6d96; stroke: #16181c } rect.peak { fill: #a96a22 } .in { fill: #eee }
+}
+"""
+
+
+def draw_memory(maps: Sequence[MemoryMap]) -> str:
+    """The SVG, as text: each method's memories one below the other, tensors that are alive at the peak in orange."""
+    parts: list[str] = []
+    top = 0
+    for one in maps:
+        largest = max((memory.planned_nbytes for memory in one.memories), default=0)
+        for memory in one.memories:
+            if memory.planned_nbytes:
+                height = max(24, HEIGHT * memory.planned_nbytes // largest)
+                parts += _memory(one, memory, top + TOP, height)
+                top += TOP + height + 24
+    width = LEFT + WIDTH + 20
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top + 10}" role="img">'
+    return "\n".join([head, f"<style>{_STYLE}</style>", *parts, "</svg>", ""])
+
+
+def _memory(one: MemoryMap, memory: MemoryUsage, top: int, height: int) -> Iterator[str]:
+    title = f"{one.method}, memory {memory.memory_id} ({memory.device}): {memory.planned_nbytes:,} bytes planned"
+    title = f"{title}, {memory.lower_bound:,} alive at step {memory.peak}"
+    yield f'<text x="{LEFT}" y="{top - 14}">{_text(title)}</text>'
+    for tensor in one.tensors:
+        if tensor.memory_id == memory.memory_id and tensor.nbytes:
+            yield from _box(one, memory, tensor, top, height)
+    bound = top + height - height * memory.lower_bound / memory.planned_nbytes
+    yield f'<path class="axis" d="M{LEFT} {top}V{top + height}H{LEFT + WIDTH}"/>'
+    yield f'<path class="axis bound" d="M{LEFT} {bound:.1f}H{LEFT + WIDTH}"/>'
+    yield f'<text x="{LEFT - 6}" y="{top + 10}" text-anchor="end">{memory.planned_nbytes:,}</text>'
+    yield f'<text x="{LEFT - 6}" y="{top + height}" text-anchor="end">0</text>'
+    yield f'<text x="{LEFT}" y="{top + height + 16}">before</text>'
+    yield f'<text x="{LEFT + WIDTH}" y="{top + height + 16}" text-anchor="end">{one.instructions} instructions</text>'
+
+
+def _box(one: MemoryMap, memory: MemoryUsage, tensor: PlacedTensor, top: int, height: int) -> Iterator[str]:
+    step, byte = WIDTH / (one.instructions + 2), height / memory.planned_nbytes
+    x, width = LEFT + (tensor.first + 1) * step, (tensor.last - tensor.first + 1) * step
+    y, tall = top + height - (tensor.offset + tensor.nbytes) * byte, tensor.nbytes * byte
+    label = tensor.name or f"value {tensor.value}"
+    at = f"bytes {tensor.offset:,} to {tensor.offset + tensor.nbytes:,}, steps {tensor.first} to {tensor.last}"
+    kind = ' class="peak"' if tensor.at_peak else ""
+    yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{tall:.1f}"{kind}>'
+    yield f"<title>{_text(f'{label}: {tensor.op}, {at}')}</title></rect>"
+    if tall >= 12 and width >= LETTER * len(label):
+        yield f'<text class="in" x="{x + 3:.1f}" y="{y + tall / 2 + 4:.1f}">{_text(label)}</text>'
+
+
+_NOT_IN_XML: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no XML document may hold, however it is written (XML 1.0, section 2.2). Names in a file are a stranger's."""
+
+
+def _text(text: str) -> str:
+    return escape(_NOT_IN_XML.sub("�", text))

@@ -1,0 +1,156 @@
+"""A method's plan -> MemoryMap: which tensor lies where in planned memory, and from when to when; whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from delegraph.program.contract import MethodContract
+from delegraph.program.devices import memory_devices
+from delegraph.program.dtypes import nbytes
+from delegraph.program.live_ranges import BEFORE, Span, instructions_in_order, live_ranges, roots_of
+from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall, MoveCall, Tensor
+from delegraph.program.walk import operands, tensor_indices
+from delegraph.runtime.arguments import Arguments
+
+__all__ = ["MemoryMap", "MemoryUsage", "PlacedTensor", "memory_map"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTensor:
+    """A tensor with memory of its own. `value` is its index in the method, `name` its own name, if the file has one;
+    `op` is what writes it first; `nbytes` from `offset` on are its own from step `first` to `last`, both included: -1
+    is before the first instruction, the number of instructions is after the last. `at_peak`: it is alive when the most
+    bytes of its memory are."""
+
+    value: int
+    name: str
+    op: str
+    memory_id: int
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+    at_peak: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUsage:
+    """One planned memory. `lower_bound` is the most that is alive at one time, which is at step `peak`."""
+
+    memory_id: int
+    device: str
+    planned_nbytes: int
+    lower_bound: int
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMap:
+    """A method's planned memories, and the tensors in them by memory and birth."""
+
+    method: str
+    instructions: int
+    memories: tuple[MemoryUsage, ...]
+    tensors: tuple[PlacedTensor, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers."""
+        return asdict(self)
+
+
+def memory_map(plan: ExecutionPlan, contract: MethodContract | None = None) -> MemoryMap:
+    """Where the tensors of `plan` lie, read off its instructions (`program/live_ranges.py`). Runs nothing."""
+    calls, roots = instructions_in_order(plan), roots_of(plan)
+    root = roots.by_value
+    states = {index for index in root.values() if index in roots.states or _is_state(plan, index)}
+    spans = live_ranges(calls, plan.values, plan.inputs, plan.outputs, lambda index: root.get(index, index))
+    spans = {i: (BEFORE, len(calls)) if i in states else spans[i] for i in set(root.values())}
+    usages = tuple(_usages(plan, spans))
+    peaks = {usage.memory_id: usage.peak for usage in usages}
+    names = _names(plan, contract)
+    writers = {**_writers(plan, calls, root), **dict.fromkeys(states, "state")}
+    tensors = []
+    for index, (first, last) in spans.items():
+        memory_id, offset, size = _place(plan, index)
+        at_peak = first <= peaks[memory_id] <= last
+        name, writer = names.get(index, ""), writers.get(index, "")
+        tensors.append(PlacedTensor(index, name, writer, memory_id, offset, size, first, last, at_peak))
+    tensors.sort(key=lambda one: (one.memory_id, one.first, one.offset, one.value))
+    return MemoryMap(plan.name, len(calls), usages, tuple(tensors))
+
+
+def _is_state(plan: ExecutionPlan, index: int) -> bool:
+    """Whether a planned tensor has a first value, or a name."""
+    value = plan.values[index]
+    info = getattr(value, "extra_tensor_info", None)
+    return getattr(value, "data_buffer_idx", 0) > 0 or (info is not None and bool(info.fully_qualified_name))
+
+
+def _usages(plan: ExecutionPlan, spans: Mapping[int, Span]) -> Iterator[MemoryUsage]:
+    devices = memory_devices(plan.non_const_buffer_device)
+    for memory_id, planned in enumerate(plan.non_const_buffer_sizes[1:], 1):
+        change: dict[int, int] = {}
+        for index, (first, last) in spans.items():
+            here, _, size = _place(plan, index)
+            if here == memory_id:
+                change[first] = change.get(first, 0) + size
+                change[last + 1] = change.get(last + 1, 0) - size
+        most, peak, alive = 0, BEFORE, 0
+        for step in sorted(change):
+            alive += change[step]
+            if alive > most:
+                most, peak = alive, step
+        device = str(devices[memory_id]) if memory_id in devices else "cpu"
+        yield MemoryUsage(memory_id, device, planned, most, peak)
+
+
+def _placed(
+    plan: ExecutionPlan, index: int, span: Span, peaks: Mapping[int, int], name: str, writer: str
+) -> PlacedTensor:
+    memory_id, offset, size = _place(plan, index)
+    first, last = span
+    at_peak = first <= peaks[memory_id] <= last
+    return PlacedTensor(index, name, writer, memory_id, offset, size, first, last, at_peak)
+
+
+def _place(plan: ExecutionPlan, index: int) -> tuple[int, int, int]:
+    value = plan.values[index]
+    assert isinstance(value, Tensor) and value.allocation_info is not None
+    place = value.allocation_info
+    return place.memory_id, place.memory_offset, nbytes(value.scalar_type, value.sizes)
+
+
+def _names(plan: ExecutionPlan, contract: MethodContract | None) -> dict[int, str]:
+    """Names of states and inputs; `output 0` for a result."""
+    parameters = (contract or MethodContract()).parameters
+    inputs = Arguments(plan.container_meta_type.encoded_inp_str, len(plan.inputs), parameters).names
+    found = {index: f"output {position}" for position, index in enumerate(plan.outputs)}
+    found |= dict(zip(plan.inputs, inputs, strict=True))
+    for index, value in enumerate(plan.values):
+        info = value.extra_tensor_info if isinstance(value, Tensor) else None
+        if info is not None and info.fully_qualified_name:
+            found[index] = info.fully_qualified_name
+    return found
+
+
+def _writers(plan: ExecutionPlan, calls: Sequence[Instruction], roots: Mapping[int, int]) -> dict[int, str]:
+    """What first uses each tensor's memory: that writes it."""
+    found = {roots[i]: "input" for i in tensor_indices(plan.inputs, plan.values) if i in roots}
+    for call in calls:
+        for index in tensor_indices(operands(call), plan.values):
+            if index in roots:
+                found.setdefault(roots[index], _called(plan, call))
+    return found
+
+
+def _called(plan: ExecutionPlan, call: Instruction) -> str:
+    match call:
+        case KernelCall(op_index=index):
+            return str(plan.operators[index])
+        case DelegateCall(delegate_index=index):
+            return f"delegate {index}, {plan.delegates[index].id}"
+        case MoveCall():
+            return "move"
+    return ""

@@ -1,0 +1,202 @@
+"""Instructions -> from which to which each tensor's memory is in use; and whose memory a tensor of a file shows.
+
+Ahead of time it is known which tensors are views. A file only has places, so there `roots_of` reads it off the
+instructions: what is read and was never written shows what was written there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from delegraph.program.dtypes import nbytes
+from delegraph.program.kernel_calls import result_tensors
+from delegraph.program.prim_op_names import ET_COPY_INDEX
+from delegraph.program.schema import (
+    DelegateCall,
+    ExecutionPlan,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+    Tensor,
+    Value,
+)
+from delegraph.program.walk import operands, tensor_indices
+
+__all__ = ["BEFORE", "Roots", "Span", "instructions_in_order", "live_ranges", "roots_of"]
+
+BEFORE = -1
+"""The step at which inputs are set, before instruction 0."""
+
+Span = tuple[int, int]
+"""The first and the last step, both included."""
+
+
+def live_ranges(
+    instructions: Sequence[Instruction],
+    values: Sequence[Value],
+    inputs: Iterable[int],
+    outputs: Iterable[int],
+    root: Callable[[int], int],
+) -> dict[int, Span]:
+    """By root, from the instruction that first uses it, or a view of it, to the last.
+
+    Inputs are in use before the first instruction, outputs after the last. A loop keeps alive to its end whatever it
+    uses from before, and from its start whatever is read after it.
+    """
+    end = len(instructions)
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    calls = ((step, operands(instruction)) for step, instruction in enumerate(instructions))
+    for step, indices in chain([(BEFORE, inputs)], calls, [(end, outputs)]):
+        for value in tensor_indices(indices, values):
+            one = root(value)
+            first.setdefault(one, step)
+            last[one] = step
+    _stretch_over_loops(first, last, _loops(instructions))
+    return {one: (first[one], last[one]) for one in first}
+
+
+def _loops(instructions: Sequence[Instruction]) -> list[Span]:
+    """(first, last) instruction of each loop, inner ones first."""
+    jumps = ((step, call) for step, call in enumerate(instructions) if isinstance(call, JumpFalseCall))
+    loops = [(call.destination_instruction, step) for step, call in jumps if call.destination_instruction <= step]
+    return sorted(loops, key=lambda loop: loop[1] - loop[0])
+
+
+def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequence[Span]) -> None:
+    """Make lifetimes hold for every round of a loop, not only for the first.
+
+    0: a = …                 a: born before the loop, read at 1: the next round reads it again, so it lives
+    1: b = f(a)                 from 0 to 3, not to 1, and `c` may not take its place
+    2: c = g(b)              b: of one round alone, 1 to 2
+    3: jump to 1 unless …    c: read behind the loop, where another round may have run in between: it lives
+    4: d = h(c)                 from the loop's start, 1 to 4, so that no value of the next round overwrites it
+    """
+    for start, end in loops:
+        for value, born in first.items():
+            if born < start <= last[value] < end:
+                last[value] = end
+            elif start < born <= end < last[value]:
+                first[value] = start
+
+
+def instructions_in_order(plan: ExecutionPlan) -> list[Instruction]:
+    """The instructions of all chains in one list, jumps made to fit."""
+    found: list[Instruction] = []
+    for record in plan.chains:
+        start = len(found)
+        for one in record.instructions:
+            if isinstance(one, JumpFalseCall) and start:
+                one = JumpFalseCall(one.cond_value_index, one.destination_instruction + start)
+            found.append(one)
+    return found
+
+
+# ---- whose memory a tensor of a file shows -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """`by_value`: for each planned tensor that a plan uses, the one whose memory it shows; most show their own.
+    `states` are those that are read before anything is written where they lie: they keep their bytes between runs."""
+
+    by_value: Mapping[int, int]
+    states: frozenset[int]
+
+
+def roots_of(plan: ExecutionPlan) -> Roots:
+    """Whose memory the tensors of `plan` show.
+
+    A tensor that is read and never written shows the last one that was written where its bytes are, or consists of
+    those that were written into them (a `cat` whose parts are in place). A file does not say how many of a delegate's
+    last arguments are its results: those that no instruction named before are taken for them.
+    """
+    shown = _Shown(plan)
+    for step in instructions_in_order(plan):
+        written = dict.fromkeys(_written(step, plan, shown.root))
+        for index in tensor_indices(operands(step), plan.values):
+            if index not in written:
+                shown.read(index)
+        for index in written:
+            shown.write(index)
+    for index in tensor_indices(plan.outputs, plan.values):
+        shown.read(index)
+    return Roots({index: _last(shown.root, index) for index in shown.root}, frozenset(shown.states))
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What is known up to an instruction: whose memory each tensor shows, and who was written, the last at the end."""
+
+    plan: ExecutionPlan
+    root: dict[int, int] = field(default_factory=dict)
+    order: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """By memory id: (offset, end, tensor)."""
+    states: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for index in tensor_indices(self.plan.inputs, self.plan.values):
+            self.write(index)
+
+    def write(self, index: int) -> None:
+        """`index` has bytes of its own from here on, unless it had some before."""
+        if (place := self._place(index)) is not None and self.root.setdefault(index, index) == index:
+            written = self.order.setdefault(place[0], [])
+            written.append((place[1], place[2], index))
+
+    def read(self, index: int) -> None:
+        """`index` is read: the first time, what it shows is found."""
+        place = self._place(index)
+        if place is None or index in self.root:
+            return
+        memory_id, start, end = place
+        written = self.order.get(memory_id, [])
+        covering = next((i for low, high, i in reversed(written) if low <= start and end <= high), None)
+        self.root[index] = index if covering is None else covering
+        if covering is None:
+            parts = list(_inside(start, end, written))
+            self.root.update(dict.fromkeys(parts, index))
+            written.append((start, end, index))
+            if not parts:
+                self.states.add(index)
+
+    def _place(self, index: int) -> tuple[int, int, int] | None:
+        """Memory id, offset and end of a planned tensor."""
+        value = self.plan.values[index]
+        if not isinstance(value, Tensor) or value.allocation_info is None:
+            return None
+        start = value.allocation_info.memory_offset
+        return value.allocation_info.memory_id, start, start + nbytes(value.scalar_type, value.sizes)
+
+
+def _inside(start: int, end: int, written: Sequence[tuple[int, int, int]]) -> Iterator[int]:
+    """Who was written last between `start` and `end`, as far as nobody wrote over it since."""
+    free = [(start, end)]
+    for low, high, index in reversed(written):
+        if any(a <= low and high <= b for a, b in free):
+            yield index
+            free = [(a, b) for x, y in free for a, b in ((x, min(y, low)), (max(x, high), y)) if a < b]
+
+
+def _last(roots: Mapping[int, int], index: int) -> int:
+    while roots[index] != index:
+        index = roots[index]
+    return index
+
+
+def _written(instruction: Instruction, plan: ExecutionPlan, known: Mapping[int, int]) -> Iterator[int]:
+    match instruction:
+        case KernelCall(op_index=index, args=args) if str(plan.operators[index]) == ET_COPY_INDEX:
+            yield args[0]
+        case KernelCall(args=args):
+            yield from result_tensors(args, plan.values)
+        case DelegateCall(args=args):
+            for position, index in enumerate(reversed(args)):
+                if position and index in known:
+                    return
+                yield index
+        case MoveCall(move_to=target):
+            yield target
