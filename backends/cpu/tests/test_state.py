@@ -212,3 +212,30 @@ def test_a_buffer_that_is_not_contiguous_elsewhere_is_refused() -> None:
 def methods_blob() -> bytes:
     edge = to_edge_transform_and_lower({"decode": methods()["decode"]}, partitioner=[cpu_partitioner()])
     return bytes(edge.to_executorch().executorch_program.delegate_data[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_state_of_halves(dtype: torch.dtype) -> None:
+    """What is computed in float32 within the delegate is kept as the half that it is."""
+
+    class Halves(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(4, 8, dtype=dtype))
+            self.register_buffer("count", torch.full((3,), 0.1, dtype=dtype))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            self.rows[at] = x
+            self.count.add_(1)
+            return self.rows * 2 + self.count.sum()
+
+    eager, new, position = Halves(), rows(1)[0, 0].to(dtype), torch.tensor([2])
+    lowered = delegraph.lower(Halves(), (new, position), backends=["cpu"])
+    assert not lowered.report.methods["forward"].leftovers
+    module = delegraph.load(bytes(lowered))
+    for _ in range(3):
+        eager(new, position)
+        wanted = (eager.rows.float() * 2 + eager.count.float().sum()).to(dtype)  # rounded once, where it leaves
+        torch.testing.assert_close(torch.as_tensor(module(new, position)), wanted)
+        for name, held in module.state.items():
+            np.testing.assert_array_equal(held.astype(np.float32), eager.get_buffer(name).float().numpy())

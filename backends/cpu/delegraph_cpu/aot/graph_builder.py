@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -266,7 +267,10 @@ def rank_of(node: Node) -> int:
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:
     """A C-contiguous array over the memory of `tensor` (a copy only if it is not contiguous)."""
-    array: NDArray[Any] = tensor.detach().cpu().contiguous().numpy()
+    dense = tensor.detach().cpu().contiguous()
+    if dense.dtype == torch.bfloat16:  # of which NumPy knows through ml_dtypes, and torch does not know that
+        return dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    array: NDArray[Any] = dense.numpy()
     return array
 
 

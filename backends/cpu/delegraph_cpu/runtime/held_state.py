@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph_cpu.blob import Blob, StateInfo
+from delegraph_cpu.runtime.ort_values import numpy_dtype, ort_value
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -47,21 +48,19 @@ def hold_states(blob: Blob, mutable_buffer: Callable[[str, NDArray[Any]], NDArra
 def _initial(state: StateInfo, blob: Blob) -> NDArray[Any]:
     """What the buffer holds at first; zeros take no memory."""
     if state.initial is None:
-        return np.broadcast_to(np.zeros((), state.dtype), state.shape)
+        return np.broadcast_to(np.zeros((), numpy_dtype(state.dtype)), state.shape)
     data = memoryview(blob.data)[state.initial : state.initial + state.nbytes]
-    return np.frombuffer(data, state.dtype).reshape(state.shape)
+    return np.frombuffer(data, numpy_dtype(state.dtype)).reshape(state.shape)
 
 
 def _held(state: StateInfo, memory: NDArray[Any]) -> HeldState:
-    from onnxruntime import OrtValue
-
     if not (memory.flags.c_contiguous and memory.flags.aligned):
         raise DelegateInvalidCompatibility(
             f"a delegate of CpuBackend keeps the buffer {state.buffer!r}, which another method has in a layout that is"
             " not contiguous; lower both methods for CpuBackend, or with the buffer in the contiguous format"
         )
-    value = OrtValue.ortvalue_from_numpy(memory)
+    value = ort_value(memory)
     if state.in_place:
         return HeldState(state.name, state.output, memory, value, value, None)
     scratch = np.empty_like(memory)
-    return HeldState(state.name, state.output, memory, value, OrtValue.ortvalue_from_numpy(scratch), scratch)
+    return HeldState(state.name, state.output, memory, value, ort_value(scratch), scratch)
