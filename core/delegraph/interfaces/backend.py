@@ -165,6 +165,11 @@ class BackendInterface(ABC):
     """Whether a handle goes on reading `processed` after `init`. If not, the runtime lets go of its memory then, as
     `FreeableBuffer::Free` does in ExecuTorch: pages of a mapped file are given back to the system."""
 
+    binds_again: ClassVar[bool] = False
+    """Whether `bind` is cheap, some microseconds, so that it may be called whenever a caller's array lies elsewhere,
+    and reads no input's content, also not that of a read-only one, which may be a caller's. Then large inputs and
+    outputs that delegates alone touch are read and written where the caller has them; else they are copied."""
+
     def is_available(self) -> Availability | bool:
         """Whether the device can be used now. Cheap; never raises."""
         return True

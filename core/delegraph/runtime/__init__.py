@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.kernel import Kernel, KernelContext, KernelLibrary
     from delegraph.interfaces.platform import LogLevel, Platform
     from delegraph.runtime.backends import BackendRegistry
+    from delegraph.runtime.borrowing import Borrowing
     from delegraph.runtime.data_loader import (
         BufferDataLoader,
         DataLoader,
@@ -47,6 +48,7 @@ __all__ = [
     "BackendInitContext",
     "BackendInterface",
     "BackendRegistry",
+    "Borrowing",
     "BufferDataLoader",
     "Compatibility",
     "DataLoader",
@@ -100,6 +102,7 @@ __getattr__, __dir__ = lazy_names(
         "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
         "etdump": ("make_etdump",),
         "kernels": ("KernelRegistry",),
+        "borrowing": ("Borrowing",),
         "limits": ("Limits",),
         "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "method": ("Method",),

@@ -48,6 +48,10 @@ class Arguments:
         for key, child in zip(self._kwargs.keys or (), self._kwargs.children, strict=True):
             yield from child.paths(printable(str(key)))
 
+    def has(self, name: str) -> bool:
+        """Whether the method has an argument of that name."""
+        return name in self._parameters or name in (self._kwargs.keys or ())
+
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The inputs in order. Raises `InvalidArgument` for arguments of another structure."""
         if len(args) == self._flat and not kwargs:

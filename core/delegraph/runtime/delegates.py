@@ -49,6 +49,7 @@ class Delegate:
     cancel: Callable[[bool], None]
     destroy: Callable[[Handle], None]
     bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
+    binds_again: bool
 
     def outputs_of(self, args: Sequence[Argument]) -> Sequence[Any]:
         """Those of a call's arguments that are known to be written: the last, if the handle does not tell more."""
@@ -149,7 +150,16 @@ def _init(
     wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
     bind = _never_bind if wrapped else backend.bind
     cancel = partial(backend.cancel, handle)
-    return Delegate(record.id, handle, backend.num_outputs(handle), hook("execute"), cancel, hook("destroy"), bind)
+    return Delegate(
+        record.id,
+        handle,
+        backend.num_outputs(handle),
+        hook("execute"),
+        cancel,
+        hook("destroy"),
+        bind,
+        backend.binds_again and not wrapped,
+    )
 
 
 def _fork(backend: BackendInterface, like: Delegate, context: BackendInitContext) -> Delegate | None:

@@ -6,7 +6,7 @@ Stricter than ExecuTorch, which compares only the number of elements: rank and e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -26,17 +26,55 @@ InputSetter: TypeAlias = Callable[[object], None]
 """Puts one argument where the method's instructions find it. Raises `InvalidType` or `InvalidArgument`."""
 
 
-def input_setter(values: ValueTable, index: int, dims: Dims | None = None, *, changed: bool = False) -> InputSetter:
+def input_setter(
+    values: ValueTable, index: int, dims: Dims | None = None, *, views: Sequence[int] = (), changed: bool = False
+) -> InputSetter:
     """The setter of the input whose value is `index`; `dims` say what its sizes may be, None: up to those in the file.
 
-    `changed` says that the program writes into the caller's own array.
+    `views` are other values that show it. `changed` says that the program writes into the caller's own array.
 
     Raises `NotSupported` for inputs that are lists.
     """
     record = values.records[index]
-    if isinstance(record, Tensor):
-        return _tensor_setter(values, index, tensor_check(record, dims), changed)
-    return input_check(record)
+    if not isinstance(record, Tensor):
+        return input_check(record)
+    check, tensor = tensor_check(record, dims), values.moving.get(index)
+    if tensor is not None and tensor.moves and tensor.home is not None:
+        return lambda value: _put_home(values, (index, *views), check(value))
+    return _tensor_setter(values, index, check, changed)
+
+
+def borrowing_setter(
+    values: ValueTable, index: int, dims: Dims | None, views: Sequence[tuple[int, int]]
+) -> InputSetter:
+    """The same for an input that is read in the caller's array, if that lies in memory as the program has it.
+
+    `views` are other values that show it, and how many bytes into it.
+    """
+    record, tensor = values.records[index], values.moving[index]
+    assert isinstance(record, Tensor)
+    check = tensor_check(record, dims)
+    group = (index, *(view for view, _ in views))
+    others = [(values.moving[view], offset) for view, offset in views]
+
+    def borrow(value: object) -> None:
+        array = check(value)
+        if not (array.flags.aligned and lies_as(array, tensor)):
+            _put_home(values, group, array)
+            return
+        shown = array.view()
+        shown.flags.writeable = False
+        values.place(tensor, shown)
+        for view, offset in others:
+            values.place(view, view.over(shown.transpose(tensor.dim_order), offset))
+
+    return borrow
+
+
+def give_back(values: ValueTable, indices: Iterable[int]) -> None:
+    """Let these values be in their own places, and no caller's memory stand for them any more."""
+    for index in indices:
+        values.place(values.moving[index], values.moving[index].home)
 
 
 def input_check(record: Value) -> Callable[[object], Any]:
@@ -65,7 +103,7 @@ def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Arr
         if not destination.flags.writeable:
             raise InvalidProgram(f"value {index} is an input, and a constant")
         return _copying(destination, check)
-    if moving.memory is None:
+    if moving.home is None:
         share = _shared_to_be_changed if changed else _shared_read_only
         return lambda value: values.place(moving, share(check(value), moving))
 
@@ -74,6 +112,12 @@ def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Arr
         np.copyto(values.resize(values.slots[index], array.shape), array)
 
     return copy_resized
+
+
+def _put_home(values: ValueTable, group: Sequence[int], array: Array) -> None:
+    """Copy an array to where the program has the tensor `group[0]`; the rest of the group shows it."""
+    give_back(values, group)
+    np.copyto(values.resize(values.slots[group[0]], array.shape), array)
 
 
 def _copying(destination: Array, check: Callable[[object], Array]) -> InputSetter:
@@ -98,6 +142,8 @@ def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object]
 
     def check(value: object) -> Array:
         array = value if type(value) is np.ndarray or _is_on(value, device) else _array(value, record, dims)
+        if array.dtype != dtype and array.dtype.newbyteorder("=") == dtype:
+            array = array.astype(dtype)
         if array.dtype != dtype:
             raise InvalidType(
                 f"expected {expected_text(record, dims)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
@@ -153,10 +199,9 @@ def _shared_to_be_changed(array: Array, tensor: MovingTensor) -> Array:
 
 def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
     """`array` itself if it lies in memory as the program expects, else a copy that does."""
-    strides = byte_strides(array.shape, tensor.dim_order, tensor.dtype.itemsize)
-    axes = zip(array.shape, array.strides, strides, strict=True)
-    if array.nbytes == 0 or all(size == 1 or stride == expected for size, stride, expected in axes):
+    if lies_as(array, tensor):
         return array
+    strides = byte_strides(array.shape, tensor.dim_order, tensor.dtype.itemsize)
     if isinstance(array, DeviceTensor):
         raise InvalidArgument(
             f"the tensor lies on {array.device} in the order of strides {array.strides}, and the program expects"
@@ -165,6 +210,15 @@ def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
     copy: Array = np.ndarray(array.shape, array.dtype, np.empty(array.nbytes, np.uint8), 0, strides)
     np.copyto(copy, array)
     return copy
+
+
+def lies_as(array: Array, tensor: MovingTensor) -> bool:
+    """Whether `array`, of its shape and dtype, is dense in the dim order of `tensor`."""
+    if array.flags.c_contiguous and tensor.in_order:
+        return True
+    strides = byte_strides(array.shape, tensor.dim_order, tensor.dtype.itemsize)
+    axes = zip(array.shape, array.strides, strides, strict=True)
+    return array.nbytes == 0 or all(size == 1 or stride == expected for size, stride, expected in axes)
 
 
 def expected_text(record: Tensor, dims: Dims | None = None) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict, restated
 from delegraph.interfaces.kernel import BoundCall, Kernel
+from delegraph.program.devices import CPU, tagged_device
 from delegraph.program.kernel_calls import Arguments, Need, kernel_key, needed_kernels, split_arguments
 from delegraph.program.prim_op_names import DEVICE_COPIES, ET_COPY_INDEX, ET_VIEW
 from delegraph.program.schema import (
@@ -37,6 +38,7 @@ from delegraph.runtime.device_memory import copy_across
 from delegraph.runtime.executor import Block, FaultOf
 from delegraph.runtime.kernels import KernelRegistry
 from delegraph.runtime.prim_ops import SCALAR_OPS, ScalarOp, et_copy_index, view_shape
+from delegraph.runtime.rebinding import bound_by_address
 from delegraph.runtime.values import Array, ValueTable, gatherer
 from delegraph.runtime.writes import WriteCheck, unplanned_inputs
 
@@ -149,6 +151,9 @@ class Binder:
             args = [self.delegates_argument(index) for index in call.args]
             self.require_writable(delegate.outputs_of(args))
             return delegate.bind(self.delegate_context, args)
+        moving = self.elsewhere_each_time(call.args) if delegate.binds_again else ()
+        if moving:
+            return bound_by_address(self.slots, call.args, moving, partial(self.bind_again, delegate))
         context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
 
         def run(*args: Any) -> None:
@@ -156,6 +161,22 @@ class Binder:
             execute(context, handle, args)
 
         return self.gathering(run, call.args)
+
+    def elsewhere_each_time(self, args: Arguments) -> tuple[int, ...]:
+        """The positions of the arguments that vary, if all that do are arrays of fixed shape whose memory changes."""
+        moving = tuple(position for position, index in enumerate(args) if not self.values.fixed((index,)))
+        return moving if all(self.is_array_elsewhere(args[position]) for position in moving) else ()
+
+    def is_array_elsewhere(self, index: int) -> bool:
+        tensor, record = self.values.moving.get(index), self.records[index]
+        if tensor is None or not isinstance(record, Tensor) or tagged_device(record) != CPU:
+            return False
+        return tensor.moves and not tensor.resizable and tensor.kind is np.ndarray
+
+    def bind_again(self, delegate: Delegate, args: Sequence[Any]) -> BoundCall:
+        args = [_own_view(arg) for arg in args]
+        self.require_writable(delegate.outputs_of(args))
+        return delegate.bind(self.delegate_context, args)
 
     def require_writable(self, outputs: Sequence[Any]) -> None:
         """Raise unless they lie in the method's own memory; that one is a view of a constant shows only now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -29,18 +29,19 @@ from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.runtime import executor
 from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.backend_options import BackendOptions, by_backend_id
+from delegraph.runtime.borrowing import Borrowing, Group, Lent, Uses, find_lent
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.contract import dims_of_inputs, relation_check
 from delegraph.runtime.delegates import find_backends, load_delegates
 from delegraph.runtime.device_memory import planned_buffers
 from delegraph.runtime.exclusive import Exclusive
 from delegraph.runtime.faults import instruction_fault
-from delegraph.runtime.inputs import expected_text, input_setter
+from delegraph.runtime.inputs import InputSetter, borrowing_setter, expected_text, give_back, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
 from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.outputs import Outputs
+from delegraph.runtime.outputs import Outputs, Targets
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
 from delegraph.runtime.shared_state import SharedState, buffer_name, delegates_buffers, planned_buffer
 from delegraph.runtime.state import State, StateBuffer
@@ -49,7 +50,7 @@ from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import parse_values
 from delegraph.runtime.values import Array
-from delegraph.runtime.writes import changed_inputs
+from delegraph.runtime.writes import changed_inputs, unplanned_inputs
 
 if TYPE_CHECKING:
     from delegraph.interfaces.kernel import Kernel
@@ -77,11 +78,13 @@ class Method:
         limits: Limits | None = None,
         shared_state: SharedState | None = None,
         like: Method | None = None,
+        borrowing: Borrowing | None = None,
     ) -> None:
         self.program = program
         self._plan = plan
         self._contract = program.contracts.get(plan.name)
         self._tracer = event_tracer
+        self._borrowing = borrowing or Borrowing()
         self._limits = limits or program.environment.limits
         self._shared = shared_state if shared_state is not None and plan.name in shared_state.methods else None
         self._alone = Exclusive(f"method {plan.name!r}") if self._shared is None else self._shared.alone
@@ -91,11 +94,12 @@ class Method:
         with _load_traced(event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
             self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared)
             self._load(self._memory, backend_options or {}, like)
-        self._outputs = Outputs(plan, self._values)
         self.state = State(self._state_buffers(), [self._alone])
         """The mutable buffers, by name."""
         self._caller_sets = [buffer for buffer in self.state.buffers.values() if not buffer.is_set]
         self._inputs_set = not plan.inputs
+        self._own = self._borrowing.outputs == "copy"
+        self._targets: Targets | None = None
         self._has_run = False
         self._closed = False
         self._torch = False
@@ -111,8 +115,6 @@ class Method:
         self._sources = self.program.tensor_sources(
             memory.planned_memory, 0 if self._shared is None else self._shared.memory_id
         )
-        self._values = parse_values(plan, self._sources, set(replaced_values(plan)))
-        self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
         options = by_backend_id(backend_options, self.program.backend_ids, environment.plugin_registry())
         mutable_buffer = delegates_buffers(self._delegates_buffers, self._shared)
         self._set_up = (options, self._tracer)
@@ -135,6 +137,12 @@ class Method:
         delegates = self._delegates
         self._runs = Runs(tuple(delegate.cancel for delegate in delegates), self._limits)
         try:
+            replaced = set(replaced_values(plan))
+            lent = self._lent(delegates, replaced)
+            moving = {index for group in (*lent.inputs.values(), *lent.outputs.values()) for index in group.values}
+            copied = unplanned_inputs(plan) if self._borrowing.inputs == "copy" else frozenset[int]()
+            self._values = parse_values(plan, self._sources, replaced, moving, copied)
+            self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
             kernels = resolve_kernels(plan, environment.kernel_registry()) if like is None else like._kernels
             self._kernels = kernels
             self.kernels = {kernel.op: kernel.library for kernel in kernels.values()}
@@ -144,17 +152,52 @@ class Method:
                 fault_of = partial(instruction_fault, plan, self._values.slots)
                 blocks = bind_blocks(plan, binder, self._finish(memory), fault_of)
             dims = dims_of_inputs(self._contract, plan)
-            changed = changed_inputs(plan)
-            self._setters = [
-                input_setter(self._values, index, known, changed=index in changed)
-                for index, known in zip(plan.inputs, dims, strict=True)
-            ]
+            self._bind_inputs(dims, lent.inputs)
+            self._outputs = Outputs(plan, self._values, lent.outputs)
             self._check_relations = self._relation_check(dims)
             execute = self._how_to_execute(blocks, kernels, delegates, memory, fault_of)
             self._execute = _run_traced(self._tracer, np.errstate(all="ignore")(execute))
         except BaseException:
             self._destroy()
             raise
+
+    def _lent(self, delegates: Sequence[Delegate], replaced: Collection[int]) -> Lent:
+        shared = 0 if self._shared is None else self._shared.memory_id
+        again = frozenset(number for number, delegate in enumerate(delegates) if delegate.binds_again)
+        return find_lent(
+            self._plan,
+            self._borrowing,
+            lambda: Uses(self._plan, lambda call: delegates[call.delegate_index].num_outputs, replaced, {shared} - {0}),
+            again,
+        )
+
+    def _bind_inputs(self, dims: Sequence[Dims | None], lent: Mapping[int, Group]) -> None:
+        """What sets the inputs, for a call and for `set_inputs`."""
+        plan, values, changed = self._plan, self._values, changed_inputs(self._plan)
+        known = dict(zip(plan.inputs, dims, strict=True))
+        self._setters = [
+            input_setter(
+                values,
+                index,
+                known[index],
+                views=lent[index].values[1:] if index in lent else (),
+                changed=index in changed,
+            )
+            for index in plan.inputs
+        ]
+        self._setters_of_calls = [
+            borrowing_setter(values, index, known[index], lent[index].views) if index in lent else setter
+            for index, setter in zip(plan.inputs, self._setters, strict=True)
+        ]
+        if self._borrowing.inputs == "borrow":
+            self._setters = self._setters_of_calls
+        self._lent_inputs = tuple(index for group in lent.values() for index in group.values)
+        self.borrowed_inputs = tuple(
+            position
+            for position, index in enumerate(plan.inputs)
+            if index in lent or (index in unplanned_inputs(plan) and self._borrowing.inputs != "copy")
+        )
+        """Which inputs, by position, `execute` reads where the caller has them; all others it copies."""
 
     def _finish(self, memory: MemoryManager) -> Finish:
         """What is put around each bound call: nothing, unless a tracer or a bounded temporary memory was given."""
@@ -192,49 +235,77 @@ class Method:
 
     # ---- executing ----
 
-    def execute(self, inputs: Sequence[object], *, clone_outputs: bool = True) -> list[Any]:
+    def execute(
+        self, inputs: Sequence[object], *, clone_outputs: bool | None = None, out: Sequence[object] | None = None
+    ) -> list[Any]:
         """Set the inputs, run, and return the outputs, each an array or a Python scalar.
 
         Inputs are NumPy arrays of any strides, torch tensors, objects with `__dlpack__`, or Python scalars where the
-        model takes them. If a torch tensor is among them, the outputs are torch tensors. Outputs are the caller's own;
-        with `clone_outputs=False` those in planned memory are views of it, and the next execution overwrites them.
+        model takes them. If a torch tensor is among them, the outputs are torch tensors. Some are read where the caller
+        has them (`borrowed_inputs`), during this call alone; after it `run` wants inputs to be set again.
 
-        Raises `InvalidArgument` or `InvalidType` for inputs that do not fit, `InvalidState` while another thread is
-        executing this Method or where the caller has not set a buffer that has no planned memory, and whatever fault an
-        instruction meets, with its place.
+        Outputs are the caller's own; with `clone_outputs=False` (None: as it was loaded) those in planned memory are
+        views of it, and the next execution overwrites them. `out` has an array or a torch tensor for each output, of
+        its shape and dtype, that gets it and is returned, or None. It is written during the run where nothing else of
+        the method uses the output's memory, else behind it; what it holds after an error is not said.
+
+        Raises `InvalidArgument` or `InvalidType` for inputs or `out` that do not fit, `InvalidState` while another
+        thread is executing this Method or where the caller has not set a buffer that has no planned memory, and
+        whatever fault an instruction meets, with its place.
         """
+        own = self._own if clone_outputs is None else clone_outputs
         with self._alone:
-            self._set_inputs(inputs)
-            self._run()
-            return self._get_outputs(clone_outputs)
+            targets = self._targets if out is None else self._new_targets(out, inputs)
+            self._set_inputs(inputs, self._setters_of_calls)
+            try:
+                self._run(own, targets)
+                return self._get_outputs(own, targets)
+            finally:
+                if self._lent_inputs:
+                    self._inputs_set = False
+                    give_back(self._values, self._lent_inputs)
 
     def set_inputs(self, inputs: Sequence[object]) -> None:
-        """Set all inputs, for one `run` or several. Raises as `execute`."""
+        """Set all inputs, for one `run` or several. Raises as `execute`.
+
+        They are copied, but for those without planned memory; loaded with `inputs="borrow"`, the arrays of
+        `borrowed_inputs` are read by each `run`, and must not go or change meanwhile.
+        """
         with self._alone:
-            self._set_inputs(inputs)
+            self._set_inputs(inputs, self._setters)
+
+    def set_outputs(self, out: Sequence[object] | None) -> None:
+        """Let outputs go to `out`, as `execute` does, in each run from now on; None: no more. Raises as `execute`."""
+        with self._alone:
+            self._targets = None if out is None else self._new_targets(out, ())
 
     def run(self) -> None:
         """Execute on the inputs that were set last. Raises `InvalidState` if none were, and as `execute`."""
         with self._alone:
-            self._run()
+            self._run(self._own, self._targets)
 
-    def get_outputs(self, *, clone_outputs: bool = True) -> list[Any]:
+    def get_outputs(self, *, clone_outputs: bool | None = None) -> list[Any]:
         """The outputs of the last run; see `execute`. Raises `InvalidState` if there was none, or it failed."""
         with self._alone:
             if not self._has_run:
                 raise InvalidState(
                     f"method {self._plan.name!r} has no outputs yet: its last run failed, or none was made"
                 )
-            return self._get_outputs(clone_outputs)
+            return self._get_outputs(self._own if clone_outputs is None else clone_outputs, self._targets)
 
-    def _set_inputs(self, inputs: Sequence[object]) -> None:
-        if len(inputs) != len(self._setters):
+    def _new_targets(self, out: Sequence[object], inputs: Sequence[object]) -> Targets:
+        memory = [one for one in self._memory.planned_memory.buffers if isinstance(one, np.ndarray)]
+        memory += [buffer.array for buffer in self.state.buffers.values()]
+        return self._outputs.targets(out, inputs, memory)
+
+    def _set_inputs(self, inputs: Sequence[object], setters: Sequence[InputSetter]) -> None:
+        if len(inputs) != len(setters):
             raise InvalidArgument(self._wrong_count(len(inputs)))
         self._inputs_set = False
         self._torch = any_torch_tensor(inputs)
         index = 0
         try:
-            for setter in self._setters:
+            for setter in setters:
                 setter(inputs[index])
                 index += 1
         except RuntimeFault as error:
@@ -260,17 +331,20 @@ class Method:
 
         return check_shapes
 
-    def _run(self) -> None:
+    def _run(self, own: bool, targets: Targets | None) -> None:
         if self._closed:
             raise DelegateInvalidHandle(f"method {self._plan.name!r} was closed; load it again")
         if not self._inputs_set:
-            raise InvalidState(f"method {self._plan.name!r}: its inputs were never set")
+            text = "are not set; execute reads them during its call alone" if self._has_run else "were never set"
+            raise InvalidState(f"method {self._plan.name!r}: its inputs {text}")
         if self._caller_sets:
             self._check_set()
-        self._outputs.prepare()
+        self._outputs.prepare(own, targets)
         stop = self._runs.begin()
         try:
             self._execute(stop)
+            if targets is not None:
+                self._outputs.deliver(targets)
         except BaseException:
             self._has_run = False
             self._values.restore_scalars()
@@ -290,9 +364,12 @@ class Method:
         """
         return self._runs.cancel()
 
-    def _get_outputs(self, clone: bool) -> list[Any]:
-        outputs = self._outputs.get(clone)
-        return to_torch(outputs) if self._torch else outputs
+    def _get_outputs(self, own: bool, targets: Targets | None) -> list[Any]:
+        outputs = self._outputs.get(own)
+        outputs = to_torch(outputs) if self._torch else outputs
+        if targets is None:
+            return outputs
+        return [found if given is None else given for found, given in zip(outputs, targets.given, strict=True)]
 
     def _wrong_count(self, given: int) -> str:
         records = [self._plan.values[index] for index in self._plan.inputs]
@@ -379,7 +456,7 @@ class Method:
     @property
     def is_closed(self) -> bool:
         """Whether its delegates were destroyed."""
-        return not self._destroy.alive
+        return self._closed
 
     def close(self) -> None:
         """Destroy the delegates now, not when the last reference goes. The Method cannot run any more.

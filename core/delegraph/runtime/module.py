@@ -6,7 +6,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
+from delegraph.runtime.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.runtime.data_loader import Source
 from delegraph.runtime.environment import Environment, preferring
 from delegraph.runtime.external_data import DataSources
@@ -48,6 +49,8 @@ def load(
     prefer: Mapping[str, str] | None = None,
     platform: Platform = DEFAULT_PLATFORM,
     limits: Limits | None = None,
+    inputs: InputMode = "auto",
+    outputs: OutputMode = "copy",
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -56,13 +59,21 @@ def load(
     with external weights, or several (where two have the same key, the later one counts), `backend_options` are
     load-time options by backend (its id in the file, or its name in lowering), `plugins` takes the place of what is
     installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
-    `limits` say what each method may use (None: the defaults of `Limits`). Raises `InvalidArgument` for a backend that
-    the program does not have, and what `Program.load` and `Program.load_method` raise.
+    `limits` say what each method may use (None: the defaults of `Limits`). `inputs` ("auto", "borrow", "copy") say
+    where inputs are read, and `outputs` ("copy", "borrow") whether they are the caller's own: see `Borrowing`.
+    Raises `InvalidArgument` for another one or for a backend that the program does not have, and what `Program.load`
+    and `Program.load_method` raise.
     """
     environment = Environment(kernels, backends, preferring(plugins, prefer), platform, limits or DEFAULT_LIMITS)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
-    return Module(program, method, event_tracer=event_tracer, backend_options=backend_options)
+    return Module(
+        program,
+        method,
+        event_tracer=event_tracer,
+        backend_options=backend_options,
+        borrowing=Borrowing(inputs, outputs),
+    )
 
 
 def _require_backends(program: Program, backends: Mapping[str, BackendInterface]) -> None:
@@ -78,8 +89,10 @@ def _require_backends(program: Program, backends: Mapping[str, BackendInterface]
             )
 
 
-def _load_again(program: Program, method: str, backend_options: BackendOptions | None) -> Module:
-    return Module(program, method, backend_options=backend_options)
+def _load_again(
+    program: Program, method: str, backend_options: BackendOptions | None, borrowing: Borrowing | None
+) -> Module:
+    return Module(program, method, backend_options=backend_options, borrowing=borrowing)
 
 
 class StructuredMethod:
@@ -95,13 +108,28 @@ class StructuredMethod:
         self._result = spec_of(container.encoded_out_str, method.metadata.num_outputs())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run once; the result is the caller's own. Raises `InvalidArgument` or `InvalidType` naming the argument."""
+        """Run once; the result is the caller's own, unless it was loaded with `outputs="borrow"`.
+
+        `out=`, where the model has no argument of that name, takes arrays or torch tensors in the structure of the
+        result, which get it and are returned; None stands for any that is not given. See `Method.execute`.
+
+        Raises `InvalidArgument` or `InvalidType` naming the argument.
+        """
+        out = kwargs.pop("out", None) if "out" in kwargs and not self._arguments.has("out") else None
         try:
             flat = self._arguments.flatten(args, kwargs)
         except InvalidArgument as error:
             raise InvalidArgument(f"method {self._name!r} {error}") from error
-        outputs = self.method.execute(flat)
+        outputs = self.method.execute(flat, out=None if out is None else self._flat_result(out))
         return outputs if self._result is None else self._result.unflatten(outputs)
+
+    def _flat_result(self, out: Any) -> Sequence[Any]:
+        if self._result is None:
+            return out if isinstance(out, list | tuple) else [out]
+        try:
+            return self._result.flatten(out)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"method {self._name!r}, out: {error}") from error
 
     @property
     def metadata(self) -> MethodMeta:
@@ -126,8 +154,9 @@ class Module:
         *,
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
+        borrowing: Borrowing | None = None,
     ) -> None:
-        self._begin(Sessions(program, event_tracer, backend_options), method)
+        self._begin(Sessions(program, event_tracer, backend_options, borrowing), method)
         self._main  # noqa: B018  # what loading raises is raised here
 
     def _begin(self, sessions: Sessions, main_name: str) -> None:
@@ -164,7 +193,12 @@ class Module:
         """Sent to another process with its options, not with its state: see `Program.__reduce__`."""
         if self._sessions.event_tracer is not None:
             raise InvalidState("a Module with an event tracer cannot be sent to another process; load it there")
-        return _load_again, (self.program, self._main_name, self._sessions.backend_options)
+        return _load_again, (
+            self.program,
+            self._main_name,
+            self._sessions.backend_options,
+            self._sessions.borrowing,
+        )
 
     # ---- state -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,12 @@ from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
+from delegraph.runtime.borrowing import Borrowing
 from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
 from delegraph.runtime.limits import Limits
-from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
+from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, allocated
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.shared_state import SharedState
@@ -130,13 +131,15 @@ class Program:
         limits: Limits | None = None,
         shared_state: SharedState | None = None,
         like: Method | None = None,
+        borrowing: Borrowing | None = None,
     ) -> Method:
         """A new Method with memory of its own; what it allocates is freed with it.
 
         Only mutable buffers that the program's methods share, if they do, lie in `shared_state`, which is the program's
         one if none is given. `memory_manager` gives the Method the caller's memory, and then nothing is shared but
         what the caller shares; `backend_options` are load-time options by backend: by
-        its id in the file, or by the name that it has in lowering; `limits` take the place of the environment's.
+        its id in the file, or by the name that it has in lowering; `limits` take the place of the environment's, and
+        `borrowing` says where inputs are read and what outputs are.
         With `like`, this method as it was loaded before, kernels are not looked up again, and delegates share with
         those of `like` what no run changes, where their backends can (`BackendInterface.fork`) and options and tracer
         are the same.
@@ -150,7 +153,15 @@ class Program:
             raise InvalidArgument(f"like is another method than {name!r} of this program")
         shared = None if memory_manager is not None else shared_state or self._own_shared_state()
         method = Method(
-            self, self.plan(name), memory_manager, event_tracer or self._tracer, backend_options, limits, shared, like
+            self,
+            self.plan(name),
+            memory_manager,
+            event_tracer or self._tracer,
+            backend_options,
+            limits,
+            shared,
+            like,
+            borrowing,
         )
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
@@ -167,7 +178,10 @@ class Program:
 
     def tensor_sources(self, planned: HierarchicalAllocator, kept: int = 0) -> TensorSources:
         """Where the bytes of tensors come from, for a method with that planned memory (see `TensorSources`)."""
-        return TensorSources(self.records.constants, self.records.mutable_data, self.external_data, planned, kept)
+        allocate = partial(allocated, self.environment.platform)
+        return TensorSources(
+            self.records.constants, self.records.mutable_data, self.external_data, planned, allocate, kept
+        )
 
     def write_etdump_result_to_file(
         self, etdump_path: str | os.PathLike[str], debug_buffer_path: str | os.PathLike[str] | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from delegraph.runtime.backend_options import BackendOptions
+from delegraph.runtime.borrowing import Borrowing
 from delegraph.runtime.method import Method
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.tracing import EventTracer
@@ -25,11 +26,16 @@ class Sessions:
     """Loads methods for the sessions that a `Module`, its `session()`s and `fork()`s are. Used from any thread."""
 
     def __init__(
-        self, program: Program, event_tracer: EventTracer | None = None, backend_options: BackendOptions | None = None
+        self,
+        program: Program,
+        event_tracer: EventTracer | None = None,
+        backend_options: BackendOptions | None = None,
+        borrowing: Borrowing | None = None,
     ) -> None:
         self.program = program
         self.event_tracer = event_tracer
         self.backend_options = backend_options
+        self.borrowing = borrowing
         self._loaded: dict[str, WeakSet[Method]] = {}
         self._lock = Lock()
 
@@ -43,6 +49,7 @@ class Sessions:
             backend_options=self.backend_options,
             shared_state=shared_state,
             like=like,
+            borrowing=self.borrowing,
         )
         with self._lock:
             self._loaded.setdefault(name, WeakSet()).add(method)

@@ -150,7 +150,11 @@ def unsettled_values(plan: ExecutionPlan, values: ValueTable) -> set[int]:
     To be called before the first run, while tensors without memory of their own have none.
     """
     replaced = Counter(replaced_values(plan))
-    settled = {index for index, tensor in values.moving.items() if tensor.memory is not None and index not in replaced}
+    settled = {
+        index
+        for index, tensor in values.moving.items()
+        if tensor.memory is not None and not tensor.moves and index not in replaced
+    }
 
     def stands_still(index: int) -> bool:
         record = values.records[index]
@@ -185,7 +189,7 @@ class SettledValues(ValueTable):
     """The value table `values`, of which only `unsettled` vary: to bind to what stands in the slots now."""
 
     def __init__(self, values: ValueTable, unsettled: set[int]) -> None:
-        super().__init__(values.records, values.slots, values.moving, unsettled)
+        super().__init__(values.records, values.slots, values.moving, unsettled, values.allocate)
         self._settled = values.varying - unsettled
         self._by_identity = values._by_identity
 

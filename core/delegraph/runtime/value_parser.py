@@ -16,7 +16,6 @@ import numpy as np
 
 from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault, restated
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
-from delegraph.interfaces.platform import allocate_aligned
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (
     Bool,
@@ -35,6 +34,7 @@ from delegraph.program.verify_values import is_external, is_stored
 from delegraph.runtime.memory import HierarchicalAllocator
 from delegraph.runtime.values import (
     LISTS_OF_VALUES,
+    Allocate,
     Array,
     Memory,
     MovingTensor,
@@ -50,12 +50,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorSources:
-    """Where the bytes of a method's tensors come from. What is in planned memory `kept` (0: none) is there already."""
+    """Where the bytes of a method's tensors come from. What is in planned memory `kept` (0: none) is there already.
+
+    `allocate` gives memory to tensors that have no place in a file or in planned memory.
+    """
 
     constants: Sequence[Buffer]
     mutable_data: Sequence[Buffer]
     external: Mapping[str, ExternalData] | None
     planned: HierarchicalAllocator
+    allocate: Allocate
     kept: int = 0
 
     def bytes_of(self, record: Tensor) -> Buffer:
@@ -85,27 +89,42 @@ class TensorSources:
         return found.data
 
 
-def parse_values(plan: ExecutionPlan, sources: TensorSources, written: Collection[int]) -> ValueTable:
-    """The value table of `plan`. `written` are the values that instructions replace (not: write into).
+def parse_values(
+    plan: ExecutionPlan,
+    sources: TensorSources,
+    written: Collection[int],
+    lent: Collection[int] = (),
+    copied: Collection[int] = (),
+) -> ValueTable:
+    """The value table of `plan`. `written` are the values that instructions replace (not: write into); `lent` those
+    planned ones for which the caller's memory may stand, and `copied` inputs for which it never does.
 
     Raises `InvalidExternalData` or `NotSupported`, naming the value.
     """
-    parser = _Parser(plan, sources, frozenset(written))
+    parser = _Parser(plan, sources, frozenset(written), frozenset(lent), frozenset(copied))
     for index, record in enumerate(plan.values):
         try:
             parser.parse(index, record)
         except RuntimeFault as error:
             raise restated(error, f"method {plan.name!r}, value {index}: {error}") from error.__cause__
     parser.link_lists()
-    return ValueTable(plan.values, parser.slots, parser.moving, parser.varying)
+    return ValueTable(plan.values, parser.slots, parser.moving, parser.varying, sources.allocate)
 
 
 class _Parser:
-    def __init__(self, plan: ExecutionPlan, sources: TensorSources, written: frozenset[int]) -> None:
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        sources: TensorSources,
+        written: frozenset[int],
+        lent: frozenset[int],
+        copied: frozenset[int],
+    ) -> None:
         self.plan = plan
         self.sources = sources
         self.written = written
-        self.borders = frozenset(plan.inputs) | frozenset(plan.outputs)
+        self.lent = lent
+        self.borders = (frozenset(plan.inputs) | frozenset(plan.outputs)) - copied
         self.slots: list[Any] = [None] * len(plan.values)
         self.moving: dict[int, MovingTensor] = {}
         self.varying = set(written)
@@ -129,22 +148,22 @@ class _Parser:
             offset = record.allocation_info.memory_offset
             if record.allocation_info.memory_id != self.sources.kept:
                 self.initialise(record, memory, offset)
-            if static and index not in self.written:
+            if static and index not in self.written and index not in self.lent:
                 self.slots[index] = tensor_view(record, memory, offset)
             else:
-                self.add_moving(MovingTensor(index, record, memory, offset))
+                self.add_moving(MovingTensor(index, record, memory, offset, moves=index in self.lent))
         elif is_stored(record):
             self.slots[index] = stored_tensor(record, self.sources.bytes_of(record))
         elif static and prod(record.sizes) == 0 and index not in self.written:
             self.slots[index] = np.empty(record.sizes, numpy_dtype(record.scalar_type))
         else:
-            self.add_unplanned(MovingTensor(index, record))
+            self.add_unplanned(MovingTensor(index, record, moves=index in self.borders))
 
     def add_unplanned(self, tensor: MovingTensor) -> None:
         """Inputs and outputs get their memory in each run. Anything else gets it now, once."""
-        if tensor.index not in self.borders:
-            tensor.memory = allocate_aligned(tensor.nbytes)
-            tensor.array = tensor.view(tensor.bound)
+        if not tensor.moves:
+            tensor.memory = self.sources.allocate(tensor.nbytes)
+            tensor.array = tensor.home = tensor.view(tensor.bound)
         self.add_moving(tensor)
 
     def add_moving(self, tensor: MovingTensor) -> None:

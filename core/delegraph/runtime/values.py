@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import InvalidArgument, MemoryAllocationFailed
+from delegraph.errors import InvalidArgument
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import (
@@ -35,6 +35,7 @@ Array: TypeAlias = NDArray[Any]
 the CPU's memory (`program/verify_devices.py`)."""
 Memory: TypeAlias = "NDArray[np.uint8] | DeviceMemoryBuffer"
 Shape: TypeAlias = tuple[int, ...]
+Allocate: TypeAlias = Callable[[int], NDArray[np.uint8]]
 
 SCALARS: Final = (Int, Bool, Double)
 LISTS_OF_VALUES: Final = (IntList, TensorList, OptionalTensorList)
@@ -64,20 +65,30 @@ def attribute_name(record: Tensor) -> str:
 
 
 class MovingTensor:
-    """A tensor that varies: its shape changes within `bound`, or its memory is another one in each run."""
+    """A tensor that varies: its shape changes within `bound`, or its memory is another one in each run.
 
-    __slots__ = ("array", "bound", "dim_order", "dtype", "index", "kind", "memory", "offset", "resizable")
+    `moves` says that its memory is, the caller's or fresh, be there a place for it at `home` or not.
+    """
 
-    def __init__(self, index: int, record: Tensor, memory: Memory | None = None, offset: int = 0) -> None:
+    __slots__ = (
+        *("index", "bound", "dim_order", "in_order", "dtype", "resizable", "moves"),
+        *("memory", "offset", "kind", "home", "array"),
+    )
+
+    def __init__(
+        self, index: int, record: Tensor, memory: Memory | None = None, offset: int = 0, *, moves: bool = False
+    ) -> None:
         self.index = index
         self.bound = record.sizes
         self.dim_order = record.dim_order
+        self.in_order = record.dim_order == tuple(range(len(record.sizes)))
         self.dtype = numpy_dtype(record.scalar_type)
         self.resizable = record.shape_dynamism is TensorShapeDynamism.DYNAMIC_BOUND
         self.memory = memory
         self.offset = offset
         self.kind = kind_of(memory)
-        self.array = None if memory is None else self.view(self.bound)
+        self.moves = moves
+        self.array = self.home = None if memory is None else self.view(self.bound)
 
     @property
     def nbytes(self) -> int:
@@ -89,6 +100,11 @@ class MovingTensor:
         strides = byte_strides(shape, self.dim_order, self.dtype.itemsize)
         view: Array = self.kind(shape, self.dtype, self.memory, self.offset, strides)
         return view
+
+    def over(self, memory: Array, offset: int) -> Array:
+        """The tensor at its bound, over `memory` from byte `offset` on."""
+        strides = byte_strides(self.bound, self.dim_order, self.dtype.itemsize)
+        return np.ndarray(self.bound, self.dtype, memory, offset, strides)
 
     def admits(self, shape: Shape) -> bool:
         """Whether the tensor can have `shape`: its own if static, else of its rank and no more elements than bound.
@@ -103,16 +119,23 @@ class MovingTensor:
 class ValueTable:
     """`slots[i]` is what stands for value `i` of `records` now; `varying` are the indices of values that vary.
 
-    `moving` holds the varying tensors. Lists of values are Python lists of what stands for their items.
+    `moving` holds the varying tensors. Lists of values are Python lists of what stands for their items. `allocate`
+    gives memory to tensors that are not planned.
     """
 
     def __init__(
-        self, records: Sequence[Value], slots: list[Any], moving: dict[int, MovingTensor], varying: set[int]
+        self,
+        records: Sequence[Value],
+        slots: list[Any],
+        moving: dict[int, MovingTensor],
+        varying: set[int],
+        allocate: Allocate,
     ) -> None:
         self.records = records
         self.slots = slots
         self.moving = moving
         self.varying = varying
+        self.allocate = allocate
         self._by_identity = {id(tensor.array): tensor for tensor in moving.values() if tensor.array is not None}
         self._initial = [(i, slots[i]) for i in varying if not isinstance(records[i], (Tensor, *LISTS_OF_VALUES))]
 
@@ -148,10 +171,7 @@ class ValueTable:
 
     def provide(self, tensor: MovingTensor) -> None:
         """Give `tensor` fresh memory of its own, at its upper bound. Raises `MemoryAllocationFailed`."""
-        try:
-            tensor.memory = np.empty(tensor.nbytes, np.uint8)
-        except (MemoryError, ValueError) as error:
-            raise MemoryAllocationFailed(f"the system did not give {tensor.nbytes:,} bytes: {error}") from error
+        tensor.memory = self.allocate(tensor.nbytes)
         self.place(tensor, tensor.view(tensor.bound))
 
     def restore_scalars(self) -> None:

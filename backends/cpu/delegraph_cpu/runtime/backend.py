@@ -73,6 +73,8 @@ class CpuHandle:
 class CpuBackend(BackendInterface):
     """Runs what `delegraph_cpu.aot` compiled. Handles that share no state may be executed at the same time."""
 
+    binds_again = True
+
     def __init__(self) -> None:
         self._options: CpuOptions | None = None
 
