@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delegraph_cpu import sessions
 from delegraph_cpu.blob import unpack
-from delegraph_cpu.sessions import create_session
 
 from .harness import Function, Lowered, declined, edge
 
@@ -362,27 +363,40 @@ def test_a_dynamic_batch() -> None:
 # ---- processors without VNNI --------------------------------------------------------------------------------------
 
 
-def test_weights_as_uint8_give_the_same_sums() -> None:
-    """What onnxruntime makes of the graph where products of uint8 and int8 would saturate: the weights 128 higher."""
-    import onnxruntime
-    from onnx import TensorProto, helper, numpy_helper
+def _tied(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return grid(F.linear(grid(F.linear(grid(x), w, b), *OUT), w, b), *OUT)
 
-    generator = np.random.default_rng(0)
-    x, w = np.full((3, 64), 255, np.uint8), generator.choice(np.array([-127, 127], np.int8), (64, 5))
-    sums = []
-    for weight, zero in ((w, np.int8(0)), ((w.view(np.uint8) ^ 128), np.uint8(128))):
-        node = helper.make_node("MatMulInteger", ["x", "w", "xz", "wz"], ["y"])
-        constants = {"w": weight, "xz": np.array(0, np.uint8), "wz": np.array(zero)}
-        graph = helper.make_graph(
-            [node], "g", [helper.make_tensor_value_info("x", TensorProto.UINT8, [3, 64])],
-            [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
-            [numpy_helper.from_array(array, name) for name, array in constants.items()],
-        )  # fmt: skip
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        session = create_session(model.SerializeToString(), onnxruntime.SessionOptions())
-        sums.append(session.run(None, {"x": x})[0])
-    np.testing.assert_array_equal(sums[0], x.astype(np.int64) @ w)
-    np.testing.assert_array_equal(sums[1], sums[0])
+
+@pytest.fixture
+def saturating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor whose products of uint8 and int8 saturate at 16 bits."""
+    monkeypatch.setattr(sessions, "products_saturate", lambda: True)
+
+
+@pytest.mark.usefixtures("saturating")
+@pytest.mark.parametrize("level", ["disabled", "all"])
+def test_where_products_saturate_weights_become_uint8(level: str) -> None:
+    """The same numbers; a weight that two layers share is no obstacle."""
+    layer, x = Layer(Weight(24, 24), _tied), torch.full((3, 24), 100.0)
+    program = edge(layer, (x,))
+    exact = layer(x).detach().numpy()
+    np.testing.assert_allclose(Lowered(program, {"optimization_level": level})(x)[0], exact, atol=2.001 * OUT[0])
+
+
+def test_whether_products_saturate_is_found_out_by_multiplying(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Saturating:
+        def run(self, _names: None, feeds: dict[str, Any]) -> list[Any]:
+            pairs = (feeds["x"].astype(np.int32) * feeds["w"].T).reshape(-1, 2).sum(1)
+            return [np.minimum(pairs, 2**15 - 1).sum()]
+
+    sessions.products_saturate.cache_clear()
+    here = sessions.products_saturate()
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    assert not (here and "vnni" in flags)
+    sessions.products_saturate.cache_clear()
+    monkeypatch.setattr(sessions, "create_session", lambda model, options: Saturating())
+    assert sessions.products_saturate()
+    sessions.products_saturate.cache_clear()
 
 
 # ---- quantized at run time ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from delegraph_cpu.aot.converters.convolution import geometry
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.values import Integers
-from delegraph_cpu.aot.quantized.weights import bias_steps, float_bias, symmetric_weight
+from delegraph_cpu.aot.quantized.weights import Weight, bias_steps, float_bias, symmetric_weight
 
 
 @integers_for("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
@@ -42,9 +42,7 @@ def conv(
     steps = bias_steps(g, bias, grid.scale * factors.scale)
     if wanted is None or (bias is not None and steps is None):
         return _to_float(g, x, factors, bias, attributes)
-    result = g.op(
-        "QLinearConv", x.value, *x.inputs(g), factors.value, *factors.inputs(g), *wanted.inputs(g), steps, **attributes
-    )
+    result = g.op("QLinearConv", x.value, *x.inputs(g), *factors.inputs, *wanted.inputs(g), steps, **attributes)
     return Integers.on(result, wanted)
 
 
@@ -68,15 +66,15 @@ def convolution(
 
 
 def _to_float(
-    g: GraphBuilder, x: Integers, weight: Integers, bias: Node | None, attributes: Mapping[str, Any]
+    g: GraphBuilder, x: Integers, weight: Weight, bias: Node | None, attributes: Mapping[str, Any]
 ) -> ir.Value | None:
     added = float_bias(g, bias)
     if bias is not None and added is None:
         return None
-    per_channel = [1, -1, *[1] * (weight.content.ndim - 2)]  # type: ignore[union-attr]
-    products = g.op("ConvInteger", x.value, weight.value, g.constant(x.zero_point), **attributes)
+    per_channel = [1, -1, *[1] * (weight.content.ndim - 2)]
+    products = g.op("ConvInteger", x.value, weight.inputs[0], g.constant(x.zero_point), **attributes)
     scale = np.asarray(x.scale * weight.scale, np.float32)
-    scaled = g.op("Mul", g.cast(products, torch.float32), g.constant(scale.reshape(per_channel if scale.ndim else [])))
+    scaled = g.op("Mul", g.cast(products, torch.float32), g.constant(scale.reshape(per_channel)))
     return scaled if added is None else g.op("Add", scaled, g.constant(added.reshape(per_channel)))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 import torch
+from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import schema_arguments
@@ -14,7 +15,7 @@ from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, rank_of, shape
 from delegraph_cpu.aot.quantized.packed import weight_only_linear
 from delegraph_cpu.aot.quantized.table import activation, integers_for, operator_name
 from delegraph_cpu.aot.quantized.values import CONTRIB, Integers
-from delegraph_cpu.aot.quantized.weights import bias_steps, float_bias, symmetric_weight
+from delegraph_cpu.aot.quantized.weights import Weight, bias_steps, float_bias, symmetric_weight
 
 # ---- calibrated ---------------------------------------------------------------------------------------------------
 
@@ -27,9 +28,8 @@ def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | 
     return _dynamic_linear(g, input, factors, bias) or weight_only_linear(g, node, input, weight, bias)
 
 
-def _gemm(g: GraphBuilder, node: Node, x: Integers, weight: Integers, bias: Node | None) -> Integers | ir.Value | None:
+def _gemm(g: GraphBuilder, node: Node, x: Integers, weight: Weight, bias: Node | None) -> Integers | ir.Value | None:
     """QGemm, of matrices: other dims are rows."""
-    assert weight.content is not None
     scale = x.scale * weight.scale
     steps, wanted = bias_steps(g, bias, scale), g.wanted.get(node)
     rest = None if bias is None or steps is not None else float_bias(g, bias)
@@ -37,7 +37,7 @@ def _gemm(g: GraphBuilder, node: Node, x: Integers, weight: Integers, bias: Node
         return None
     rows = g.reshape(x.value, [-1, weight.content.shape[1]]) if rank_of(node) != 2 else x.value
     output = () if wanted is None else wanted.inputs(g)
-    inputs = (rows, *x.inputs(g), weight.value, *weight.inputs(g), steps, *output)
+    inputs = (rows, *x.inputs(g), *weight.inputs, steps, *output)
     result = g.op("QGemm", *inputs, domain=CONTRIB, transB=1)
     if rank_of(node) != 2:
         result = g.reshape(g.record(result, [-1, weight.content.shape[0]]), shape_of(node), lambda: _sizes(g, node, x))
@@ -69,25 +69,29 @@ def addmm(
     if steps is None:
         return None
     output = () if wanted is None else wanted.inputs(g)
-    inputs = (x.value, *x.inputs(g), factors.value, *factors.inputs(g), steps, *output)
+    inputs = (x.value, *x.inputs(g), *factors.inputs, steps, *output)
     result = g.op("QGemm", *inputs, domain=CONTRIB)
     return result if wanted is None else Integers.on(result, wanted)
 
 
 def _product(g: GraphBuilder, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
     """Of two values that are quantized, or of one and a weight with scales by column."""
-    left, right = activation(g, self), activation(g, other)
-    factors = right[0] if right is not None else symmetric_weight(g, other, rank_of(other) - 1)
-    if left is None or factors is None or rank_of(other) < 2 or rank_of(self) < 2:
-        return None
-    if factors.axis is not None and rank_of(other) > 2:
+    left, right = activation(g, self), _right(g, other)
+    if left is None or right is None or rank_of(self) < 2:
         return None
     x, wanted = left[0], g.wanted.get(node)
     if wanted is None:
-        (a, a_zero), (b, b_zero) = x.inputs(g), factors.inputs(g)
-        return g.op("MatMulIntegerToFloat", x.value, factors.value, a, b, a_zero, b_zero, domain=CONTRIB)
-    inputs = (x.value, *x.inputs(g), factors.value, *factors.inputs(g), *wanted.inputs(g))
-    return Integers.on(g.op("QLinearMatMul", *inputs), wanted)
+        (a, a_zero), (values, b, b_zero) = x.inputs(g), right
+        return g.op("MatMulIntegerToFloat", x.value, values, a, b, a_zero, b_zero, domain=CONTRIB)
+    return Integers.on(g.op("QLinearMatMul", x.value, *x.inputs(g), *right, *wanted.inputs(g)), wanted)
+
+
+def _right(g: GraphBuilder, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
+    found = activation(g, other)
+    if found is not None and rank_of(other) >= 2:
+        return found[0].value, *found[0].inputs(g)
+    weight = symmetric_weight(g, other, 1) if rank_of(other) == 2 else None
+    return None if weight is None else weight.inputs
 
 
 # ---- quantized at run time ----------------------------------------------------------------------------------------
@@ -102,7 +106,7 @@ class _Chosen:
     quantize: Node
 
 
-def _dynamic_linear(g: GraphBuilder, input: Node, weight: Integers | None, bias: Node | None) -> ir.Value | None:
+def _dynamic_linear(g: GraphBuilder, input: Node, weight: Weight | None, bias: Node | None) -> ir.Value | None:
     chosen = None if weight is None else _chosen(input)
     if chosen is None or weight is None:
         return None
@@ -118,35 +122,29 @@ def _dynamic_linear(g: GraphBuilder, input: Node, weight: Integers | None, bias:
     return _by_tensor(g, chosen, weight, added)
 
 
-def _by_tensor(
-    g: GraphBuilder, chosen: _Chosen, weight: Integers, bias: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None
-) -> ir.Value:
+def _by_tensor(g: GraphBuilder, chosen: _Chosen, weight: Weight, bias: NDArray[np.float32] | None) -> ir.Value:
     """onnxruntime chooses the same scale and zero point, but for a scale below torch's `eps`, where it is finer."""
-    (scale, zero_point), added = weight.inputs(g), None if bias is None else g.constant(bias)
+    (_, scale, zero_point), added = weight.inputs, None if bias is None else g.constant(bias)
     x = g.tensor(chosen.value, torch.float32)
     return g.op("DynamicQuantizeMatMul", x, _columns(g, weight), scale, zero_point, added, domain=CONTRIB)
 
 
-def _by_token(
-    g: GraphBuilder, chosen: _Chosen, weight: Integers, bias: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None
-) -> ir.Value:
+def _by_token(g: GraphBuilder, chosen: _Chosen, weight: Weight, bias: NDArray[np.float32] | None) -> ir.Value:
     """The integers times the weight; what the zero points of the rows add to that is known from the weight's sums.
 
     MatMulInteger takes one zero point for all rows.
     """
-    assert weight.content is not None
-    scales, zero_points = (g.op("Cast", g.value(p), to=_FLOAT) for p in _parameters(chosen.quantize))
+    scales, zero_points = _parameters(chosen.quantize)
     integers = g.op("BitwiseXor", g.cast(g.value(chosen.quantize), torch.uint8), g.constant(np.array(128, np.uint8)))
     products = g.op("MatMulInteger", integers, _columns(g, weight), g.constant(np.array(128, np.uint8)))
-    sums = g.constant(weight.content.sum(1, dtype=np.int64).astype(np.float32))
-    centred = g.op("Sub", g.cast(products, torch.float32), g.op("Mul", zero_points, sums))
-    scaled = g.op("Mul", g.op("Mul", centred, scales), g.constant(weight.scale))
+    sums = g.op("Mul", g.tensor(zero_points, torch.int32), g.constant(weight.content.sum(1, dtype=np.int32)))
+    centred = g.cast(g.op("Sub", products, sums), torch.float32)
+    scaled = g.op("Mul", g.op("Mul", centred, g.tensor(scales, torch.float32)), weight.inputs[1])
     return scaled if bias is None else g.op("Add", scaled, g.constant(bias))
 
 
-def _columns(g: GraphBuilder, weight: Integers) -> ir.Value:
-    assert weight.content is not None
-    return g.weight(weight.value.name or "weight", np.ascontiguousarray(weight.content.T))
+def _columns(g: GraphBuilder, weight: Weight) -> ir.Value:
+    return g.weight(weight.inputs[0].name or "weight", weight.content.T)
 
 
 def _chosen(node: Node) -> _Chosen | None:
@@ -179,4 +177,3 @@ _CHOICES = {
     "quantized_decomposed::choose_qparams_symmetric.tensor",
     "quantized_decomposed::choose_qparams_per_token_asymmetric",
 }
-_FLOAT = int(ir.DataType.FLOAT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,39 @@ from torch.fx import Node
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.quantized.values import Integers
 
-__all__ = ["bias_steps", "float_bias", "symmetric_weight"]
+__all__ = ["Weight", "bias_steps", "float_bias", "symmetric_weight"]
 
 
-def symmetric_weight(g: GraphBuilder, node: Node, channels: int) -> Integers | None:
-    """A constant of int8 with zero points of 0, by tensor or along dim `channels`."""
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant matrix or kernel of int8 around 0, with a scale for each channel.
+
+    `inputs` are what operators take: the values, the scales, the zero points.
+    """
+
+    content: NDArray[np.int8]
+    scale: NDArray[np.float32]
+    inputs: tuple[ir.Value, ir.Value, ir.Value]
+
+
+def symmetric_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:
+    """The constant of int8 that `node` is, with zero points of 0, by tensor or along dim `channels`."""
     weight = g.integers.get(node)
     if not isinstance(weight, Integers) or weight.content is None or weight.content.dtype != np.int8:
         return None
-    return None if weight.zero_point.any() or weight.axis not in (None, channels) else weight
+    if weight.zero_point.any() or weight.axis not in (None, channels):
+        return None
+    content = weight.content
+    scale = np.ascontiguousarray(np.broadcast_to(weight.scale, content.shape[channels]))
+    # A weight and zero points for each use: onnxruntime rewrites them for processors without VNNI, and fails where two
+    # operators share one. What is equal and large is stored once.
+    value = g.weight(node.name, content) if _is_multiplied(weight.value) else weight.value
+    zero_points = g.weight(f"{node.name}.zero_points", np.zeros(scale.shape, np.int8))
+    return Weight(content, scale, (value, g.constant(scale), zero_points))
+
+
+def _is_multiplied(value: ir.Value) -> bool:
+    return any(use.node.op_type != "DequantizeLinear" for use in value.uses())
 
 
 def float_bias(g: GraphBuilder, bias: Node | None) -> NDArray[np.float32] | None:
