@@ -7,14 +7,16 @@ session that asks for threads of its own is refused. So the first delegate decid
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import Final
 
+import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from delegraph.errors import InvalidArgument
 
-__all__ = ["create_session", "use_own_threads", "use_shared_pool"]
+__all__ = ["create_session", "products_saturate", "use_own_threads", "use_shared_pool"]
 
 SLOWER_FUSIONS: Final = ["SkipLayerNormFusion"]
 """Fusions left out: that operator's kernel is scalar, and takes five times as long as Add and LayerNormalization."""
@@ -69,6 +71,36 @@ def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxrun
 
 # Without its fallback, which prints and tries again with the same provider.
 _ARGUMENTS: Final = {"enable_fallback": 0, "disabled_optimizers": SLOWER_FUSIONS}
+
+
+@cache
+def products_saturate() -> bool:
+    """Whether onnxruntime's products of uint8 and int8 saturate at 16 bits here: on x86 processors without VNNI.
+
+    Found out by multiplying: what a processor can do is said in another way by each operating system.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    feeds = {"x": np.full((1, 64), 255, np.uint8), "w": np.full((64, 1), 127, np.int8)}
+    (result,) = create_session(_product_of_integers(), options).run(None, feeds)
+    return int(result.item()) != 64 * 255 * 127
+
+
+def _product_of_integers() -> bytes:
+    """An ONNX model (`onnx/onnx.proto`) of `y = MatMulInteger(x, w)`, x in uint8, w in int8, y in int32."""
+    node = _field(1, b"x") + _field(1, b"w") + _field(2, b"y") + _field(4, b"MatMulInteger")
+    graph = _field(1, node) + _field(2, b"g")
+    for field, name, element in ((11, b"x", 2), (11, b"w", 3), (12, b"y", 6)):
+        graph += _field(field, _field(1, name) + _field(2, _field(1, _field(1, element))))
+    return _field(1, 8) + _field(8, _field(2, 13)) + _field(7, graph)
+
+
+def _field(number: int, content: bytes | int) -> bytes:
+    """A protobuf field: a small number, or bytes of which there are fewer than 128."""
+    return (
+        bytes([number << 3, content]) if isinstance(content, int) else bytes([number << 3 | 2, len(content)]) + content
+    )
 
 
 def _make_pool(num_threads: int) -> None:

@@ -222,7 +222,7 @@ def test_a_state_of_halves(dtype: torch.dtype) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("rows", torch.zeros(4, 8, dtype=dtype))
-            self.register_buffer("count", torch.full((3,), 0.1, dtype=dtype))
+            self.register_buffer("count", torch.full((3,), 0.5, dtype=dtype))
 
         def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
             self.rows[at] = x

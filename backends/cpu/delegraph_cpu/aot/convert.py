@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -13,9 +13,10 @@ from torch.fx import Node
 
 from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
-from delegraph_cpu.aot.converters import CONVERTERS
+from delegraph_cpu.aot.converters import CONVERTERS, Converter
 from delegraph_cpu.aot.dtypes import onnx_type
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
+from delegraph_cpu.aot.quantized import on_integers, quantized_converter, unpacking_converter, wanted_grids
 from delegraph_cpu.blob import TensorInfo
 
 __all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
@@ -57,13 +58,14 @@ def support(node: Node) -> str | None:
     """None if `node` can be converted, else why not."""
     if node.target is operator.getitem:
         return _support_getitem(node)
-    converter = CONVERTERS.get(node.target)  # type: ignore[arg-type]
+    converter = _converter(node)
     return f"no converter for {node.target}" if converter is None else converter.support(node)
 
 
 def convert(program: ExportedProgram) -> ConvertedModel:
     """The ONNX model of `program`. Raises `UnsupportedOperator` for a node that `support` declines."""
     builder = GraphBuilder()
+    builder.wanted.update(wanted_grids(program.graph))
     signature = ResolvedSignature.of(program)
     external = tuple(_add_weights(builder, signature))
     inputs = [_input(builder, node) for node in signature.inputs]
@@ -174,11 +176,22 @@ def _convert_node(builder: GraphBuilder, node: Node) -> None:
         picked = results[index]  # type: ignore[index]
         assert picked is not None
         builder.values[node] = picked
+        integers = builder.integers.get(source)  # type: ignore[arg-type]
+        if isinstance(integers, Sequence):
+            builder.integers[node] = integers[index]  # type: ignore[index]
     else:
-        value = CONVERTERS[node.target].convert(builder, node)  # type: ignore[index]
+        value = on_integers(builder, node)
+        if value is None:
+            converter = _converter(node)
+            assert converter is not None
+            value = converter.convert(builder, node)
         builder.values[node] = value
         if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
             builder.record(value, node.meta["val"].shape)
+
+
+def _converter(node: Node) -> Converter | None:
+    return unpacking_converter(node) or CONVERTERS.get(node.target) or quantized_converter(node)  # type: ignore[arg-type]
 
 
 def _support_getitem(node: Node) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +15,9 @@ from torch.fx import Node
 from delegraph.program.flat_tensor import TensorLayout
 from delegraph_cpu.aot.dtypes import computed_in, onnx_type
 from delegraph_cpu.blob import TensorInfo
+
+if TYPE_CHECKING:
+    from delegraph_cpu.aot.quantized.values import Affine, Integers
 
 __all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike"]
 
@@ -32,13 +35,16 @@ class GraphBuilder:
     """An ONNX graph under construction.
 
     `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
-    int64 scalar.
+    int64 scalar. `integers` are what values on a grid are made of, and `wanted` is the grid that all users of a node's
+    result put it on, for operators that compute on integers (`quantized/`).
     """
 
     def __init__(self) -> None:
         self.values: dict[Node, Converted] = {}
         self.nodes: list[ir.Node] = []
         self.initializers: dict[str, ir.Value] = {}
+        self.integers: dict[Node, Integers | Sequence[Integers]] = {}
+        self.wanted: dict[Node, Affine] = {}
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self._parameters: dict[Node, NDArray[Any]] = {}

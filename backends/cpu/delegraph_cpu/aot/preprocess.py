@@ -71,7 +71,7 @@ class CpuLowering(BackendDetails):
         """As `preprocess`, but weights that several partitions have go into the named data, once."""
         compiled = {method: [_compile(program) for program in programs] for method, programs in edge_programs.items()}
         everything = [c for partitions in compiled.values() for c in partitions]
-        shared = iter(_shared_keys(everything) if len(everything) > 1 else [{}] * len(everything))
+        shared = iter(_shared_keys(everything))
         return {method: [_pack(c, next(shared)) for c in partitions] for method, partitions in compiled.items()}
 
 
@@ -126,9 +126,13 @@ def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]
 
 
 def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:
-    """For each partition the keys, by name, of the weights that another one has too."""
-    keys = [{name: _key(a) for name, a in c.weights.items() if a.nbytes >= SHARED_BYTES} for c in compiled]
-    owners = Counter(key for own in keys for key in set(own.values()))
+    """For each partition the keys, by name, of the weights that occur once more, in it or in another one."""
+    several = len(compiled) > 1  # within one, only integer products have a name for each use of a weight
+    keys = [
+        {n: _key(a) for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES and (several or a.dtype == np.int8)}
+        for c in compiled
+    ]
+    owners = Counter(key for own in keys for key in own.values())
     return [{name: key for name, key in own.items() if owners[key] > 1} for own in keys]
 
 

@@ -222,25 +222,31 @@ _DTYPES: Final = {
 def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions) -> onnxruntime.InferenceSession:
     import onnxruntime
 
-    from delegraph_cpu.sessions import create_session, use_own_threads, use_shared_pool
+    from delegraph_cpu import sessions
 
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = _FATAL_ONLY  # what fails is raised
     settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that was looked through
     settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[options.optimization_level])
     if options.thread_pool == "shared":
-        use_shared_pool(settings, options.num_threads)
+        sessions.use_shared_pool(settings, options.num_threads)
     else:
-        use_own_threads(settings, options.num_threads, options.spinning)
+        sessions.use_own_threads(settings, options.num_threads, options.spinning)
     values = list(map(ort_value, weights.values()))
     settings.add_external_initializers(list(weights), values)
+    if any(product in bytes(blob.graph) for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
+        settings.add_session_config_entry("session.x64quantprecision", "1")  # weights become uint8
+        if options.optimization_level in ("disabled", "basic"):  # which do not include that
+            settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     try:
-        return create_session(bytes(blob.graph), settings)
+        return sessions.create_session(bytes(blob.graph), settings)
     except Exception as error:  # pybind's exceptions have no common base
         raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
 
 
 _FATAL_ONLY: Final = 4  # OrtLoggingLevel
+_INTEGER_PRODUCTS: Final = (b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger", b"DynamicQuantize")
+"""Operators with these in their names multiply uint8 with int8."""
 _LEVELS: Final = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",

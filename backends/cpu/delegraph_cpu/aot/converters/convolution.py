@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx_ir as ir
 from torch.fx import Node
@@ -25,26 +26,33 @@ def conv(
     dilation: Sequence[int],
     groups: int,
 ) -> ir.Value:
+    batched = rank_of(input) == rank_of(weight)
+    source, attributes = geometry(input, weight, stride, padding, dilation, groups, look_through=batched)
+    value = g.value(source) if batched else g.op("Unsqueeze", g.value(source), g.ints([0]))
+    result = g.op("Conv", value, g.value(weight), None if bias is None else g.value(bias), **attributes)
+    return result if batched else g.op("Squeeze", result, g.ints([0]))
+
+
+def geometry(
+    input: Node,
+    weight: Node,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+    *,
+    look_through: bool = True,
+) -> tuple[Node, dict[str, Any]]:
+    """What is convolved and the attributes of Conv, with `look_through` those of a padding before it among them."""
     dims = rank_of(weight) - 2
     dilations = _per_dim(dilation, dims)
     if isinstance(padding, str):
         begins, ends = _named_padding(padding, weight, dilations)
     else:
         begins = ends = _per_dim(padding, dims)
-    batched = rank_of(input) == rank_of(weight)
-    source, before, after = _without_padding(input, dims) if batched else (input, [0] * dims, [0] * dims)
-    value = g.value(source) if batched else g.op("Unsqueeze", g.value(source), g.ints([0]))
-    result = g.op(
-        "Conv",
-        value,
-        g.value(weight),
-        None if bias is None else g.value(bias),
-        strides=_per_dim(stride, dims),
-        pads=[a + b for a, b in zip(begins, before, strict=True)] + [a + b for a, b in zip(ends, after, strict=True)],
-        dilations=dilations,
-        group=groups,
-    )
-    return result if batched else g.op("Squeeze", result, g.ints([0]))
+    source, before, after = _without_padding(input, dims) if look_through else (input, [0] * dims, [0] * dims)
+    pads = [a + b for a, b in zip(begins, before, strict=True)] + [a + b for a, b in zip(ends, after, strict=True)]
+    return source, {"strides": _per_dim(stride, dims), "pads": pads, "dilations": dilations, "group": groups}
 
 
 @convert_with("convolution _convolution")

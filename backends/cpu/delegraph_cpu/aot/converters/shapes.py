@@ -209,31 +209,38 @@ PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", 
 
 @convert_with("constant_pad_nd", dtypes=NUMBERS_OR_BOOL)
 def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], value: Scalar) -> ir.Value:
-    return _pad(g, node, self, pad, "constant", value)
+    return padded(g, node, self, pad, "constant", value)
 
 
 @convert_with("pad", dtypes=NUMBERS_OR_BOOL, keep=True)
 def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, value: Scalar | None) -> ir.Value:
-    return _pad(g, node, self, pad, PAD_MODES[mode], value or 0)
+    return padded(g, node, self, pad, PAD_MODES[mode], value or 0)
 
 
 @convert_with("reflection_pad1d reflection_pad2d reflection_pad3d", dtypes=NUMBERS)
 def reflection_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
-    return _pad(g, node, self, padding, "reflect")
+    return padded(g, node, self, padding, "reflect")
 
 
 @convert_with("replication_pad1d replication_pad2d replication_pad3d", dtypes=NUMBERS)
 def replication_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
-    return _pad(g, node, self, padding, "edge")
+    return padded(g, node, self, padding, "edge")
 
 
-def _pad(g: GraphBuilder, node: Node, self: Node, amounts: Sequence[Size], mode: str, fill: TensorLike = 0) -> ir.Value:
+def padded(
+    g: GraphBuilder, node: Node, self: Node, amounts: Sequence[Size], mode: str, fill: TensorLike = 0
+) -> ir.Value:
     """torch lists (before, after) from the last dim on; ONNX all befores, then all afters, for the dims named."""
     if all(amount == 0 for amount in amounts):
         return g.value(self)
+    constant = g.tensor(fill, dtype_of(node)) if mode == "constant" else None
+    if all(isinstance(amount, int) for amount in amounts):
+        # for all dims: where onnxruntime moves a Transpose through a Pad, it takes no notice of axes
+        rest = [0] * (rank_of(self) - len(amounts) // 2)
+        pads = g.ints([*rest, *amounts[-2::-2], *rest, *amounts[::-2]])  # type: ignore[list-item]
+        return g.op("Pad", g.value(self), pads, constant, mode=mode)
     axes = [rank_of(self) - 1 - i for i in range(len(amounts) // 2)]
     pads = g.sizes(_sizes(g, [*amounts[::2], *amounts[1::2]]))
-    constant = g.tensor(fill, dtype_of(node)) if mode == "constant" else None
     return g.op("Pad", g.value(self), pads, constant, g.ints(axes), mode=mode)
 
 

@@ -1,0 +1,21 @@
+"""Quantized edge nodes -> ONNX on integers: kernels for integers where onnxruntime has them, else float in between.
+
+    values.py       what stands for a float value: integers, their scale and zero point; how they are stored
+    q_dq.py         quantize, dequantize and the choice of their parameters at run time
+    table.py        which operators are tried on integers, and the parameters that a result is wanted in
+    moves.py        what only moves elements, picks the largest, or limits a range
+    convolution.py  convolutions
+    products.py     linear layers and matrix products, calibrated or quantized at run time
+    packed.py       linear layers in float whose weights alone are quantized, to 8 or 4 bits
+    pointwise.py    sums, products, activations, averages, concatenations
+
+Every converted node has its value in float as before; what nothing needs of it is left out of the graph. A node whose
+value is on a grid has integers as well, and the converters here go from integers to integers.
+"""
+
+from delegraph_cpu.aot.quantized import convolution, moves, packed, pointwise, products  # noqa: F401
+from delegraph_cpu.aot.quantized.packed import unpacking_converter
+from delegraph_cpu.aot.quantized.q_dq import quantized_converter
+from delegraph_cpu.aot.quantized.table import on_integers, wanted_grids
+
+__all__ = ["on_integers", "quantized_converter", "unpacking_converter", "wanted_grids"]

@@ -1,0 +1,96 @@
+"""Convolutions of uint8 with a constant int8 weight: QLinearConv to uint8, ConvInteger where a float is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.convolution import geometry
+from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
+from delegraph_cpu.aot.quantized.table import activation, integers_for
+from delegraph_cpu.aot.quantized.values import Integers
+from delegraph_cpu.aot.quantized.weights import Weight, bias_steps, float_bias, symmetric_weight
+
+
+@integers_for("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
+def conv(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    weight: Node,
+    bias: Node | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> Integers | ir.Value | None:
+    if rank_of(input) != rank_of(weight):
+        return None
+    taken, factors = activation(g, input), symmetric_weight(g, weight, 0)
+    if taken is None or factors is None:
+        return None
+    _, attributes = geometry(input, weight, stride, padding, dilation, groups, look_through=False)
+    (x, grid), pads = taken, attributes["pads"]
+    x, attributes["pads"] = _without_padding(x, pads)
+    wanted = g.wanted.get(node)
+    steps = bias_steps(g, bias, grid.scale * factors.scale)
+    if wanted is None or (bias is not None and steps is None):
+        return _to_float(g, x, factors, bias, attributes)
+    result = g.op("QLinearConv", x.value, *x.inputs(g), *factors.inputs, *wanted.inputs(g), steps, **attributes)
+    return Integers.on(result, wanted)
+
+
+@integers_for("convolution _convolution")
+def convolution(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    weight: Node,
+    bias: Node | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *_: object,
+) -> Integers | ir.Value | None:
+    """onnxruntime has no transposed convolution of integers: that one is computed in float."""
+    return None if transposed else conv(g, node, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _to_float(
+    g: GraphBuilder, x: Integers, weight: Weight, bias: Node | None, attributes: Mapping[str, Any]
+) -> ir.Value | None:
+    added = float_bias(g, bias)
+    if bias is not None and added is None:
+        return None
+    per_channel = [1, -1, *[1] * (weight.content.ndim - 2)]
+    products = g.op("ConvInteger", x.value, weight.inputs[0], g.constant(x.zero_point), **attributes)
+    scale = np.asarray(x.scale * weight.scale, np.float32)
+    scaled = g.op("Mul", g.cast(products, torch.float32), g.constant(scale.reshape(per_channel)))
+    return scaled if added is None else g.op("Add", scaled, g.constant(added.reshape(per_channel)))
+
+
+def _without_padding(x: Integers, pads: Sequence[int]) -> tuple[Integers, Sequence[int]]:
+    """What `x` is padded from with the integer of 0, if only dims that are convolved are; and the pads of both."""
+    pad = x.value.producer()
+    if pad is None or pad.op_type != "Pad" or pad.attributes["mode"].as_string() != "constant":
+        return x, pads
+    source, amounts, fill, *axes = pad.inputs
+    assert source is not None and amounts is not None and fill is not None
+    if amounts.const_value is None or fill.const_value is None or axes:
+        return x, pads
+    dims = len(pads) // 2
+    begins, ends = np.split(amounts.const_value.numpy(), 2)
+    outer = [*begins[:-dims], *ends[:-dims]]
+    if any(outer) or (begins < 0).any() or (ends < 0).any() or fill.const_value.numpy() != x.zero_point:
+        return x, pads
+    sums = [int(a + b) for a, b in zip(pads, [*begins[-dims:], *ends[-dims:]], strict=True)]
+    return replace(x, value=source), sums

@@ -1,0 +1,152 @@
+"""Integers -> integers of the same grid: views, copies, joins, padding, the largest of a window, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.shapes import PAD_MODES, padded
+from delegraph_cpu.aot.converters.table import CONVERTERS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
+from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
+from delegraph_cpu.aot.quantized.values import Affine, Integers, narrowed
+
+
+@integers_for(
+    """
+    view view_copy _unsafe_view reshape flatten.using_ints unflatten.int unsqueeze unsqueeze_copy squeeze squeeze.dim
+    squeeze.dims squeeze_copy squeeze_copy.dim squeeze_copy.dims clone alias alias_copy detach detach_copy contiguous
+    dropout flip pixel_shuffle channel_shuffle expand expand_copy repeat slice.Tensor slice_copy.Tensor select.int
+    select_copy.int narrow split_with_sizes split_with_sizes_copy split.Tensor split_copy.Tensor chunk unbind.int
+    unbind_copy.int stack max_pool1d max_pool2d max_pool3d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec
+    _upsample_nearest_exact3d.vec
+""",
+    commutes=True,
+)
+def moved(g: GraphBuilder, node: Node, *_: object) -> OnIntegers:
+    """What the converter for floats does, done to the integers."""
+    first = node.args[0]
+    sources: Sequence[Any] = first if isinstance(first, list | tuple) else [first]
+    found = [activation(g, source) for source in sources]
+    if not all(found) or len({grid.full for _, grid in found if grid}) != 1:  # type: ignore[misc]
+        return None
+    grid = _union([grid for _, grid in found])  # type: ignore[misc]
+    with _standing_for(g, {source: held.value for source, (held, _) in zip(sources, found, strict=True)}):  # type: ignore[misc]
+        results = CONVERTERS[node.target].convert(g, node)  # type: ignore[index]
+    if isinstance(results, ir.Value):
+        return Integers.on(results, grid)
+    return [Integers.on(result, grid) for result in results if result is not None]
+
+
+integers_for("permute permute_copy transpose.int transpose_copy.int t t_copy", commutes=True)(
+    lambda g, node, *_: moved(g, node) or _permuted_weight(g, node)
+)
+
+
+def _permuted_weight(g: GraphBuilder, node: Node) -> Integers | None:
+    """A weight, permuted once and for all."""
+    weight = g.integers.get(node.args[0])  # type: ignore[arg-type]
+    if not isinstance(weight, Integers) or weight.content is None:
+        return None
+    order = _order(node, weight.content.ndim)
+    content = np.ascontiguousarray(weight.content.transpose(order))
+    axis = None if weight.axis is None else order.index(weight.axis)
+    return replace(weight, value=g.weight(node.name, content), content=content, axis=axis)
+
+
+def _order(node: Node, rank: int) -> list[int]:
+    order, dims = list(range(rank)), node.args[1:]
+    if not dims:
+        return order[::-1]
+    if isinstance(dims[0], list | tuple):
+        return [int(dim) % rank for dim in dims[0]]  # type: ignore[arg-type]
+    first, second = (int(dim) % rank for dim in dims)  # type: ignore[arg-type]
+    order[first], order[second] = second, first
+    return order
+
+
+# ---- padding ------------------------------------------------------------------------------------------------------
+
+
+@integers_for("constant_pad_nd", commutes=True)
+def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], value: float) -> Integers | None:
+    return _padded(g, node, self, pad, "constant", value)
+
+
+@integers_for("pad", commutes=True)
+def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, value: float | None) -> OnIntegers:
+    return _padded(g, node, self, pad, PAD_MODES[mode], value or 0)
+
+
+def _padded(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, fill: float) -> Integers | None:
+    found = activation(g, self)
+    if found is None:
+        return None
+    held, grid = found
+    if not grid.full.on_grid(fill) and grid.full != g.wanted.get(node):
+        return None
+    filled = g.constant(np.array(grid.full(fill), grid.dtype))
+    with _standing_for(g, {self: held.value}):
+        return Integers.on(padded(g, node, self, pad, mode, filled), grid.full)
+
+
+# ---- limits -------------------------------------------------------------------------------------------------------
+
+
+@integers_for("relu", commutes=True)
+def relu(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
+    return _limited(g, node, self, 0.0, None)
+
+
+@integers_for("relu6", commutes=True)
+def relu6(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
+    return _limited(g, node, self, 0.0, 6.0)
+
+
+@integers_for("hardtanh clamp", commutes=True)
+def clamp(g: GraphBuilder, node: Node, self: Node, low: object, high: object) -> Integers | None:
+    numbers = [None if bound is None else g.number(bound) for bound in (low, high)]  # type: ignore[arg-type]
+    known = all(bound is None or number is not None for bound, number in zip((low, high), numbers, strict=True))
+    return _limited(g, node, self, *numbers) if known else None
+
+
+def _limited(g: GraphBuilder, node: Node, self: Node, low: float | None, high: float | None) -> Integers | None:
+    """Exact where the limits are on the grid; else only if the result goes back to it."""
+    found = activation(g, self)
+    if found is None:
+        return None
+    held, grid = found
+    bounds = [bound for bound in (low, high) if bound is not None]
+    if grid.full != g.wanted.get(node) and not all(map(grid.full.on_grid, bounds)):
+        return None
+    first = grid.low if low is None else max(grid.low, grid.full(low))
+    last = grid.high if high is None else min(grid.high, grid.full(high))
+    limits = replace(grid, low=min(first, last), high=last)
+    return Integers.on(narrowed(g, held.value, grid, limits), limits)
+
+
+# ---- helpers ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _standing_for(g: GraphBuilder, values: dict[Node, ir.Value]) -> Iterator[None]:
+    """Within, the nodes have these values."""
+    floats = {node: g.values[node] for node in values}
+    g.values.update(values)
+    try:
+        yield
+    finally:
+        g.values.update(floats)
+
+
+def _union(grids: Sequence[Affine]) -> Affine:
+    """Equal grids but for their limits, which become the widest."""
+    return replace(grids[0], low=min(grid.low for grid in grids), high=max(grid.high for grid in grids))

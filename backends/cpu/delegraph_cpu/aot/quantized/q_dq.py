@@ -1,0 +1,311 @@
+"""`quantized_decomposed` calls -> ONNX: quantize and dequantize, and the choice of their parameters at run time.
+
+Operators are known by their names: they are not registered in torch before somebody imports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import Check, Convert, Converter, schema_arguments
+from delegraph_cpu.aot.dtypes import ALL
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.quantized.table import operator_name
+from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized, quantized, shifted
+
+__all__ = ["constant_content", "quantized_converter"]
+
+_QUANTIZED: Final[dict[str, Converter]] = {}
+
+_F = TypeVar("_F", bound=Convert)
+
+FLOAT, DOUBLE, INT64 = torch.float32, torch.float64, torch.int64
+
+
+def quantized_converter(node: Node) -> Converter | None:
+    """The converter of a `quantized_decomposed` call."""
+    return _QUANTIZED.get(operator_name(node))
+
+
+def _converts(*names: str, check: Check | None = None) -> Callable[[_F], _F]:
+    def register(function: _F) -> _F:
+        converter = Converter(function, ALL, check)
+        _QUANTIZED.update({f"quantized_decomposed::{name}": converter for name in names})
+        return function
+
+    return register
+
+
+# ---- by tensor ----------------------------------------------------------------------------------------------------
+
+
+def _known_range(
+    node: Node, input: Node, scale: object, zero_point: object, low: object, high: object, *_: object
+) -> str | None:
+    return None if isinstance(low, int) and isinstance(high, int) else "its range is not known"
+
+
+@_converts("quantize_per_tensor", "quantize_per_tensor.tensor", "quantize_per_tensor.tensor2", check=_known_range)
+def quantize_per_tensor(
+    g: GraphBuilder, node: Node, input: Node, scale: Any, zero_point: Any, low: int, high: int, dtype: torch.dtype
+) -> ir.Value:
+    step, zero = _number(g, scale), _number(g, zero_point)
+    if step is None or zero is None or dtype == torch.int32:
+        parameters = (_scalar(g, scale), _scalar(g, zero_point))
+        return _quantized(g, g.tensor(input, FLOAT), parameters, low, high, dtype)
+    grid = Affine.of(step, int(zero), low, high, dtype)
+    integers = _on_grid(g, input, grid)
+    g.integers[node] = integers
+    return shifted(g, integers.value, torch.int8) if dtype == torch.int8 else integers.value
+
+
+def _on_grid(g: GraphBuilder, input: Node, grid: Affine) -> Integers:
+    """`input`, which may be on this grid already; its integers are then limited at most."""
+    held = g.integers.get(input)
+    if not isinstance(held, Integers) or held.grid is None or held.grid.full != grid.full:
+        return Integers.on(quantized(g, g.tensor(input, FLOAT), grid), grid)
+    if held.grid.low >= grid.low and held.grid.high <= grid.high:
+        return held
+    limits = (g.constant(np.array(bound, grid.dtype)) for bound in (grid.low, grid.high))
+    return Integers.on(g.op("Clip", held.value, *limits), grid)
+
+
+@_converts("dequantize_per_tensor", "dequantize_per_tensor.tensor", "dequantize_per_tensor.tensor2", check=_known_range)
+def dequantize_per_tensor(
+    g: GraphBuilder, node: Node, input: Node, scale: Any, zero_point: Any, *_: object
+) -> ir.Value:
+    step, zero = _number(g, scale), _number(g, zero_point)
+    if step is None or zero is None:
+        parameters = (_scalar(g, scale), _scalar(g, zero_point))
+        return g.cast(_dequantized(g, input, parameters, FLOAT), dtype_of(node))
+    return _held(g, node, input, np.array(step, np.float32), np.array(zero, np.int64), None)
+
+
+def _held(
+    g: GraphBuilder, node: Node, input: Node, scale: NDArray[Any], zero_point: NDArray[Any], axis: int | None
+) -> ir.Value:
+    """Keep the integers that are dequantized; the value in float."""
+    held, content = g.integers.get(input), g.parameter(input)
+    if isinstance(held, Integers):  # a quantize call's: stored as uint8, where that was int8
+        shift = 128 if dtype_of(input) == torch.int8 else 0
+        value, dtype = held.value, held.zero_point.dtype
+    elif content is None and dtype_of(input) == torch.int8 and axis is None:
+        shift, value, dtype = 128, shifted(g, g.value(input), torch.uint8), np.dtype(np.uint8)
+    else:
+        shift, value = 0, g.value(input)
+        dtype = np.dtype(str(dtype_of(input)).removeprefix("torch."))
+    limits = np.iinfo(dtype)
+    low, high = (held.low, held.high) if isinstance(held, Integers) else (int(limits.min), int(limits.max))
+    stored = np.asarray(zero_point + shift).astype(dtype)
+    g.integers[node] = integers = Integers(value, scale, stored, axis, content, low, high)
+    real = dequantized(g, integers)
+    return real if dtype_of(node) == FLOAT else g.cast(real, dtype_of(node))
+
+
+# ---- by channel ---------------------------------------------------------------------------------------------------
+
+
+@_converts("quantize_per_channel", check=_known_range)
+def quantize_per_channel(
+    g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node, axis: int, low: int, high: int,
+    dtype: torch.dtype,
+) -> ir.Value:  # fmt: skip
+    parameters = (_along(g, scales, axis, rank_of(node)), _along(g, zero_points, axis, rank_of(node)))
+    return _quantized(g, g.tensor(input, FLOAT), parameters, low, high, dtype)
+
+
+@_converts("dequantize_per_channel")
+def dequantize_per_channel(
+    g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node | None, axis: int, *_: object
+) -> ir.Value:
+    axis %= rank_of(input)
+    scale = constant_content(g, scales)
+    zero_point = np.zeros(shape_of(scales), np.int64) if zero_points is None else constant_content(g, zero_points)
+    if scale is not None and zero_point is not None and _fits(zero_point, dtype_of(input)):
+        return _held(g, node, input, scale.astype(np.float32), zero_point.astype(np.int64), axis)
+    zeros = _real(g, 0) if zero_points is None else _along(g, zero_points, axis, rank_of(node))
+    parameters = (_along(g, scales, axis, rank_of(node)), zeros)
+    return g.cast(_dequantized(g, input, parameters, FLOAT), dtype_of(node))
+
+
+def _fits(zero_point: NDArray[Any], dtype: torch.dtype) -> bool:
+    limits = torch.iinfo(dtype)
+    return (
+        bool((np.round(zero_point) == zero_point).all())
+        and limits.min <= zero_point.min() <= zero_point.max() <= limits.max
+    )
+
+
+def _along(g: GraphBuilder, parameters: Node, axis: int, rank: int) -> ir.Value:
+    shape = [1] * rank
+    shape[axis] = -1
+    return g.op("Reshape", g.tensor(parameters, FLOAT), g.ints(shape))
+
+
+# ---- by token and group -------------------------------------------------------------------------------------------
+
+
+@_converts("quantize_per_token", check=_known_range)
+def quantize_per_token(
+    g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node, low: int, high: int, dtype: torch.dtype
+) -> ir.Value:
+    """As torch has it the zero point, in double, is added before rounding."""
+    steps = g.op("Mul", g.tensor(input, DOUBLE), g.op("Reciprocal", g.tensor(scales, DOUBLE)))
+    rounded = g.op("Round", g.op("Add", steps, g.tensor(zero_points, DOUBLE)))
+    return _limited(g, rounded, low, high, DOUBLE, dtype)
+
+
+@_converts("dequantize_per_token")
+def dequantize_per_token(
+    g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node, *_: object
+) -> ir.Value:
+    parameters = (g.tensor(scales, DOUBLE), g.tensor(zero_points, DOUBLE))
+    return g.cast(_dequantized(g, input, parameters, DOUBLE), dtype_of(node))
+
+
+def _static(node: Node, input: Node, *_: object) -> str | None:
+    return None if all(isinstance(size, int) for size in shape_of(input)) else "groups of a dynamic shape"
+
+
+@_converts("dequantize_per_channel_group", check=_static)
+def dequantize_per_channel_group(
+    g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node | None, low: int, high: int,
+    dtype: torch.dtype, group_size: int, *_: object,
+) -> ir.Value:  # fmt: skip
+    shape = [int(size) for size in shape_of(input)]
+    groups = g.op("Reshape", g.value(input), g.ints([-1, group_size]))
+    factors = g.op("Reshape", g.tensor(scales, FLOAT), g.ints([-1, 1]))
+    zero = g.constant(np.array(0, np.float32))
+    if zero_points is not None:
+        zero = g.op("Reshape", g.tensor(zero_points, FLOAT), g.ints([-1, 1]))
+    real = g.op("Mul", g.op("Sub", g.cast(groups, FLOAT), zero), factors)
+    return g.cast(g.op("Reshape", real, g.ints(shape)), dtype_of(node))
+
+
+# ---- parameters chosen at run time --------------------------------------------------------------------------------
+
+
+@_converts("choose_qparams.tensor", check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high))
+def choose_qparams(
+    g: GraphBuilder, node: Node, input: Node, low: int, high: int, eps: float, dtype: torch.dtype
+) -> Sequence[ir.Value]:
+    lowest, highest = _extremes(g, input, None)
+    scale = g.op("Div", g.op("Sub", highest, lowest), _real(g, high - low))
+    scale = g.op("Max", scale, _real(g, eps))
+    zero_point = g.op("Sub", _real(g, low), g.op("Round", g.op("Div", lowest, scale)))
+    return _parameters(g, scale, _clipped(g, zero_point, low, high, FLOAT), [1])
+
+
+@_converts("choose_qparams_symmetric.tensor",
+           check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high))  # fmt: skip
+def choose_qparams_symmetric(
+    g: GraphBuilder, node: Node, input: Node, low: int, high: int, eps: float, dtype: torch.dtype
+) -> Sequence[ir.Value]:
+    lowest, highest = _extremes(g, input, None)
+    largest = g.op("Max", g.op("Neg", lowest), highest)
+    scale = g.op("Max", g.op("Div", largest, _real(g, (high - low) / 2)), _real(g, eps))
+    return _parameters(g, scale, _real(g, 128 if dtype == torch.uint8 else 0), [1])
+
+
+@_converts("choose_qparams_per_token_asymmetric")
+def choose_qparams_per_token_asymmetric(
+    g: GraphBuilder, node: Node, input: Node, dtype: torch.dtype
+) -> Sequence[ir.Value]:
+    """The zero point from that end of the range where it is the more exact."""
+    low, high = _real(g, -128), _real(g, 127)
+    lowest, highest = _extremes(g, input, -1)
+    scale = g.op("Div", g.op("Sub", highest, lowest), _real(g, 255))
+    scale = g.op("Max", scale, _real(g, float(np.finfo(np.float32).eps)))
+    first, last = g.op("Div", lowest, scale), g.op("Div", highest, scale)
+    error = g.op("Add", g.op("Add", low, first), g.op("Add", high, last))
+    from_low, from_high = g.op("Sub", low, first), g.op("Sub", high, last)
+    chosen = g.op("Where", g.op("Greater", error, _real(g, 0)), from_low, from_high)
+    return _parameters(g, scale, g.op("Round", _clipped(g, chosen, -128, 127, FLOAT)), None)
+
+
+def _extremes(g: GraphBuilder, input: Node, axis: int | None) -> tuple[ir.Value, ir.Value]:
+    """The lowest and the highest of `input` and 0, of everything or along `axis`."""
+    real, zero = g.tensor(input, FLOAT), _real(g, 0)
+    axes = None if axis is None else g.ints([axis])
+    lowest = g.op("ReduceMin", real, axes, keepdims=int(axis is not None))
+    highest = g.op("ReduceMax", real, axes, keepdims=int(axis is not None))
+    return g.op("Min", lowest, zero), g.op("Max", highest, zero)
+
+
+def _parameters(g: GraphBuilder, scale: ir.Value, zero_point: ir.Value, shape: list[int] | None) -> Sequence[ir.Value]:
+    values = [scale, zero_point] if shape is None else [g.op("Reshape", v, g.ints(shape)) for v in (scale, zero_point)]
+    return [g.cast(values[0], DOUBLE), g.cast(values[1], INT64)]
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def _quantized(
+    g: GraphBuilder, real: ir.Value, parameters: tuple[ir.Value, ir.Value], low: int, high: int, dtype: torch.dtype
+) -> ir.Value:
+    """`clamp(round(real * (1 / scale)) + zero_point)` for parameters in float32 that are any values."""
+    scale, zero_point = parameters
+    steps = g.op("Round", g.op("Mul", real, g.op("Reciprocal", scale)))
+    wide = DOUBLE if dtype == torch.int32 else FLOAT  # float32 does not hold the bounds
+    moved = g.op("Add", steps, zero_point)
+    return _limited(g, g.cast(moved, wide) if wide == DOUBLE else moved, low, high, wide, dtype)
+
+
+def _limited(
+    g: GraphBuilder, value: ir.Value, low: int, high: int, compute: torch.dtype, dtype: torch.dtype
+) -> ir.Value:
+    clipped = _clipped(g, value, low, high, compute)
+    return g.cast(g.cast(clipped, torch.int32), dtype)  # onnxruntime casts floats to int8 by way of uint8
+
+
+def _clipped(g: GraphBuilder, value: ir.Value, low: int, high: int, compute: torch.dtype) -> ir.Value:
+    return g.op("Clip", value, *(g.tensor(float(bound), compute) for bound in (low, high)))
+
+
+def _dequantized(g: GraphBuilder, input: Node, parameters: tuple[ir.Value, ir.Value], compute: torch.dtype) -> ir.Value:
+    scale, zero_point = parameters
+    return g.op("Mul", g.op("Sub", g.cast(g.value(input), compute), zero_point), scale)
+
+
+def _real(g: GraphBuilder, number: float) -> ir.Value:
+    return g.constant(np.array(number, np.float32))
+
+
+def _scalar(g: GraphBuilder, parameter: Any) -> ir.Value:
+    """A scale or zero point as a scalar in float32."""
+    if not isinstance(parameter, Node):
+        return _real(g, parameter)
+    return g.op("Reshape", g.tensor(parameter, FLOAT), g.ints([]))
+
+
+def _number(g: GraphBuilder, parameter: Any) -> float | int | None:
+    """A scale or zero point if it is known."""
+    if isinstance(parameter, int | float):
+        return parameter
+    content = constant_content(g, parameter)
+    return None if content is None or content.size != 1 else float(content.reshape(-1)[0])
+
+
+def constant_content(g: GraphBuilder, node: Node) -> NDArray[Any] | None:
+    """What is known of parameters: a constant's content, also after a cast, and what a call of `full` makes."""
+    content = g.parameter(node)
+    if content is not None or node.op != "call_function":
+        return content
+    name, arguments = operator_name(node), schema_arguments(node)
+    if name == "aten::full" and all(isinstance(size, int) for size in arguments[0]):
+        number = g.number(arguments[1])
+        return None if number is None else np.full(arguments[0], number)
+    if name in _CASTS and isinstance(arguments[0], Node):
+        found = constant_content(g, arguments[0])
+        return None if found is None else found.astype(str(dtype_of(node)).removeprefix("torch."))
+    return None
+
+
+_CASTS: Final = frozenset({"dim_order_ops::_to_dim_order_copy", "aten::_to_copy", "aten::to.dtype"})

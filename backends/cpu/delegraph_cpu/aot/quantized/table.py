@@ -1,0 +1,91 @@
+"""Which operators are tried on integers, and the grid that a node's result is wanted on."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Graph, Node
+
+from delegraph_cpu.aot.converters.table import aten, schema_arguments
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
+
+__all__ = ["OnIntegers", "activation", "integers_for", "on_integers", "operator_name", "wanted_grids"]
+
+OnIntegers: TypeAlias = "Integers | Sequence[Integers] | ir.Value | None"
+"""What a converter on integers gives: integers, a value in float, or None if it does not apply."""
+
+_F = TypeVar("_F", bound=Callable[..., OnIntegers])
+
+_TABLE: Final[dict[Callable[..., Any], Callable[..., OnIntegers]]] = {}
+
+_COMMUTING: Final[set[Callable[..., Any]]] = set()
+"""What may as well be done to the integers: quantizing commutes with it."""
+
+
+def integers_for(operators: str, *, commutes: bool = False) -> Callable[[_F], _F]:
+    """Put the decorated function into the table, for names of aten overloads.
+
+    `commutes`: to quantize the operator's result is to quantize what goes in, on any grid.
+    """
+
+    def register(function: _F) -> _F:
+        for name in operators.split():
+            assert aten(name) not in _TABLE, name
+            _TABLE[aten(name)] = function
+        _COMMUTING.update(map(aten, operators.split() if commutes else ()))
+        return function
+
+    return register
+
+
+def on_integers(g: GraphBuilder, node: Node) -> Converted | None:
+    """Convert `node` on integers, if it can be; its value in float, which is left out of the graph unless needed."""
+    convert = _TABLE.get(node.target)  # type: ignore[arg-type]
+    found = None if convert is None else convert(g, node, *schema_arguments(node))
+    if found is None or isinstance(found, ir.Value):
+        return found
+    g.integers[node] = found
+    return dequantized(g, found) if isinstance(found, Integers) else [dequantized(g, part) for part in found]
+
+
+def activation(g: GraphBuilder, node: object) -> tuple[Integers, Affine] | None:
+    """The integers of `node` and their grid, if it has some of 8 bits with parameters for the whole tensor."""
+    found = g.integers.get(node) if isinstance(node, Node) else None
+    if not isinstance(found, Integers) or found.grid is None or found.grid.dtype is not np.uint8:
+        return None
+    return found, found.grid
+
+
+def wanted_grids(graph: Graph) -> dict[Node, Affine]:
+    """For each node of which every user puts the result on one grid of 8 bits, perhaps after moving or limiting it,
+    that grid."""
+    wanted: dict[Node, Affine] = {}
+    for node in reversed(graph.nodes):
+        grids = {_quantize_grid(user) or (wanted.get(user) if _commutes(user) else None) for user in node.users}
+        grid = grids.pop() if len(grids) == 1 else None
+        if grid is not None and grid.dtype is np.uint8:
+            wanted[node] = grid
+    return wanted
+
+
+def _commutes(node: Node) -> bool:
+    return node.target in _COMMUTING or node.target is operator.getitem
+
+
+def _quantize_grid(node: Node) -> Affine | None:
+    """Without the limits, which are put into effect where the quantize call itself is converted."""
+    if operator_name(node) != "quantized_decomposed::quantize_per_tensor":
+        return None
+    _, scale, zero_point, low, high, dtype = schema_arguments(node)
+    return Affine.of(scale, zero_point, low, high, dtype).full
+
+
+def operator_name(node: Node) -> str:
+    """`namespace::name.overload` of the operator that `node` calls; "" if it calls none."""
+    return node.target.name() if isinstance(node.target, torch._ops.OpOverload) else ""

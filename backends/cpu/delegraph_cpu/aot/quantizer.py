@@ -1,0 +1,240 @@
+"""ATen program -> annotations of what `CpuBackend` computes on integers: the quantizer that users name "cpu".
+
+A value is quantized where an integer kernel makes or takes it. What has none stays in float between integer layers: a
+linear layer before GELU, or in a residual sum that is normalized, gives floats, for onnxruntime's kernel does so for
+nothing, and rounding would cost accuracy and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.errors import UnknownOption
+from delegraph.interfaces import Quantizer
+
+__all__ = ["CpuQuantizer", "cpu_quantizer"]
+
+aten = torch.ops.aten
+
+ANNOTATION: Final = "quantization_annotation"
+"""The key in `Node.meta` under which torchao looks."""
+
+CONVOLUTIONS: Final = frozenset(
+    {op for n in (1, 2, 3) for op in (getattr(aten, f"conv{n}d").default, getattr(aten, f"conv{n}d").padding)}
+)
+NORMALIZATIONS: Final = frozenset({aten.batch_norm.default, aten._native_batch_norm_legit.default})
+CLAMPS: Final = frozenset({aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default})
+SUMS: Final = frozenset({aten.add.Tensor, aten.mul.Tensor})
+JOINS: Final = frozenset({aten.cat.default})
+AVERAGES: Final = frozenset({aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default, aten.mean.dim})
+MOVES: Final = frozenset(
+    {
+        *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
+        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
+        *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
+        *(aten.dropout.default, aten.pad.default, aten.constant_pad_nd.default, aten.pixel_shuffle.default),
+        *(aten.channel_shuffle.default, aten.max_pool1d.default, aten.max_pool2d.default),
+        *(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec),
+    }
+)
+"""What is done to the integers themselves, whatever grid they are on."""
+
+
+def cpu_quantizer(
+    *,
+    activations: str = "int8",
+    per_channel: bool = True,
+    observer: str = "minmax",
+    is_qat: bool = False,
+) -> Quantizer:
+    """A quantizer for `CpuBackend`.
+
+    activations: "int8"; "int16", whose layers compute in float; "dynamic", int8 with ranges taken from each input, for
+    linear layers; or "float", which quantizes the weights of linear layers alone.
+    per_channel: a scale for each output channel of a weight, not one for all of it.
+    observer: how ranges of activations are calibrated: "minmax", "moving_average" or "histogram".
+    is_qat: fake quantization, to be trained, in the place of observers.
+
+    Raises `UnknownOption` for any other value.
+    """
+    _check("activations", activations, _ACTIVATIONS)
+    _check("observer", observer, _OBSERVERS)
+    return CpuQuantizer(activations, per_channel, observer, is_qat)
+
+
+_ACTIVATIONS: Final = ("int8", "int16", "dynamic", "float")
+_OBSERVERS: Final = ("minmax", "moving_average", "histogram")
+
+
+def _check(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UnknownOption(f"quantizer 'cpu' has no {option}={value!r}; choose one of {', '.join(known)}")
+
+
+class CpuQuantizer:
+    """torchao's `Quantizer` in all that it calls; see `cpu_quantizer`."""
+
+    def __init__(self, activations: str, per_channel: bool, observer: str, is_qat: bool) -> None:
+        self._static = activations in ("int8", "int16")
+        self._activation, self._weight = _specs(activations, per_channel, observer, is_qat)
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotate layers, then what lies between them; a node that has an annotation keeps it."""
+        integers: set[Node] = set()
+        for node in model.graph.nodes:
+            if node.op == "call_function" and ANNOTATION not in node.meta:
+                self._annotate(node, integers)
+            if node.meta.get(ANNOTATION) is not None and node.meta[ANNOTATION].output_qspec is not None:
+                integers.add(node)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
+
+    def _annotate(self, node: Node, integers: set[Node]) -> None:
+        if node.target in CONVOLUTIONS and self._static:
+            self._layer(node, output=True)
+        elif node.target == aten.linear.default and _is_weight(node.args[1]):
+            self._layer(node, output=self._static and _goes_to_layers(node))
+        elif self._static:
+            self._between(node, integers)
+
+    def _layer(self, node: Node, output: bool) -> None:
+        """The input and the weight, and the result where it is normalized and limited."""
+        inputs: dict[Any, Any] = {node.args[1]: self._weight}
+        if self._activation is not None:
+            inputs[node.args[0]] = self._activation
+        last = _last_fused(node)
+        for fused in _fused(node):
+            _put(fused, {}, None)
+        _put(node, inputs, None)
+        if output:
+            _put(last, inputs if last is node else {}, self._activation)
+
+    def _between(self, node: Node, integers: set[Node]) -> None:
+        """What takes and gives integers, if it gets them."""
+        sources = _values(node)
+        if not sources or not all(source in integers for source in sources):
+            return
+        if node.target in SUMS and len(sources) == len(node.args[:2]):
+            last = _last_fused(node)
+            _put(node, dict.fromkeys(sources, self._activation), None)
+            _put(last, node.meta[ANNOTATION].input_qspec_map if last is node else {}, self._activation)
+        elif node.target in AVERAGES and _averages_everything(node):
+            _put(node, {sources[0]: self._activation}, self._activation)
+        elif node.target in MOVES | CLAMPS:
+            shared = _shared(sources[0])
+            _put(node, {sources[0]: shared}, shared)
+        elif node.target in JOINS:
+            first = _shared((sources[0], node))
+            _put(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
+
+
+# ---- the graph ----------------------------------------------------------------------------------------------------
+
+
+def _values(node: Node) -> list[Node]:
+    """The tensors that `node` takes, each once."""
+    first = node.args[0] if node.args else None
+    given = list(first) if isinstance(first, list | tuple) else list(node.args)
+    return list(dict.fromkeys(value for value in given if isinstance(value, Node) and _is_float(value)))
+
+
+def _is_float(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
+
+
+def _fused(node: Node) -> list[Node]:
+    """What is computed with `node` at once: a normalization, then a limit."""
+    fused: list[Node] = []
+    for kinds in (NORMALIZATIONS, CLAMPS):
+        users = list((fused[-1] if fused else node).users)
+        if len(users) == 1 and users[0].target in kinds and ANNOTATION not in users[0].meta:
+            fused.append(users[0])
+    return fused
+
+
+def _last_fused(node: Node) -> Node:
+    return [node, *_fused(node)][-1]
+
+
+def _goes_to_layers(node: Node) -> bool:
+    """Whether the result of `node`, moved and limited, goes to inputs of convolutions and linear layers alone."""
+    seen, ahead = set(), [node]
+    while ahead:
+        value = ahead.pop()
+        for user in value.users:
+            if user.target in MOVES | CLAMPS:
+                if user not in seen:
+                    seen.add(user)
+                    ahead.append(user)
+            elif user.target not in {*CONVOLUTIONS, aten.linear.default} or user.args[0] is not value:
+                return False
+    return True
+
+
+def _averages_everything(node: Node) -> bool:
+    """Whether the average is over all dims behind the channels."""
+    rank = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
+    if node.target == aten.mean.dim:
+        dims = node.args[1]
+        return dims is not None and rank > 2 and sorted(int(d) % rank for d in dims) == list(range(2, rank))  # type: ignore
+    return all(size == 1 for size in node.args[1])  # type: ignore[union-attr]
+
+
+# ---- torchao ------------------------------------------------------------------------------------------------------
+
+
+def _put(node: Node, inputs: Mapping[Any, Any], output: Any) -> None:
+    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+    node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
+
+
+def _shared(edge_or_node: Any) -> Any:
+    from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
+
+    return SharedQuantizationSpec(edge_or_node)
+
+
+def _specs(activations: str, per_channel: bool, observer: str, is_qat: bool) -> tuple[Any, Any]:
+    """torchao's specifications of activations (None for floats) and weights."""
+    from torchao.quantization.pt2e import observer as observers
+    from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
+    from torchao.quantization.pt2e.quantizer import QuantizationSpec
+
+    wide = activations == "int16"
+    low, high = (-(2**15), 2**15 - 1) if wide else (-128, 127)
+    dtype = torch.int16 if wide else torch.int8
+    kinds: dict[str, Callable[..., Any]] = {
+        "minmax": observers.MinMaxObserver,
+        "moving_average": observers.MovingAverageMinMaxObserver,
+        "histogram": observers.HistogramObserver,
+    }
+    value: Callable[..., Any] = kinds[observer].with_args(eps=_EPS)  # type: ignore[attr-defined]
+    per_row = observers.PerChannelMinMaxObserver if per_channel else observers.MinMaxObserver
+    rows: Callable[..., Any] = per_row.with_args(eps=_EPS)
+    if is_qat:
+        value = FusedMovingAvgObsFakeQuantize.with_args(observer=observers.MovingAverageMinMaxObserver, eps=_EPS)
+        rows = FakeQuantize.with_args(observer=per_row, eps=_EPS)
+    scheme, axis = (torch.per_channel_symmetric, 0) if per_channel else (torch.per_tensor_symmetric, None)
+    weight = QuantizationSpec(torch.int8, rows, -127, 127, scheme, axis)
+    if activations == "float":
+        return None, weight
+    if activations == "dynamic":
+        chosen = observers.PlaceholderObserver.with_args(quant_min=low, quant_max=high, eps=_EPS)
+        return QuantizationSpec(dtype, chosen, low, high, torch.per_tensor_affine, is_dynamic=True), weight
+    return QuantizationSpec(dtype, value, low, high, torch.per_tensor_affine), weight
+
+
+_EPS: Final = 2.0**-12
+"""The least scale, as ExecuTorch's XNNPACKQuantizer has it: multipliers of integer kernels stay within 32 bits."""

@@ -1,0 +1,505 @@
+"""Quantized calls on onnxruntime's integer kernels: torch's own quantize and dequantize calls are the reference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delegraph_cpu import sessions
+from delegraph_cpu.blob import unpack
+
+from .harness import Function, Lowered, declined, edge
+
+qd = torch.ops.quantized_decomposed
+Tensor = torch.Tensor
+
+SCALE, ZERO = 0.0375, 17
+"""Of the inputs, which are quantized from -5.4 to 4.1."""
+
+
+def quantize(x: Tensor, scale: float = SCALE, zero: int = ZERO, low: int = -128, high: int = 127) -> Tensor:
+    return qd.quantize_per_tensor(x, scale, zero, low, high, torch.int8)
+
+
+def grid(x: Tensor, scale: float = SCALE, zero: int = ZERO, low: int = -128, high: int = 127) -> Tensor:
+    """x on the grid."""
+    return qd.dequantize_per_tensor(quantize(x, scale, zero, low, high), scale, zero, low, high, torch.int8)
+
+
+class Weight(torch.nn.Module):
+    """A weight in int8, by channel or for all of it, and a bias."""
+
+    def __init__(self, *shape: int, per_channel: bool = True, axis: int = 0, biased: bool = True) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.axis, self.per_channel = axis, per_channel
+        self.register_buffer("weight", torch.randint(-127, 128, shape, dtype=torch.int8, generator=generator))
+        self.register_buffer("scales", torch.rand(shape[axis], generator=generator) * 0.01 + 0.002)
+        self.register_buffer("zeros", torch.zeros(shape[axis], dtype=torch.int64))
+        self.bias = torch.nn.Parameter(torch.randn(shape[0], generator=generator)) if biased else None
+
+    def forward(self) -> Tensor:
+        if self.per_channel:
+            return qd.dequantize_per_channel(self.weight, self.scales, self.zeros, self.axis, -127, 127, torch.int8)  # type: ignore[no-any-return]
+        return qd.dequantize_per_tensor(self.weight, 0.0071, 0, -127, 127, torch.int8)  # type: ignore[no-any-return]
+
+
+class Layer(torch.nn.Module):
+    """A function of a weight and its bias, and of inputs."""
+
+    def __init__(self, weight: Weight, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.weight, self.function = weight, function
+
+    def forward(self, *x: Tensor) -> Tensor:
+        return self.function(*x, self.weight(), self.weight.bias)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 1.5
+
+
+def operators(lowered: Lowered) -> Counter[str]:
+    """Operator -> how often the graph that the delegate holds has it."""
+    graph = onnx.ModelProto.FromString(bytes(unpack(lowered.processed).graph)).graph
+    return Counter(node.op_type for node in graph.node)
+
+
+def lowered(model: Any, *args: Tensor, dynamic_shapes: Any = None) -> Lowered:
+    """As one delegate, nothing left over."""
+    module = model if isinstance(model, torch.nn.Module) else Function(model)
+    program = edge(module, args, dynamic_shapes)
+    assert declined(program) == {}
+    return Lowered(program)
+
+
+def compare(model: Any, *args: Tensor, step: float, within: float = 1.0) -> Counter[str]:
+    """Check against eager: at most `within` steps of the output's scale; returns the operators."""
+    ours = lowered(model, *args)
+    with torch.no_grad():
+        expected = model(*args)
+    wanted = expected if isinstance(expected, tuple | list) else [expected]
+    for got, reference in zip(ours(*args), wanted, strict=True):
+        np.testing.assert_allclose(got, reference.numpy(), rtol=1e-5, atol=within * step * 1.001)
+    return operators(ours)
+
+
+# ---- layers -------------------------------------------------------------------------------------------------------
+
+OUT = (0.11, -9)
+"""The grid of the results."""
+
+
+def conv(kind: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+    return lambda x, w, b: grid(kind(grid(x), w, b, **options), *OUT)
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight", "options"),
+    [
+        ((2, 8, 9, 9), (6, 8, 3, 3), {"padding": 1}),
+        ((1, 8, 9, 9), (8, 1, 3, 3), {"groups": 8, "stride": 2}),
+        ((1, 8, 9, 9), (6, 4, 3, 3), {"groups": 2, "dilation": 2, "padding": (2, 1)}),
+        ((1, 8, 9, 9), (6, 8, 1, 1), {}),
+        ((1, 8, 9, 9), (6, 8, 5, 3), {"padding": "same"}),
+    ],
+)
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_convolution(shape: Sequence[int], weight: Sequence[int], options: dict[str, Any], per_channel: bool) -> None:
+    layer = Layer(Weight(*weight, per_channel=per_channel), conv(F.conv2d, **options))
+    found = compare(layer, random(*shape), step=OUT[0])
+    assert found == {"QuantizeLinear": 1, "QLinearConv": 1, "DequantizeLinear": 1}
+
+
+@pytest.mark.parametrize(("dims", "kind"), [(1, F.conv1d), (3, F.conv3d)])
+def test_convolution_of_other_ranks(dims: int, kind: Callable[..., Tensor]) -> None:
+    layer = Layer(Weight(4, 3, *[3] * dims), conv(kind, padding=1))
+    assert compare(layer, random(2, 3, *[6] * dims), step=OUT[0])["QLinearConv"] == 1
+
+
+def test_convolution_without_bias() -> None:
+    layer = Layer(Weight(4, 3, 3, 3, biased=False), conv(F.conv2d))
+    assert compare(layer, random(1, 3, 6, 6), step=OUT[0])["QLinearConv"] == 1
+
+
+def test_a_convolution_that_gives_floats_multiplies_integers() -> None:
+    layer = Layer(Weight(4, 3, 3, 3), lambda x, w, b: F.conv2d(grid(x), w, b, padding=1))
+    assert compare(layer, random(1, 3, 6, 6), step=1e-4)["ConvInteger"] == 1  # float32's sums differ in the last bits
+
+
+def test_a_transposed_convolution_is_computed_in_float() -> None:
+    layer = Layer(
+        Weight(3, 4, 3, 3, axis=1, biased=False),
+        lambda x, w, b: grid(F.conv_transpose2d(grid(x), w, b, stride=2), *OUT),
+    )
+    found = compare(layer, random(1, 3, 6, 6), step=OUT[0])
+    assert found["ConvTranspose"] == 1
+    assert found["DequantizeLinear"] >= 2  # the weight stays in int8
+
+
+def test_an_unbatched_convolution() -> None:
+    compare(Layer(Weight(4, 3, 3, 3), conv(F.conv2d)), random(3, 6, 6), step=OUT[0])
+
+
+@pytest.mark.parametrize("shape", [(5, 24), (2, 3, 24), (24,)])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_linear(shape: Sequence[int], per_channel: bool) -> None:
+    layer = Layer(Weight(10, 24, per_channel=per_channel), lambda x, w, b: grid(F.linear(grid(x), w, b), *OUT))
+    assert compare(layer, random(*shape), step=OUT[0])["QGemm"] == 1
+
+
+def test_a_linear_layer_that_gives_floats() -> None:
+    layer = Layer(Weight(10, 24), lambda x, w, b: F.linear(grid(x), w, b))
+    assert compare(layer, random(5, 24), step=2e-4) == {"QuantizeLinear": 1, "QGemm": 1}  # half a step of its bias
+
+
+def test_a_bias_too_large_for_the_steps_of_the_product_is_added_in_float() -> None:
+    weight = Weight(10, 24)
+    weight.scales.mul_(1e-9)  # type: ignore[operator]
+    layer = Layer(weight, lambda x, w, b: F.linear(grid(x), w, b))
+    assert compare(layer, random(5, 24), step=1e-6)["Add"] == 1
+
+
+def test_the_product_of_two_values() -> None:
+    found = compare(
+        lambda x, y: grid(grid(x) @ grid(y, 0.02, 3), *OUT), random(2, 5, 6), random(2, 6, 7, seed=1), step=OUT[0]
+    )
+    assert found["QLinearMatMul"] == 1
+
+
+def test_the_product_of_a_value_and_a_permuted_weight() -> None:
+    layer = Layer(Weight(7, 6), lambda x, w, b: grid(grid(x) @ w.t(), *OUT))
+    assert compare(layer, random(5, 6), step=OUT[0])["QLinearMatMul"] == 1
+
+
+# ---- between layers -----------------------------------------------------------------------------------------------
+
+BETWEEN: list[tuple[str, Callable[..., Tensor], str]] = [
+    ("add", lambda x: grid(grid(x) + grid(x.flip(0), 0.05, -3), *OUT), "QLinearAdd"),
+    ("mul", lambda x: grid(grid(x) * grid(x.flip(0), 0.05, -3), *OUT), "QLinearMul"),
+    ("cat", lambda x: grid(torch.cat([grid(x), grid(x.flip(0), 0.05, -3)], 1), *OUT), "QLinearConcat"),
+    ("sigmoid", lambda x: grid(grid(x).sigmoid(), 1 / 256, -128), "QLinearSigmoid"),
+    ("leaky_relu", lambda x: grid(F.leaky_relu(grid(x), 0.1), *OUT), "QLinearLeakyRelu"),
+    ("average", lambda x: grid(F.adaptive_avg_pool2d(grid(x), 1), 0.02, 3), "QLinearGlobalAveragePool"),
+    ("mean", lambda x: grid(grid(x).mean((2, -1)), 0.02, 3), "QLinearGlobalAveragePool"),
+]
+
+
+@pytest.mark.parametrize(("function", "op_type"), [case[1:] for case in BETWEEN], ids=[case[0] for case in BETWEEN])
+def test_an_operator_with_a_kernel_for_integers(function: Callable[..., Tensor], op_type: str) -> None:
+    found = compare(function, random(2, 3, 4, 4), step=OUT[0])
+    assert found[op_type] == 1
+
+
+MOVES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "view": (lambda x: x.view(2, 48), "Reshape"),
+    "permute": (lambda x: x.permute(0, 2, 3, 1), "Transpose"),
+    "slice": (lambda x: x[:, 1:], "Slice"),
+    "select": (lambda x: x[:, 1], "Gather"),
+    "cat": (lambda x: torch.cat([x, x], 1), "Concat"),
+    "stack": (lambda x: torch.stack([x, x]), "Concat"),
+    "chunk": (lambda x: x.chunk(2, 2)[1], "Split"),
+    "expand": (lambda x: x[:, :, :1].expand(2, 3, 5, 4), "Expand"),
+    "repeat": (lambda x: x.repeat(1, 2, 1, 1), "Tile"),
+    "pad": (lambda x: F.pad(x, (1, 2)), "Pad"),
+    "reflect": (lambda x: F.pad(x, (1, 2, 0, 1), mode="reflect"), "Pad"),
+    "max_pool": (lambda x: F.max_pool2d(x, 2), "MaxPool"),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2.0), "Resize"),
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x[:1].reshape(1, 12, 2, 2), 2), "DepthToSpace"),
+    "relu": (lambda x: x.relu(), "Clip"),
+    "relu6": (F.relu6, "Clip"),
+    "hardtanh": (lambda x: F.hardtanh(x, -0.7, 0.61), "Clip"),
+}
+
+
+@pytest.mark.parametrize(("move", "op_type"), MOVES.values(), ids=MOVES)
+def test_what_moves_or_limits_values_is_done_to_the_integers(move: Callable[[Tensor], Tensor], op_type: str) -> None:
+    """Exactly; between quantize and dequantize nothing but the move."""
+    ours = lowered(lambda x: grid(move(grid(x))), x := random(2, 3, 4, 4))
+    assert operators(ours)[op_type] >= 1
+    assert operators(ours)["QuantizeLinear"] == operators(ours)["DequantizeLinear"] == 1
+    np.testing.assert_array_equal(ours(x)[0], grid(move(grid(x))).numpy())
+
+
+def test_a_limit_off_the_grid_that_gives_floats_is_exact() -> None:
+    ours = lowered(lambda x: F.hardtanh(grid(x), -0.7, 0.61), x := random(3, 4))
+    np.testing.assert_array_equal(ours(x)[0], F.hardtanh(grid(x), -0.7, 0.61).numpy())
+
+
+def test_a_padding_becomes_part_of_the_convolution() -> None:
+    layer = Layer(
+        Weight(4, 3, 3, 3),
+        lambda x, w, b: grid(F.conv2d(grid(F.pad(grid(x), (0, 1, 0, 1))), w, b, padding=1), *OUT),
+    )
+    assert "Pad" not in compare(layer, random(1, 3, 6, 6), step=OUT[0])
+
+
+def test_a_padding_with_another_number_does_not() -> None:
+    layer = Layer(
+        Weight(4, 3, 3, 3), lambda x, w, b: grid(F.conv2d(grid(F.pad(grid(x), (1, 1), value=0.5)), w, b), *OUT)
+    )
+    found = compare(layer, random(1, 3, 6, 6), step=OUT[0])
+    assert found["Pad"] == found["QLinearConv"] == 1
+
+
+@pytest.mark.parametrize("function", [torch.tanh, F.gelu, F.silu, F.hardswish, lambda x: x.softmax(-1)])
+def test_what_has_no_kernel_for_integers_is_computed_in_float(function: Callable[[Tensor], Tensor]) -> None:
+    compare(lambda x: grid(function(grid(x)), 0.02, 5), random(3, 4), step=0.02)
+
+
+def test_a_small_net_is_integers_from_end_to_end() -> None:
+    weight = Weight(3, 3, 3, 3)
+
+    def block(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = grid(F.conv2d(grid(x), w, b, padding=1).relu(), 0.05, -128)
+        z = grid(grid(F.conv2d(y, w, b, padding=1), *OUT) + y, *OUT)
+        return grid(F.adaptive_avg_pool2d(grid(F.max_pool2d(z, 2), *OUT), 1), *OUT).flatten(1)
+
+    found = compare(Layer(weight, block), random(1, 3, 8, 8), step=OUT[0], within=2)  # two layers, a step each
+    wanted = {"QLinearConv": 2, "QLinearAdd": 1, "MaxPool": 1, "QLinearGlobalAveragePool": 1}
+    assert {name: found[name] for name in wanted} == wanted
+    assert found["QuantizeLinear"] == found["DequantizeLinear"] == 1
+
+
+# ---- grids --------------------------------------------------------------------------------------------------------
+
+RANGES = [(torch.int8, -128, 127), (torch.int8, -127, 127), (torch.int8, 0, 100), (torch.uint8, 0, 255),
+          (torch.uint8, 3, 127), (torch.int16, -32768, 32767), (torch.int16, -1000, 32767)]  # fmt: skip
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    kind=st.sampled_from(RANGES),
+    scale=st.floats(2.0**-13, 3.0, width=32),
+    where=st.floats(0, 1),
+    spread=st.sampled_from([0.1, 3.0, 1e4, 1e9]),
+)
+def test_grids(kind: tuple[torch.dtype, int, int], scale: float, where: float, spread: float) -> None:
+    """The same integers as torch's, but for values within an ulp of the middle of two."""
+    dtype, low, high = kind
+    zero = round(low + where * (high - low))
+    ours = lowered(
+        lambda x: (
+            (q := qd.quantize_per_tensor(x, scale, zero, low, high, dtype)),
+            qd.dequantize_per_tensor(q, scale, zero, low, high, dtype),
+        ),
+        x := random(64) * spread,
+    )
+    integers, real = ours(x)
+    wanted = qd.quantize_per_tensor(x, scale, zero, low, high, dtype)
+    middle = np.abs(x.numpy().astype(np.float64) / scale % 1 - 0.5) < 1e-3
+    different = integers != wanted.numpy()
+    assert not (different & ~middle).any()
+    assert np.abs(integers.astype(int) - wanted.numpy().astype(int)).max() <= 1
+    again = qd.dequantize_per_tensor(torch.from_numpy(integers), scale, zero, low, high, dtype)
+    np.testing.assert_allclose(real, again.numpy(), rtol=1e-6)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    rows=st.integers(1, 5),
+    inner=st.integers(1, 40),
+    columns=st.integers(1, 20),
+    zeros=st.tuples(st.integers(-128, 127), st.integers(-128, 127)),
+    scales=st.tuples(st.floats(2.0**-10, 1.0, width=32), st.floats(2.0**-10, 10.0, width=32)),
+)
+def test_linear_layers_of_all_sizes_and_grids(
+    rows: int, inner: int, columns: int, zeros: tuple[int, int], scales: tuple[float, float]
+) -> None:
+    layer = Layer(
+        Weight(columns, inner),
+        lambda x, w, b: grid(F.linear(grid(x, scales[0], zeros[0]), w, b), scales[1], zeros[1]),
+    )
+    bias_step = scales[0] * 0.012 / 2 / scales[1]  # a bias is rounded to steps of the product's scale
+    compare(layer, random(rows, inner), step=scales[1], within=1 + bias_step)
+
+
+def test_integers_across_the_delegates_border() -> None:
+    """int8 in and out, stored as uint8 in between."""
+    layer = Layer(
+        Weight(10, 24),
+        lambda q, w, b: quantize(F.linear(qd.dequantize_per_tensor(q, SCALE, ZERO, -128, 127, torch.int8), w, b), *OUT),
+    )
+    q = torch.arange(-128, 112, dtype=torch.int8).reshape(10, 24)
+    found = lowered(layer, q)
+    assert operators(found)["QGemm"] == 1
+    difference = found(q)[0].astype(int) - layer(q).detach().numpy().astype(int)
+    assert np.abs(difference).max() <= 1
+
+
+def test_by_channel_with_zero_points() -> None:
+    scales, zeros = torch.tensor([0.1, 0.02, 0.5]), torch.tensor([3, -100, 127])
+    ours = lowered(
+        lambda x: qd.dequantize_per_channel(
+            qd.quantize_per_channel(x, scales, zeros, 1, -128, 127, torch.int8), scales, zeros, 1, -128, 127, torch.int8
+        ),
+        x := random(4, 3, 2),
+    )
+    q = qd.quantize_per_channel(x, scales, zeros, 1, -128, 127, torch.int8)
+    wanted = qd.dequantize_per_channel(q, scales, zeros, 1, -128, 127, torch.int8)
+    np.testing.assert_allclose(ours(x)[0], wanted.numpy(), atol=1e-6)
+
+
+def test_a_dynamic_batch() -> None:
+    layer = Layer(Weight(10, 24), lambda x, w, b: grid(F.linear(grid(x), w, b).relu(), *OUT))
+    batch, length = torch.export.Dim("batch", max=8), torch.export.Dim("length", max=8)
+    ours = lowered(layer, random(2, 3, 24), dynamic_shapes=(({0: batch, 1: length},),))
+    for shape in ((2, 3, 24), (5, 7, 24)):
+        x = random(*shape)
+        np.testing.assert_allclose(ours(x)[0], layer(x).detach().numpy(), atol=OUT[0] * 1.001)
+
+
+# ---- processors without VNNI --------------------------------------------------------------------------------------
+
+
+def _tied(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return grid(F.linear(grid(F.linear(grid(x), w, b), *OUT), w, b), *OUT)
+
+
+@pytest.fixture
+def saturating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor whose products of uint8 and int8 saturate at 16 bits."""
+    monkeypatch.setattr(sessions, "products_saturate", lambda: True)
+
+
+@pytest.mark.usefixtures("saturating")
+@pytest.mark.parametrize("level", ["disabled", "all"])
+def test_where_products_saturate_weights_become_uint8(level: str) -> None:
+    """The same numbers; a weight that two layers share is no obstacle."""
+    layer, x = Layer(Weight(24, 24), _tied), torch.full((3, 24), 100.0)
+    program = edge(layer, (x,))
+    exact = layer(x).detach().numpy()
+    np.testing.assert_allclose(Lowered(program, {"optimization_level": level})(x)[0], exact, atol=2.001 * OUT[0])
+
+
+def test_whether_products_saturate_is_found_out_by_multiplying(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Saturating:
+        def run(self, _names: None, feeds: dict[str, Any]) -> list[Any]:
+            pairs = (feeds["x"].astype(np.int32) * feeds["w"].T).reshape(-1, 2).sum(1)
+            return [np.minimum(pairs, 2**15 - 1).sum()]
+
+    sessions.products_saturate.cache_clear()
+    here = sessions.products_saturate()
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    assert not (here and "vnni" in flags)
+    sessions.products_saturate.cache_clear()
+    monkeypatch.setattr(sessions, "create_session", lambda model, options: Saturating())
+    assert sessions.products_saturate()
+    sessions.products_saturate.cache_clear()
+
+
+# ---- quantized at run time ----------------------------------------------------------------------------------------
+
+
+def dynamic(x: Tensor, low: int = -128, high: int = 127, eps: float = 1e-7, kind: str = "choose_qparams") -> Tensor:
+    scale, zero = getattr(qd, kind).tensor(x, low, high, eps, torch.int8)
+    q = qd.quantize_per_tensor.tensor(x, scale, zero, low, high, torch.int8)
+    return qd.dequantize_per_tensor.tensor(q, scale, zero, low, high, torch.int8)  # type: ignore[no-any-return]
+
+
+def by_token(x: Tensor) -> Tensor:
+    scale, zero = qd.choose_qparams_per_token_asymmetric(x, torch.int8)
+    q = qd.quantize_per_token(x, scale, zero, -128, 127, torch.int8)
+    return qd.dequantize_per_token(q, scale, zero, -128, 127, torch.int8, torch.float32)  # type: ignore[no-any-return]
+
+
+def largest_step(x: Tensor) -> float:
+    return float(x.max().clamp(min=0) - x.min().clamp(max=0)) / 255
+
+
+@pytest.mark.parametrize("shape", [(5, 24), (2, 3, 24)])
+def test_a_dynamic_linear_layer(shape: Sequence[int]) -> None:
+    layer = Layer(Weight(10, 24), lambda x, w, b: F.linear(dynamic(x), w, b))
+    found = compare(layer, random(*shape), step=1e-4)
+    assert found == {"DynamicQuantizeMatMul": 1}
+
+
+@pytest.mark.parametrize("options", [{"low": -64, "high": 63}, {"kind": "choose_qparams_symmetric"}, {"eps": 0.5}])
+def test_other_ranges_chosen_at_run_time(options: dict[str, Any]) -> None:
+    compare(lambda x: dynamic(x, **options), random(5, 24), step=1e-6)
+
+
+def test_a_dynamic_linear_layer_below_eps_is_finer() -> None:
+    layer = Layer(Weight(10, 24, biased=False), lambda x, w, b: F.linear(dynamic(x, eps=0.01), w, b))
+    x = random(5, 24) * 0.1
+    exact = F.linear(x, layer.weight()).numpy()
+    ours, reference = lowered(layer, x)(x)[0], layer(x).numpy()
+    assert np.abs(ours - exact).max() < np.abs(reference - exact).max()
+
+
+@pytest.mark.parametrize("shape", [(5, 24), (2, 3, 24)])
+def test_a_linear_layer_quantized_by_token(shape: Sequence[int]) -> None:
+    layer = Layer(Weight(10, 24), lambda x, w, b: F.linear(by_token(x), w, b))
+    assert compare(layer, random(*shape), step=1e-4)["MatMulInteger"] == 1
+
+
+def test_values_of_tokens() -> None:
+    rows = torch.stack([random(24), random(24).abs(), -random(24).abs(), torch.zeros(24)])
+    compare(by_token, rows, step=largest_step(rows), within=1e-5)
+
+
+# ---- weights alone ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("inner", "shape"), [(64, (5, 64)), (48, (2, 3, 48)), (64, (64,))])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_a_weight_of_8_bits_stays_in_8_bits(inner: int, shape: Sequence[int], per_channel: bool) -> None:
+    layer = Layer(Weight(10, inner, per_channel=per_channel), F.linear)
+    assert compare(layer, random(*shape), step=1e-5)["MatMulNBits"] == 1
+
+
+def test_a_weight_that_cannot_be_split_is_dequantized_when_it_is_used() -> None:
+    layer = Layer(Weight(40, 41), F.linear)
+    found = compare(layer, random(5, 41), step=1e-5)
+    assert found["DequantizeLinear"] == 1
+    assert len(lowered(layer, random(5, 41)).processed) < 40 * 41 * 2
+
+
+class Packed(torch.nn.Module):
+    """A linear layer with a weight of 4 bits in groups, two codes a byte."""
+
+    def __init__(self, rows: int, inner: int, group: int, zero_points: bool) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(4)
+        groups = rows * inner // group
+        self.group = group
+        self.register_buffer("packed", torch.randint(0, 256, (rows, inner // 2), generator=generator).to(torch.uint8))
+        self.register_buffer("scales", torch.rand(groups, generator=generator) * 0.1 + 0.01)
+        zeros = torch.randint(0, 16, (groups,), generator=generator).to(torch.uint8)
+        self.register_buffer("zeros", zeros if zero_points else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        packed: Any = self.packed
+        low = torch.ops.aten.bitwise_and.Scalar(packed, 15)
+        high = torch.div(packed, 16, rounding_mode="floor")
+        codes = torch.stack([low, high], -1).view(-1, self.group)
+        count = codes.shape[0]
+        zeros: Any = torch.full([count], 8, dtype=torch.int64) if self.zeros is None else self.zeros.to(torch.int64)  # type: ignore[operator]
+        rows = qd.dequantize_per_channel(codes, self.scales, zeros, 0, 0, 15, torch.uint8)
+        return F.linear(x, rows.view(packed.shape[0], -1))
+
+
+@pytest.mark.parametrize("zero_points", [False, True])
+@pytest.mark.parametrize(("inner", "group"), [(64, 32), (128, 128), (48, 48)])
+def test_a_weight_of_4_bits_stays_packed(inner: int, group: int, zero_points: bool) -> None:
+    layer = Packed(80, inner, group, zero_points)
+    found = compare(layer, random(5, inner), step=1e-4)
+    assert found == {"MatMulNBits": 1}
+    groups = 80 * inner // min(group, 16)
+    stored = len(lowered(layer, random(5, inner)).processed)
+    assert stored < 80 * inner // 2 + groups * 5 + 2500  # codes, scales, zero points, and the graph
+
+
+def test_codes_of_4_bits_that_fit_no_kernel_are_unpacked_when_they_are_used() -> None:
+    compare(Packed(6, 20, 10, True), random(5, 20), step=1e-4)
