@@ -88,9 +88,7 @@ def sqnr(wanted: np.ndarray, got: np.ndarray) -> float:
 
 
 def quantized(model: Any, *args: Any, **kwargs: Any) -> ExportedProgram:
-    program = delegraph.quantize(model, *args, **kwargs)
-    assert isinstance(program, ExportedProgram)
-    return program
+    return delegraph.quantize(model, *args, **kwargs).program
 
 
 def calls(program: ExportedProgram, target: object) -> list[Node]:

@@ -16,7 +16,8 @@ from delegraph.lazy import lazy_names
 if TYPE_CHECKING:
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.delegation.report import LoweringReport
-    from delegraph.aot.lower import Lowered, lower, quantize, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.lower import Lowered, lower, to_edge, to_edge_transform_and_lower
+    from delegraph.aot.quantized_model import QuantizedModel, convert_qat, prepare_qat, quantize
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.runtime.limits import Limits
     from delegraph.runtime.method import Method
@@ -44,10 +45,13 @@ __all__ = [
     "PluginError",
     "Pool",
     "Program",
+    "QuantizedModel",
     "Runtime",
     "RuntimeFault",
+    "convert_qat",
     "load",
     "lower",
+    "prepare_qat",
     "quantize",
     "to_edge",
     "to_edge_transform_and_lower",
@@ -57,7 +61,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "aot.config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig"),
-        "aot.lower": ("Lowered", "lower", "quantize", "to_edge", "to_edge_transform_and_lower"),
+        "aot.lower": ("Lowered", "lower", "to_edge", "to_edge_transform_and_lower"),
+        "aot.quantized_model": ("QuantizedModel", "convert_qat", "prepare_qat", "quantize"),
         "aot.delegation.report": ("LoweringReport",),
         "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "runtime.limits": ("Limits",),

@@ -21,6 +21,10 @@ A backend's AOT half
     tag_constant_data, tag_mutated_buffer: what a partitioner takes besides calls
     edge_program: what a partitioner is shown of an exported program
     validation_disabled: a partitioner may change the graph
+A backend's quantizer
+    Recipe, recipe_named: what `quantize(recipe=…)` asks for; activation_spec, weight_spec: torchao's specs of it
+    HistogramObserver, PercentileObserver: torchao's observers, but fast
+    QuantizationReport, MethodQuantization, LayerQuantization: what `quantize` gives beside the programs
 A pass
     ExportPass, PassBase, PassResult: of a graph; NodeMetadata, ProxyValue: what an ExportPass works with
     ExportedProgramPassBase, ExportedProgramPassResult: of a program; program_with_graph: a program with an edited graph
@@ -109,6 +113,10 @@ if TYPE_CHECKING:
         program_with_graph,
     )
     from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
+    from delegraph.aot.quantize.observers import HistogramObserver, PercentileObserver
+    from delegraph.aot.quantize.recipes import Recipe, recipe_named
+    from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization, QuantizationReport
+    from delegraph.aot.quantize.specs import activation_spec, weight_spec
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
         BackendDetails,
@@ -147,6 +155,8 @@ __all__ = [
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
     "HeldTensor",
+    "HistogramObserver",
+    "LayerQuantization",
     "Lowered",
     "LoweredBackendModule",
     "Lowering",
@@ -157,6 +167,7 @@ __all__ = [
     "MethodMemory",
     "MethodPlan",
     "MethodProgramsPartitionerSpec",
+    "MethodQuantization",
     "NamedDataStore",
     "NamedDataStoreOutput",
     "NodeMetadata",
@@ -164,10 +175,13 @@ __all__ = [
     "Partitioner",
     "PassBase",
     "PassResult",
+    "PercentileObserver",
     "PreprocessResult",
     "PropagateDeviceConfig",
     "PropagateDevicePass",
     "ProxyValue",
+    "QuantizationReport",
+    "Recipe",
     "ResolvedSignature",
     "SerializedExportedProgram",
     "SharedWeights",
@@ -175,6 +189,7 @@ __all__ = [
     "StageWatcher",
     "WeightsToOutputs",
     "WriteBack",
+    "activation_spec",
     "condensed_order",
     "deserialize_exported_program",
     "device_of",
@@ -195,6 +210,7 @@ __all__ = [
     "parse_etrecord",
     "program_text",
     "program_with_graph",
+    "recipe_named",
     "schema_arguments",
     "serialize_exported_program",
     "tag_constant_data",
@@ -206,6 +222,7 @@ __all__ = [
     "user_location",
     "validation_disabled",
     "verify",
+    "weight_spec",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -279,6 +296,10 @@ __getattr__, __dir__ = lazy_names(
             "program_with_graph",
         ),
         "passes.weights_to_outputs": ("WeightsToOutputs",),
+        "quantize.observers": ("HistogramObserver", "PercentileObserver"),
+        "quantize.recipes": ("Recipe", "recipe_named"),
+        "quantize.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),
+        "quantize.specs": ("activation_spec", "weight_spec"),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },
 )

@@ -1,6 +1,6 @@
 """The whole way: `to_edge`, `to_edge_transform_and_lower`, the manager between the stages, and the one-call `lower`.
 
-Each, and `quantize`, is some of the stages of `pipeline.py`.
+Each is some of the stages of `pipeline.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
-import torch
 from torch.export import ExportedProgram
 
 from delegraph.aot import pipeline
@@ -26,13 +25,13 @@ from delegraph.aot.export import Model, export_requests
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.progress import shown_progress
-from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method, with_example
+from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method
 from delegraph.aot.stage import Lowering, StageWatcher
 from delegraph.errors import LoweringError
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
-__all__ = ["EdgeProgramManager", "Lowered", "lower", "quantize", "to_edge", "to_edge_transform_and_lower"]
+__all__ = ["EdgeProgramManager", "Lowered", "lower", "to_edge", "to_edge_transform_and_lower"]
 
 Programs: TypeAlias = "ExportedProgram | Mapping[str, ExportedProgram]"
 
@@ -201,38 +200,6 @@ def _lowering(
 def _result(lowering: Lowering) -> ExecutorchProgramManager:
     assert lowering.result is not None
     return lowering.result
-
-
-def quantize(
-    model: Model,
-    calibration_data: CalibrationData,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    quantizers: Quantizers,
-    dynamic_shapes: Any = None,
-    plugins: PluginRegistry | None = None,
-    prefer: Mapping[str, str] | None = None,
-) -> ExportedProgram | dict[str, ExportedProgram]:
-    """Quantize a model after training: the program, or the programs by method, that `lower` and `to_edge` take.
-
-    model, args, kwargs, dynamic_shapes, plugins, prefer: as for `lower`. quantizers: names of installed ones (`"npu"`,
-    `"npu{bits=8}"`, `("npu", {"bits": 8})`) or torchao's, in order of priority, or by method name; a layer that one has
-    annotated keeps its spec. calibration_data: batches of typical inputs, or by method name. A batch is a tuple of
-    positional arguments, or a mapping of all arguments by name. Without `args` and `kwargs` a single module is exported
-    with the first of them.
-
-    Values and weights go through `quantized_decomposed` calls, weights are stored quantized; `model` is left as it was.
-    Needs torchao (the extra `quantize`). Raises `LoweringError` naming the quantizer or batch at fault, `PluginError`.
-    """
-    plugins = (plugins or default_registry()).preferring(prefer or {})
-    if args is None and kwargs is None and isinstance(model, torch.nn.Module):
-        calibration_data, args, kwargs = with_example(calibration_data)
-    requests = export_requests(model, args, kwargs, dynamic_shapes)
-    asked = quantization_by_method(quantizers, calibration_data, list(requests), plugins)
-    lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
-    programs = pipeline.run(lowering, [pipeline.EXPORT, pipeline.QUANTIZE]).programs
-    return dict(programs) if isinstance(model, Mapping) else programs["forward"]
 
 
 # ---- the one call ----------------------------------------------------------------------------------

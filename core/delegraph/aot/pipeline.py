@@ -106,7 +106,10 @@ def _export(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     asked = {m: lowering.quantization[m] for m in methods if m in lowering.quantization}
-    return lowering.with_programs({m: quantize_program(m, lowering.programs[m], how) for m, how in asked.items()})
+    made = {m: quantize_program(m, lowering.programs[m], how) for m, how in asked.items()}
+    done = lowering.with_programs({m: one.program for m, one in made.items()})
+    reports = {m: one.report for m, one in made.items() if one.report is not None}
+    return replace(done, quantized={**lowering.quantized, **reports})
 
 
 def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:

@@ -19,6 +19,7 @@ from delegraph.aot.etrecord.record import ETRecord
 from delegraph.aot.export import ExportRequest
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.signature import MethodGraph
+from delegraph.aot.quantize.report import MethodQuantization
 from delegraph.aot.quantize.request import Quantization
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.lowering import Partitioner
@@ -41,6 +42,7 @@ class Lowering:
     requests: Mapping[str, ExportRequest] = field(default_factory=dict)
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
     quantization: Mapping[str, Quantization] = field(default_factory=dict)
+    quantized: Mapping[str, MethodQuantization] = field(default_factory=dict)
     partitioners: Mapping[str, Mapping[str, Partitioner]] = field(default_factory=dict)
     keeps: Mapping[str, Mapping[str, Keep]] = field(default_factory=dict)
     transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)

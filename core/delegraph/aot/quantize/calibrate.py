@@ -1,10 +1,10 @@
-"""A module with observers + batches -> the same module, whose observers have seen what flows through it."""
+"""A module with observers + batches -> its observers have seen what flows through it; and the first batch, sorted."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule
@@ -12,19 +12,24 @@ from torch.fx import GraphModule
 from delegraph.aot.quantize.request import Batch
 from delegraph.errors import LoweringError
 
-__all__ = ["calibrate"]
+__all__ = ["Arguments", "calibrate"]
+
+Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
+"""By position, and by name."""
 
 
-def calibrate(method: str, module: GraphModule, positional: int, batches: Iterable[Batch]) -> None:
+def calibrate(method: str, module: GraphModule, positional: int, batches: Iterable[Batch]) -> Arguments:
     """Run `module`, whose first `positional` inputs are passed by position, on every batch, one after the other.
 
-    Raises `LoweringError` that names the batch if it is not one or the module raises, and if there are none.
+    Returns the arguments that the first batch is. Raises `LoweringError` that names the batch if it is not one or the
+    module raises, and if there are none.
     """
     names = list(inspect.signature(module.forward).parameters)
-    number = -1
+    first: Arguments | None = None
     for number, batch in enumerate(batches):
         which = f"method {method!r}, calibration batch {number}"
         args, kwargs = _arguments(which, batch, names, positional)
+        first = first or (args, kwargs)
         try:
             with torch.no_grad():
                 module(*args, **kwargs)
@@ -33,13 +38,12 @@ def calibrate(method: str, module: GraphModule, positional: int, batches: Iterab
                 f"{which} does not run: {cause}\n  the inputs are {_names(names, positional)}, and the batch has"
                 f" {_shown(batch)}"
             ) from cause
-    if number < 0:
+    if first is None:
         raise LoweringError(f"method {method!r}: the calibration data is empty; give a few typical inputs")
+    return first
 
 
-def _arguments(
-    which: str, batch: Any, names: Sequence[str], positional: int
-) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _arguments(which: str, batch: Any, names: Sequence[str], positional: int) -> Arguments:
     if isinstance(batch, (tuple, list)):
         return batch, {}
     if not isinstance(batch, Mapping):

@@ -6,12 +6,13 @@
 
 b sees what a annotated, so that it can go on from there; whatever it does to that is put back. Where torchao's
 `ComposableQuantizer` refuses a quantizer that annotates a node for the second time, here it costs that one nothing to
-annotate all it can.
+annotate all it can. So it is with calls that are not a quantizer's to annotate, because the user keeps them in float or
+another recipe is theirs: what it says of them is dropped, and with it what shares a scale with nothing then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,12 +28,30 @@ ANNOTATION: Final = "quantization_annotation"
 
 
 class ComposedQuantizer:
-    """Asks the quantizers of a method in order. `LoweringError` names the one that raised."""
+    """Asks the quantizers of a method in order. `LoweringError` names the one that raised.
 
-    def __init__(self, method: str, quantizers: Mapping[str, Quantizer]) -> None:
+    `may_annotate` says whether a quantizer, by name, may annotate a call. `finished` is applied to every spec in the
+    end: the model may be meant for training.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        quantizers: Mapping[str, Quantizer],
+        may_annotate: Callable[[str, Node], bool] = lambda name, node: True,
+        finished: Callable[[Any], Any] = lambda spec: spec,
+    ) -> None:
         self._method = method
         self._quantizers = quantizers
+        self._may_annotate = may_annotate
+        self._finished = finished
         self._own: dict[str, dict[Node, Any]] = {}
+
+    @property
+    def annotated(self) -> frozenset[str]:
+        """The names of the calls that are annotated, without those whose result has its scale from their input."""
+        annotations = {node: one for own in self._own.values() for node, one in own.items()}
+        return frozenset(n.name for n, one in annotations.items() if not hasattr(one.output_qspec, "edge_or_node"))
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Let each change the graph, before any of them annotates it."""
@@ -47,7 +66,10 @@ class ComposedQuantizer:
         kept: dict[Node, Any] = {}
         for name in self._quantizers:
             self._ask(name, "annotate", model)
-            self._own[name] = {n: a for n, a in self._annotations(name, model).items() if n not in kept}
+            new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}
+            self._own[name] = {n: a for n, a in new.items() if self._may_annotate(name, n)}
+            if len(self._own[name]) < len(new):
+                self._own[name] = _without_dangling(self._own[name], kept)
             kept |= self._own[name]
             _put(model, kept)
         return model
@@ -57,7 +79,8 @@ class ComposedQuantizer:
         for name, own in self._own.items():
             _put(model, own)
             self._ask(name, "validate", model)
-        _put(model, {node: annotation for own in self._own.values() for node, annotation in own.items()})
+        annotations = {node: annotation for own in self._own.values() for node, annotation in own.items()}
+        _put(model, {node: _with_specs(annotation, self._finished) for node, annotation in annotations.items()})
 
     def prepare_obs_or_fq_callback(self, model: GraphModule, observers: dict[Any, Any]) -> None:
         """Let each adjust the observers that were made, before they are inserted."""
@@ -92,6 +115,40 @@ class ComposedQuantizer:
 
 def _copy(annotation: Any) -> Any:
     return replace(annotation, input_qspec_map=dict(annotation.input_qspec_map))
+
+
+def _with_specs(annotation: Any, changed: Callable[[Any], Any]) -> Any:
+    inputs = {value: changed(spec) for value, spec in annotation.input_qspec_map.items()}
+    return replace(annotation, input_qspec_map=inputs, output_qspec=changed(annotation.output_qspec))
+
+
+def _without_dangling(own: dict[Node, Any], others: Mapping[Node, Any]) -> dict[Node, Any]:
+    """The annotations of `own` that share no scale with what nobody annotates, taken `others` into account."""
+    while True:
+        known = _points({**others, **own})
+        fit = {node: one for node, one in own.items() if all(point in known for point in _shared_with(one))}
+        if len(fit) == len(own):
+            return fit
+        own = fit
+
+
+def _points(annotations: Mapping[Node, Any]) -> set[Any]:
+    """Where a spec stands: results, and (value, call) for inputs."""
+    results = {node for node, one in annotations.items() if one.output_qspec is not None}
+    inputs = {
+        (value, node)
+        for node, one in annotations.items()
+        for value, spec in one.input_qspec_map.items()
+        if spec is not None
+    }
+    return results | inputs
+
+
+def _shared_with(annotation: Any) -> list[Any]:
+    """What the specs of an annotation refer to."""
+    specs = [*annotation.input_qspec_map.values(), annotation.output_qspec]
+    shared = [spec.edge_or_node for spec in specs if hasattr(spec, "edge_or_node")]
+    return shared + [point for spec in specs for point in getattr(spec, "derived_from", ())]
 
 
 def _put(model: GraphModule, annotations: Mapping[Node, Any]) -> None:

@@ -1,4 +1,4 @@
-"""ATen program, quantizers, batches -> ATen program with `quantized_decomposed` calls and quantized weights.
+"""ATen program, quantizers, recipes, batches -> ATen program with `quantized_decomposed` calls and quantized weights.
 
     before                          after
         y = linear(x, w, b)             w' = dequantize(w_int8, …)
@@ -7,53 +7,129 @@
 
 The way is torchao's (`torchao/quantization/pt2e/quantize_pt2e.py`): a quantizer annotates, observers are inserted,
 batches are run, observers become calls. Before it mutation becomes data flow, while composite operators stay whole:
-torchao puts an observer where a value is made, and what is written into a buffer afterwards would pass it by.
+torchao puts an observer where a value is made, and what is written into a buffer afterwards would pass it by. The
+weights of recipes that leave values in float are stored afterwards (`weight_only.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from delegraph.aot.functional.functionalize import functionalize
-from delegraph.aot.quantize.calibrate import calibrate
+from delegraph.aot.quantize.calibrate import Arguments, calibrate
 from delegraph.aot.quantize.composed import ComposedQuantizer
-from delegraph.aot.quantize.reexport import exported_again, positional_inputs
+from delegraph.aot.quantize.layers import method_report, worst_layers
+from delegraph.aot.quantize.measure import Measured, Recorded, measured, recorded
+from delegraph.aot.quantize.recipes import Recipe
+from delegraph.aot.quantize.reexport import exported_again, flat_inputs, positional_inputs
+from delegraph.aot.quantize.report import MethodQuantization
 from delegraph.aot.quantize.request import Quantization
-from delegraph.aot.quantize.torchao import pt2e
-from delegraph.errors import DelegraphError, LoweringError
+from delegraph.aot.quantize.torchao import calling_torchao, pt2e
+from delegraph.aot.quantize.weight_only import store_weights, stored_bits
 
-__all__ = ["quantize_program"]
+__all__ = ["Quantized", "quantize_program"]
 
 
-def quantize_program(method: str, program: ExportedProgram, how: Quantization) -> ExportedProgram:
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A quantized program, and what was measured of it where that was asked for."""
+
+    program: ExportedProgram
+    report: MethodQuantization | None
+
+
+def quantize_program(method: str, program: ExportedProgram, how: Quantization) -> Quantized:
     """A new program; `program` keeps its weights and what its buffers hold.
 
-    Raises `LoweringError` naming the quantizer or the batch that is at fault.
+    Where the worst layers are to stay float, it is quantized once to find them and once without them. Raises
+    `LoweringError` naming the quantizer or the batch that is at fault.
     """
-    torchao = pt2e()
+    batches = how.batches
+    if how.measures_first and batches is not None and iter(batches) is batches:
+        how = replace(how, batches=list(batches))
+    attempt = _attempt(method, program, how, frozenset())
+    left = worst_layers(attempt.layers, attempt.measured, how.keep_float, how.min_sqnr)
+    if left:
+        attempt = _attempt(method, program, how, left)
+    again = exported_again(method, attempt.module, program)
+    report = None
+    if how.report:
+        report = method_report(attempt.module, attempt.layers, attempt.wanted, attempt.measured, sorted(left), program)
+    return Quantized(again, report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The converted module; the recipes of the calls that are quantized, by name; and what was measured."""
+
+    module: GraphModule
+    layers: Mapping[str, Recipe]
+    wanted: Recorded | None
+    measured: Measured | None
+
+
+def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Collection[str]) -> _Attempt:
+    """Quantize all but the calls in `left`."""
     module = functionalize(program, {}, only=lambda _node: False).module()
     assert isinstance(module, GraphModule)
     buffers = dict(module.named_buffers(remove_duplicate=False))
     _set_buffers(module, _clones(buffers))  # calibration counts, and fills caches
-    try:
-        prepared = torchao.prepare_pt2e(module, ComposedQuantizer(method, how.quantizers))
-        calibrate(method, prepared, positional_inputs(program), how.batches)
-        _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant
-        converted = torchao.convert_pt2e(prepared)
-    except DelegraphError:
-        raise
-    except Exception as cause:
-        raise LoweringError(
-            f"method {method!r}: torchao could not follow the annotations of {', '.join(how.quantizers)}:"
-            f" {type(cause).__name__}: {cause}"
-        ) from cause
+    recipes = {n.name: how.recipe_of(n) for n in module.graph.nodes if n.op == "call_function" and n.name not in left}
+    layers = {node.name: recipes[node.name] for node in module.graph.nodes if stored_bits(node, recipes.get(node.name))}
+    prepared, first = module, None
+    if how.quantizers:
+        prepared, annotated = _prepared(method, module, how, left)
+        layers |= {name: recipes[name] for name in annotated}
+    if how.batches is not None:
+        first = calibrate(method, prepared, positional_inputs(program), how.batches)
+    elif how.quantizers and program.example_inputs is not None:  # weights have observers too, which have to run
+        args, kwargs = program.example_inputs
+        with torch.no_grad():
+            prepared(*args, **kwargs)
+    _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant
+    wanted, inputs = _recorded(prepared, program, first, layers, how)
+    _set_buffers(prepared, _clones(buffers))
+    converted = prepared
+    if how.quantizers:
+        converted = calling_torchao(method, how.quantizers, lambda: pt2e().convert_pt2e(prepared))
+    store_weights(converted, layers)
+    _set_buffers(converted, _clones(buffers))
+    found = measured(converted, inputs, wanted) if wanted is not None else None
     _set_buffers(converted, buffers)
-    _drop_unused(converted, program)
-    return exported_again(method, converted, program)
+    return _Attempt(converted, layers, wanted, found)
+
+
+def _prepared(
+    method: str, module: GraphModule, how: Quantization, left: Collection[str]
+) -> tuple[GraphModule, frozenset[str]]:
+    """`module` with observers, and the names of the calls that have some."""
+
+    def may_annotate(quantizer: str, node: Node) -> bool:
+        return node.name not in left and how.may_annotate(quantizer, node)
+
+    composed = ComposedQuantizer(method, how.quantizers, may_annotate)
+    prepared = calling_torchao(method, how.quantizers, lambda: pt2e().prepare_pt2e(module, composed))
+    return prepared, composed.annotated
+
+
+def _recorded(
+    module: GraphModule,
+    program: ExportedProgram,
+    first: Arguments | None,
+    layers: Collection[str],
+    how: Quantization,
+) -> tuple[Recorded | None, Sequence[Any]]:
+    """What the layers give in float on the first batch, if that is to be measured, and that batch as flat inputs."""
+    if first is None or not (how.report or how.measures_first):
+        return None, ()
+    inputs = flat_inputs(program, first)
+    return recorded(module, inputs, layers), inputs
 
 
 def _clones(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -69,14 +145,3 @@ def _set_buffers(module: GraphModule, buffers: Mapping[str, torch.Tensor]) -> No
         owner, _, attribute = name.rpartition(".")
         if owner in submodules and attribute in submodules[owner]._buffers:
             submodules[owner]._buffers[attribute] = tensor
-
-
-def _drop_unused(module: GraphModule, program: ExportedProgram) -> None:
-    """Take out the weights in float that no call reads any more."""
-    read = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
-    submodules = dict(module.named_modules(remove_duplicate=False))
-    for name in program.state_dict:
-        owner, _, attribute = name.rpartition(".")
-        if name not in read and owner in submodules:
-            submodules[owner]._parameters.pop(attribute, None)
-            submodules[owner]._buffers.pop(attribute, None)

@@ -6,7 +6,7 @@ finds again, for a module made from a program asserts it; the limits are the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -19,16 +19,20 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from delegraph.errors import LoweringError
 
-__all__ = ["exported_again", "positional_inputs"]
+__all__ = ["exported_again", "flat_inputs", "positional_inputs"]
 
 
 def exported_again(method: str, module: GraphModule, program: ExportedProgram) -> ExportedProgram:
-    """`module` as a program. Raises `LoweringError` if `program` has no example inputs or torch.export fails."""
+    """`module`, without the weights of `program` that it does not read any more, as a program.
+
+    Raises `LoweringError` if `program` has no example inputs or torch.export fails.
+    """
     if program.example_inputs is None:
         raise LoweringError(
             f"method {method!r} was exported without its example inputs, which quantizing needs: export it again"
         )
     args, kwargs = program.example_inputs
+    _drop_unused(module, program)
     try:
         again = torch.export.export(module, args, kwargs, dynamic_shapes=_dynamic_shapes(program, kwargs))
     except Exception as cause:
@@ -45,6 +49,24 @@ def exported_again(method: str, module: GraphModule, program: ExportedProgram) -
 def positional_inputs(program: ExportedProgram) -> int:
     """How many of the inputs are passed by position."""
     return len(program.call_spec.in_spec.child(0).children())
+
+
+def _drop_unused(module: GraphModule, program: ExportedProgram) -> None:
+    """Take out the weights in float that no call reads any more."""
+    read = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
+    submodules = dict(module.named_modules(remove_duplicate=False))
+    for name in program.state_dict:
+        owner, _, attribute = name.rpartition(".")
+        if name not in read and owner in submodules:
+            submodules[owner]._parameters.pop(attribute, None)
+            submodules[owner]._buffers.pop(attribute, None)
+
+
+def flat_inputs(program: ExportedProgram, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> list[Any]:
+    """The leaves of the arguments of one call, in the order of the program's inputs."""
+    args, kwargs = arguments
+    order = program.call_spec.in_spec.child(1).context or ()
+    return pytree.tree_leaves((tuple(args), {name: kwargs[name] for name in order}))
 
 
 def _dynamic_shapes(program: ExportedProgram, kwargs: Any) -> Any:

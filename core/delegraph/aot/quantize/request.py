@@ -1,18 +1,31 @@
-"""What the user wrote for `quantizers=` and `calibration_data=` -> a `Quantization` for each method that has any."""
+"""What the user wrote: recipe, backends, or quantizers, and data -> a `Quantization` for each method that has any."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
-from delegraph.aot.arguments import check_list, check_method_names, made_by_name
+from torch.fx import Node
+
+from delegraph.aot.arguments import check_list, check_method_names, made_by_name, unique_name
+from delegraph.aot.quantize.recipes import Recipe, RecipeOrRules, Rules, rules_from
 from delegraph.aot.quantize.torchao import check_torchao
 from delegraph.errors import LoweringError
 from delegraph.interfaces.quantizer import Quantizer
+from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["Batch", "CalibrationData", "Quantization", "Quantizers", "quantization_by_method", "with_example"]
+__all__ = [
+    "Batch",
+    "CalibrationData",
+    "Quantization",
+    "Quantizers",
+    "quantization_by_method",
+    "quantization_by_recipe",
+    "quantization_for_training",
+    "with_example",
+]
 
 NamedQuantizer: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Quantizer"
 """An installed quantizer by name, `"npu"`, `"npu{bits=8}"`, `("npu", {"bits": 8})`, or a quantizer."""
@@ -27,12 +40,119 @@ CalibrationData: TypeAlias = "Iterable[Batch] | Mapping[str, Iterable[Batch]]"
 """Batches to run, of the one method or by method name; a `DataLoader` is such an iterable."""
 
 
+GENERIC: Final = "generic"
+"""What reports call the core's own quantizer."""
+
+_BY_QUANTIZERS: Final = Rules(Recipe("quantizers", 8, 8))
+"""The recipe of a model whose quantizers were named: theirs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How one method is quantized: by whom, and on what data."""
+    """How one method is quantized: by whom, and on what data.
+
+    With `rules` a quantizer annotates the calls of its own recipe alone, which `recipes` has by the quantizer's name.
+    `keep_float` layers that lose most stay float, and all that lose more than `min_sqnr` dB leave. report: measure.
+    """
 
     quantizers: Mapping[str, Quantizer]
-    batches: Iterable[Batch]
+    batches: Iterable[Batch] | None
+    rules: Rules = _BY_QUANTIZERS
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    keep_float: int = 0
+    min_sqnr: float | None = None
+    report: bool = False
+
+    @property
+    def measures_first(self) -> bool:
+        """Whether it is measuring that decides what stays float."""
+        return self.keep_float > 0 or self.min_sqnr is not None
+
+    def recipe_of(self, node: Node) -> Recipe:
+        """The recipe of a call."""
+        return self.rules.recipe_of(node)
+
+    def may_annotate(self, quantizer: str, node: Node) -> bool:
+        """Whether a call is for the quantizer of this name."""
+        return not self.recipes or self.recipes[quantizer] == self.rules.recipe_of(node)
+
+
+def quantization_by_recipe(
+    given: RecipeOrRules,
+    backends: Iterable[Any],
+    calibration_data: CalibrationData | None,
+    methods: Collection[str],
+    plugins: PluginRegistry,
+    *,
+    keep_float: int = 0,
+    min_sqnr: float | None = None,
+) -> dict[str, Quantization]:
+    """How each method is quantized by a recipe, with the quantizers of `backends`.
+
+    Raises as `quantization_by_method` and `rules_from`.
+    """
+    rules = rules_from(given)
+    check_list("backends", backends)
+    check_torchao()
+    batches = _batches(calibration_data, methods)
+    needs_data = [r.name for r in rules.recipes if not r.weight_only and not r.dynamic]
+    if keep_float or min_sqnr is not None:
+        needs_data.append("keep_float")
+    made: dict[str, Quantization] = {}
+    for method in methods:
+        if needs_data and method not in batches:
+            raise LoweringError(
+                f"method {method!r} has no calibration data, which {needs_data[0]!r} needs: give typical inputs,"
+                " calibration_data=[(x,), …], or with several methods {method: [(x,), …]}"
+            )
+        quantizers, recipes = _by_recipe(rules, [*backends], plugins)
+        made[method] = Quantization(quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True)
+    return made
+
+
+def quantization_for_training(given: RecipeOrRules, backends: Iterable[Any], plugins: PluginRegistry) -> Quantization:
+    """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
+    rules = rules_from(given)
+    check_list("backends", backends)
+    check_torchao()
+    for recipe in rules.recipes:
+        if not recipe.is_float and (recipe.weight_only or recipe.dynamic):
+            raise LoweringError(
+                f"recipe {recipe.name!r} finds no ranges ahead of time, so that there is nothing to train: quantize the"
+                " trained model with it"
+            )
+    quantizers, recipes = _by_recipe(rules, [*backends], plugins)
+    return Quantization(quantizers, None, rules, recipes)
+
+
+def _by_recipe(
+    rules: Rules, backends: Sequence[Any], plugins: PluginRegistry
+) -> tuple[dict[str, Quantizer], dict[str, Recipe]]:
+    """For each recipe, the quantizers of the backends in their order, or the core's; and whose recipe is which."""
+    quantizers: dict[str, Quantizer] = {}
+    recipes: dict[str, Recipe] = {}
+    for recipe in rules.recipes:
+        if recipe.weight_only:
+            continue
+        own = _of_backends(recipe, backends, plugins)
+        for name, quantizer in own.items():
+            unique = unique_name(name, quantizers)
+            quantizers[unique], recipes[unique] = quantizer, recipe
+    return quantizers, recipes
+
+
+def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
+    from delegraph.aot.quantize.generic import GenericQuantizer
+
+    made: dict[str, Quantizer] = {}
+    for backend in [plugin_spec(one) for one in backends] or [None]:
+        own = isinstance(backend, PluginSpec) and backend.name in plugins.names("quantizers")
+        if own and recipe.weight_bits == 8:  # four bits are packed by the core, which quantizes the values beside them
+            assert isinstance(backend, PluginSpec)
+            made[backend.name] = plugins.create("quantizers", backend.name, {"recipe": recipe.name})
+        else:
+            made.setdefault(GENERIC, GenericQuantizer(recipe))
+    return made
 
 
 def quantization_by_method(
@@ -40,6 +160,8 @@ def quantization_by_method(
     calibration_data: CalibrationData | None,
     methods: Collection[str],
     plugins: PluginRegistry,
+    *,
+    report: bool = False,
 ) -> dict[str, Quantization]:
     """The methods that have quantizers, with their data.
 
@@ -62,7 +184,7 @@ def quantization_by_method(
                 f"method {method!r} has calibration data but no quantizers: name them, quantizers=[…], or leave the"
                 " data out"
             )
-    return {method: Quantization(own, batches[method]) for method, own in made.items()}
+    return {method: Quantization(own, batches[method], report=report) for method, own in made.items()}
 
 
 def _quantizers(given: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, dict[str, Quantizer]]:

@@ -5,11 +5,14 @@ Importing it takes seconds, so nothing here does before somebody quantizes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from delegraph.errors import LoweringError
+from torch.fx import GraphModule
 
-__all__ = ["check_torchao", "pt2e"]
+from delegraph.errors import DelegraphError, LoweringError
+
+__all__ = ["calling_torchao", "check_torchao", "pt2e"]
 
 
 def check_torchao() -> None:
@@ -27,3 +30,16 @@ def pt2e() -> Any:
             " delegraph with the extra `quantize`"
         ) from cause
     return quantize_pt2e
+
+
+def calling_torchao(method: str, quantizers: Iterable[str], step: Callable[[], GraphModule]) -> GraphModule:
+    """What `step`, one of torchao's, gives. Raises `LoweringError` for what it raises, naming the quantizers."""
+    try:
+        return step()
+    except DelegraphError:
+        raise
+    except Exception as cause:
+        raise LoweringError(
+            f"method {method!r}: torchao could not follow the annotations of {', '.join(quantizers)}:"
+            f" {type(cause).__name__}: {cause}"
+        ) from cause

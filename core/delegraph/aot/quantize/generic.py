@@ -1,0 +1,189 @@
+"""The quantizer for kernel libraries and for backends that bring none: what a recipe says, on the usual operators.
+
+    y = conv2d(x, w, b)        x int8, w int8, b float, y int8 behind what follows alone and is fused with it (relu)
+    y = add(a, b)              a, b and y int8
+    y = max_pool2d(x)          no values but those of x: y has x's scale, where x is quantized
+    y = softmax(x)             left in float
+
+Dynamic recipes quantize what goes into a layer with weights, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, cast
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, SharedQuantizationSpec
+
+from delegraph.aot.quantize.recipes import Recipe
+from delegraph.aot.quantize.specs import activation_spec, weight_spec
+
+__all__ = ["GenericQuantizer"]
+
+aten = torch.ops.aten
+
+ANNOTATION: Final = "quantization_annotation"
+
+_WEIGHTED: Final = {
+    aten.linear.default: 0,
+    aten.conv1d.default: 0,
+    aten.conv2d.default: 0,
+    aten.conv2d.padding: 0,
+    aten.conv3d.default: 0,
+    aten.conv_transpose1d.default: 1,
+    aten.conv_transpose2d.input: 1,
+}
+"""Layers with a weight as their second argument, and its dim of the output's channels."""
+
+_ARITHMETIC: Final = frozenset(
+    {
+        aten.add.Tensor,
+        aten.add_.Tensor,
+        aten.sub.Tensor,
+        aten.mul.Tensor,
+        aten.mul_.Tensor,
+        aten.matmul.default,
+        aten.bmm.default,
+    }
+)
+"""Two values -> a value."""
+
+_RELUS: Final[frozenset[Any]] = frozenset(
+    {aten.relu.default, aten.relu_.default, aten.relu6.default, aten.hardtanh.default, aten.hardtanh_.default}
+)
+
+_FUSED: Final = _RELUS | {aten.batch_norm.default}
+"""What a device computes with the layer before it: its result is quantized, and the layer's own is not. Batch norm is
+there in training alone; afterwards it is in the weights."""
+
+_SAME_VALUES: Final = frozenset(
+    {
+        *_RELUS,
+        aten.clamp.default,
+        aten.max_pool1d.default,
+        aten.max_pool2d.default,
+        aten.avg_pool2d.default,
+        aten.adaptive_avg_pool2d.default,
+        aten.mean.dim,
+        aten.flatten.using_ints,
+        aten.view.default,
+        aten.reshape.default,
+        aten.permute.default,
+        aten.transpose.int,
+        aten.squeeze.dim,
+        aten.unsqueeze.default,
+        aten.slice.Tensor,
+        aten.select.int,
+        aten.pad.default,
+        aten.constant_pad_nd.default,
+        aten.upsample_nearest2d.vec,
+        aten.dropout.default,
+    }
+)
+"""What gives values of the first argument, or between them: the scale stays."""
+
+
+class GenericQuantizer:
+    """Annotates the nodes that `wanted` accepts, as `recipe` says."""
+
+    def __init__(self, recipe: Recipe, wanted: Callable[[Node], bool] = lambda node: True) -> None:
+        self._recipe, self._wanted = recipe, wanted
+        self._value = activation_spec(recipe)
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotate in the order of the graph: whether a value is quantized is known when it is used."""
+        for node in model.graph.nodes:
+            if node.op == "call_function" and ANNOTATION not in node.meta and self._wanted(node):
+                annotation = self._annotation(node)
+                if annotation is not None:
+                    node.meta[ANNOTATION] = annotation
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Everything is allowed."""
+
+    def _annotation(self, node: Node) -> Any:
+        if node.target in _WEIGHTED:
+            return self._weighted(node)
+        if self._recipe.dynamic:
+            return None
+        if node.target in _ARITHMETIC:
+            return self._arithmetic(node)
+        if node.target is aten.cat.default:
+            return self._cat(node)
+        if node.target in _FUSED and _is_left(node.args[0]):
+            return _annotated({}, self._result(node))
+        if node.target in _SAME_VALUES:
+            return self._same_values(node)
+        return None
+
+    def _weighted(self, node: Node) -> Any:
+        x, weight = node.args[:2]
+        if not (isinstance(x, Node) and isinstance(weight, Node) and _is_float(x) and _is_constant(weight)):
+            return None
+        if self._recipe.weight_bits != 8:  # four bits are no annotation: `weight_only.py` stores them
+            return _annotated({x: self._value}, None)
+        axis = _WEIGHTED[cast(OpOverload, node.target)]
+        grouped = axis == 1 and weight.meta["val"].shape[1] != node.meta["val"].shape[1]  # an index, several channels
+        recipe = replace(self._recipe, weight_axis="tensor") if grouped else self._recipe
+        return _annotated({x: self._value, weight: weight_spec(recipe, axis)}, self._result(node))
+
+    def _arithmetic(self, node: Node) -> Any:
+        values = node.args[:2]
+        if not all(isinstance(value, Node) and _is_float(value) for value in values):
+            return None
+        if any(_is_constant(value) for value in values):
+            return None  # a scale or a shift, better kept exact
+        return _annotated(dict.fromkeys(values, self._value), self._result(node))
+
+    def _cat(self, node: Node) -> Any:
+        values: Any = node.args[0]
+        if not all(_is_quantized(value) for value in values):
+            return None
+        first, *rest = dict.fromkeys(values)
+        shared = SharedQuantizationSpec((first, node))
+        return _annotated({first: self._value, **dict.fromkeys(rest, shared)}, shared)
+
+    def _same_values(self, node: Node) -> Any:
+        x = node.args[0]
+        if not (isinstance(x, Node) and _is_float(x)):
+            return None
+        if not _is_quantized(x):
+            return None
+        return _annotated({x: self._value}, SharedQuantizationSpec((x, node)))
+
+    def _result(self, node: Node) -> Any:
+        """The spec of the result; None where something fused follows alone, whose result is quantized instead."""
+        if self._recipe.dynamic:
+            return None
+        user, *others = [*node.users] or [node]
+        return None if not others and user.target in _FUSED and self._wanted(user) else self._value
+
+
+def _annotated(inputs: dict[Any, Any], output: Any) -> Any:
+    return QuantizationAnnotation(inputs, output, _annotated=True)
+
+
+def _is_float(value: Node) -> bool:
+    tensor = value.meta.get("val")
+    return isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, Node) and value.op == "get_attr"
+
+
+def _is_quantized(value: Any) -> bool:
+    """Whether a value is the quantized result of an annotated call."""
+    annotation = value.meta.get(ANNOTATION) if isinstance(value, Node) else None
+    return annotation is not None and annotation.output_qspec is not None
+
+
+def _is_left(value: Any) -> bool:
+    """Whether a call leaves the quantization of its result to the one behind it."""
+    annotation = value.meta.get(ANNOTATION) if isinstance(value, Node) else None
+    return annotation is not None and annotation.output_qspec is None and len(value.users) == 1

@@ -1,0 +1,120 @@
+"""A quantized module + what was measured -> a row of the report for each layer, and the layers that lose most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.measure import Measured, Recorded
+from delegraph.aot.quantize.recipes import Recipe
+from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization
+
+__all__ = ["method_report", "worst_layers"]
+
+
+def worst_layers(
+    layers: Mapping[str, Recipe], measured: Measured | None, count: int, min_sqnr: float | None
+) -> frozenset[str]:
+    """The names of the `count` layers that add most noise by themselves, and of all below `min_sqnr` dB."""
+    if measured is None:
+        return frozenset()
+    lossy = {name: loss for name, loss in measured.alone.items() if name in layers and loss < math.inf}
+    by_loss = sorted(lossy, key=lambda name: (lossy[name], name))
+    below = {name for name in by_loss if min_sqnr is not None and lossy[name] < min_sqnr}
+    return frozenset({*by_loss[:count], *below})
+
+
+def method_report(
+    module: GraphModule,
+    layers: Mapping[str, Recipe],
+    wanted: Recorded | None,
+    measured: Measured | None,
+    kept: Sequence[str],
+    program: ExportedProgram,
+) -> MethodQuantization:
+    """What quantizing did to one method: `module` is the quantized one, `program` the one in float."""
+    nodes = {node.name: node for node in module.graph.nodes}
+    constant = _constant(module)
+    weights = {name: _weights(nodes[name], constant) for name in nodes if name in layers}
+    alone = {} if measured is None else measured.alone
+    rows = [
+        _row(module, nodes[name], layers[name], own, wanted, measured)
+        for name, own in weights.items()
+        if own or alone.get(name, math.inf) < math.inf
+    ]
+    stored = {str(node.target): _attribute(module, node) for node in nodes.values() if node.op == "get_attr"}
+    return MethodQuantization(
+        layers=tuple(rows),
+        output_sqnr=None if measured is None else measured.outputs,
+        kept_float=tuple(kept),
+        nbytes=sum(tensor.nbytes for tensor in stored.values() if isinstance(tensor, torch.Tensor)),
+        float_nbytes=sum(tensor.nbytes for tensor in {**program.constants, **program.state_dict}.values()
+                         if isinstance(tensor, torch.Tensor)),
+    )  # fmt: skip
+
+
+def _row(
+    module: GraphModule,
+    node: Node,
+    recipe: Recipe,
+    leaves: Sequence[Node],
+    wanted: Recorded | None,
+    measured: Measured | None,
+) -> LayerQuantization:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    value = None if wanted is None else wanted.values.get(node.name)
+    known = value is not None and value.numel() > 0
+    weights = [_attribute(module, leaf) for leaf in leaves]
+    return LayerQuantization(
+        name=node.name,
+        operator=operator_name(node),
+        module=str(stack[-1][0]) if stack else "",
+        recipe=recipe.name,
+        low=float(value.min()) if known and value is not None else None,
+        high=float(value.max()) if known and value is not None else None,
+        sqnr=None if measured is None else measured.alone.get(node.name),
+        sqnr_in_all=None if measured is None else measured.in_all.get(node.name),
+        weight_nbytes=sum(tensor.nbytes for tensor in weights),
+        float_nbytes=sum(
+            4 * _count(tensor) for tensor in weights if not tensor.is_floating_point() and tensor.ndim > 1
+        ),
+    )
+
+
+def _weights(node: Node, constant: Collection[Node]) -> list[Node]:
+    """The stored constants behind the weights that a call reads, where these are computed."""
+    found: dict[Node, None] = {}
+    todo = [arg for arg in node.all_input_nodes if arg in constant and arg.op != "get_attr"]
+    while todo:
+        one = todo.pop()
+        if one.op == "get_attr":
+            found[one] = None
+        todo += one.all_input_nodes
+    return list(found)
+
+
+def _constant(module: GraphModule) -> set[Node]:
+    """What is made of constants alone."""
+    constant: set[Node] = set()
+    for node in module.graph.nodes:
+        made = node.op.startswith("call") and node.all_input_nodes and constant.issuperset(node.all_input_nodes)
+        if node.op == "get_attr" or made:
+            constant.add(node)
+    return constant
+
+
+def _count(tensor: torch.Tensor) -> int:
+    """How many weights an integer constant holds: of uint8, two to a byte."""
+    return tensor.numel() * (2 if tensor.dtype == torch.uint8 else 1)
+
+
+def _attribute(module: GraphModule, node: Node) -> torch.Tensor:
+    value = module
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value  # type: ignore[return-value]

@@ -1,0 +1,157 @@
+"""Values that flow past -> the range that loses least when it is quantized; observers as torchao calls them.
+
+    values -> a histogram of fixed bins about zero, twice as wide when a value lies outside -> many ranges at once
+           -> the error of each, bins x ranges -> the range with the smallest
+
+torchao's `HistogramObserver` searches one range after the other, 0.6 s for a tensor; this takes milliseconds. Imported
+when somebody quantizes, for it imports torchao.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torchao.quantization.pt2e.observer import (
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    UniformQuantizationObserverBase,
+)
+
+__all__ = ["OBSERVERS", "HistogramObserver", "PercentileObserver"]
+
+BINS: Final = 8192
+"""Of which a quarter at least is in use, 8 or more to a step of 8 bits: of one sign, just wider than half the range."""
+
+CANDIDATES: Final = 33
+"""Ranges that are tried in one step of the search; odd, so that the best one so far is among them."""
+
+_SYMMETRIC: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
+
+
+class HistogramObserver(UniformQuantizationObserverBase):  # type: ignore[misc]  # torchao has no types
+    """Chooses the range with the least mean square error, as measured on a histogram of all values seen.
+
+    The arguments are those of torchao's observers. Per tensor only.
+    """
+
+    def __init__(self, dtype: torch.dtype = torch.int8, qscheme: Any = torch.per_tensor_affine, **kwargs: Any) -> None:
+        super().__init__(dtype=dtype, qscheme=qscheme, **kwargs)
+        if qscheme not in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+            raise NotImplementedError(f"{type(self).__name__} is for one range of a whole tensor, not for {qscheme}")
+        self.min_val = torch.nn.Buffer(torch.tensor(math.inf))
+        self.max_val = torch.nn.Buffer(torch.tensor(-math.inf))
+        self.limit = torch.nn.Buffer(torch.tensor(0.0))  # the histogram's bins go from -limit to limit
+        self.histogram = torch.nn.Buffer(torch.zeros(BINS, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Count the finite values of `x`, which is returned."""
+        values = x.detach().float()
+        lower, upper = torch.aminmax(values) if values.numel() else (self.min_val, self.max_val)
+        if not (torch.isfinite(lower) and torch.isfinite(upper)):
+            values = values[torch.isfinite(values)]
+            lower, upper = torch.aminmax(values) if values.numel() else (self.min_val, self.max_val)
+        if not values.numel():
+            return x
+        self.min_val.copy_(torch.minimum(self.min_val, lower))
+        self.max_val.copy_(torch.maximum(self.max_val, upper))
+        self._widen(float(torch.maximum(-lower, upper)))
+        limit = float(self.limit)
+        if limit:
+            self.histogram.add_(torch.histc(values, BINS, -limit, limit))
+        return x
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scale and zero point, each of shape [1]."""
+        lower, upper = self.best_range()
+        return self._calculate_qparams(lower, upper)  # type: ignore[no-any-return]
+
+    def best_range(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The smallest and the largest value that are not clamped."""
+        lower, upper = self.min_val.clamp(max=0), self.max_val.clamp(min=0)
+        if not self.histogram.any():
+            return self.min_val, self.max_val
+        centers, counts = self._used_bins()
+        both = torch.linspace(0.05, 1, CANDIDATES)
+        one = torch.ones(CANDIDATES)
+        for below, above in ((both, both), (both, one), (one, both)):  # shrink it, then each side alone
+            lowers, uppers = lower * below, upper * above
+            best = int(self._errors(lowers, uppers, centers, counts).argmin())
+            lower, upper = lowers[best], uppers[best]
+        near = torch.linspace(0.97, 1.03, CANDIDATES)
+        best = int(self._errors(lower * near, upper * near, centers, counts).argmin())
+        return lower * near[best], upper * near[best]
+
+    def _widen(self, largest: float) -> None:
+        """Double the width until it holds `largest`: pairs of bins become one, and those that are new are empty."""
+        if not largest or largest <= float(self.limit):
+            return
+        if not self.limit:
+            self.limit.fill_(largest)
+            self.histogram.zero_()
+            return
+        for _ in range(math.ceil(math.log2(largest / float(self.limit)))):
+            inner = self.histogram.view(-1, 2).sum(1)
+            self.histogram.zero_()[BINS // 4 : -BINS // 4] = inner
+            self.limit.mul_(2)
+
+    def _used_bins(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The centers of the bins that hold values, and how many they hold.
+
+        The smallest and the largest value stand for their bins: what an activation clamps lies there, all of it.
+        """
+        width = 2 * float(self.limit) / BINS
+        used = self.histogram.nonzero()[:, 0]
+        centers = (used.float() + 0.5) * width - float(self.limit)
+        centers[0], centers[-1] = self.min_val, self.max_val
+        return centers, self.histogram[used].float()
+
+    def _errors(
+        self, lowers: torch.Tensor, uppers: torch.Tensor, centers: torch.Tensor, counts: torch.Tensor
+    ) -> torch.Tensor:
+        """The sum of squares of what quantizing the histogram changes, for each range."""
+        steps = self.quant_max - self.quant_min
+        if self.qscheme in _SYMMETRIC:
+            scale = torch.maximum(-lowers, uppers) / (steps / 2)
+            zero = torch.zeros_like(scale)
+        else:
+            scale = (uppers - lowers) / steps
+            zero = self.quant_min - torch.round(lowers / scale.clamp(min=float(self.eps)))
+        scale = scale.clamp(min=float(self.eps))[:, None]
+        codes = centers / scale
+        codes.round_().clamp_(self.quant_min - zero[:, None], self.quant_max - zero[:, None])
+        return torch.mv(codes.mul_(scale).sub_(centers).square_(), counts)
+
+
+class PercentileObserver(HistogramObserver):
+    """Chooses the range that holds `percentile` per cent of all values seen, as many left out on either side."""
+
+    def __init__(self, percentile: float = 99.99, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.percentile = percentile
+
+    def best_range(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The smallest and the largest value that are not clamped."""
+        if not self.histogram.any():
+            return self.min_val, self.max_val
+        centers, counts = self._used_bins()
+        share = torch.cumsum(counts.double(), 0) / counts.sum()
+        outside = (100 - self.percentile) / 200
+        low, high = torch.searchsorted(share, torch.tensor([outside, 1 - outside], dtype=share.dtype))
+        half = float(self.limit) / BINS
+        last = len(centers) - 1
+        return (
+            torch.maximum(centers[low] - half, self.min_val),
+            torch.minimum(centers[min(int(high), last)] + half, self.max_val),
+        )
+
+
+OBSERVERS: Final[Mapping[str, Any]] = {
+    "histogram": HistogramObserver,
+    "minmax": MinMaxObserver,
+    "moving_average": MovingAverageMinMaxObserver,
+    "percentile": PercentileObserver,
+}
+"""By the name that a recipe gives them."""

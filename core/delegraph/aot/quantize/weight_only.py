@@ -1,0 +1,111 @@
+"""A module, recipes for its calls -> the same module, the weights of these calls stored in 8 or 4 bits.
+
+    before                    after
+        y = linear(x, w, b)       w' = dequantized_weight(w_packed, w_scales)
+                                  y  = linear(x, w', b)
+
+A weight is stored once however many calls read it. What stands in the graph are calls of `packing.py`'s functions,
+which the export that comes next turns into operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.quantize.packing import dequantized_weight, gathered_rows, pack, quantize_rows
+from delegraph.aot.quantize.recipes import Recipe
+
+__all__ = ["store_weights", "stored_bits"]
+
+aten = torch.ops.aten
+
+_LAYERS: Final = {
+    aten.linear.default: 1,
+    aten.conv1d.default: 1,
+    aten.conv2d.default: 1,
+    aten.conv2d.padding: 1,
+    aten.conv3d.default: 1,
+    aten.embedding.default: 0,
+}
+"""Layers whose weight has rows of the output's channels, or of embeddings, and which argument that is."""
+
+_FOUR_BITS: Final = frozenset({aten.linear.default, aten.embedding.default})
+"""Layers whose weights are matrices, packed where they may be."""
+
+
+def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
+    """Edit `module`: `recipes` are by the names of calls. Other calls, and weights that change, stay as they are."""
+    stored: dict[tuple[str, int, int], tuple[str, ...]] = {}
+    for node in list(module.graph.nodes):
+        bits = stored_bits(node, recipes.get(node.name))
+        if not bits:
+            continue
+        weight = node.args[_LAYERS[node.target]]
+        tensor = _tensor(module, weight)
+        group = _group_size(tensor, bits, recipes[node.name].group_size)
+        key = (str(weight.target), bits, group)
+        names = stored.setdefault(key, ()) or _stored(module, str(weight.target), tensor, bits, group)
+        stored[key] = names
+        _read(module, node, weight, names, tensor)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def stored_bits(node: Node, recipe: Recipe | None) -> int:
+    """In how many bits each weight of a call is stored: 0 where it stays float."""
+    if recipe is None or not recipe.weight_bits or not (recipe.weight_only or recipe.weight_bits == 4):
+        return 0
+    if node.target not in _LAYERS:
+        return 0
+    weight: Any = node.args[_LAYERS[node.target]]
+    tensor = weight.meta.get("val") if isinstance(weight, Node) and weight.op == "get_attr" else None
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point() or tensor.ndim < 2:
+        return 0
+    if any(user.target == aten.copy_.default and user.args[0] is weight for user in weight.users):
+        return 0
+    width, group = tensor.shape[-1], recipe.group_size or tensor.shape[-1]
+    fits = node.target in _FOUR_BITS and width % 2 == 0 and width % group == 0
+    return recipe.weight_bits if fits else 8
+
+
+def _group_size(weight: torch.Tensor, bits: int, asked: int) -> int:
+    row = weight[0].numel()
+    return asked if asked and weight.ndim == 2 and row % asked == 0 else row
+
+
+def _stored(module: GraphModule, name: str, weight: torch.Tensor, bits: int, group: int) -> tuple[str, ...]:
+    """Add the constants to `module`; their names."""
+    codes, scales = quantize_rows(weight.reshape(-1, group), bits)
+    codes = codes.view(weight.shape)
+    names = tuple(f"{name.replace('.', '_')}_{part}" for part in ("packed" if bits == 4 else "int8", "scales"))
+    for attribute, value in zip(names, (pack(codes) if bits == 4 else codes, scales), strict=True):
+        module.register_buffer(attribute, value)
+    return names
+
+
+def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...], tensor: torch.Tensor) -> None:
+    """Let `node` read the stored constants instead of `weight`."""
+    graph = module.graph
+    with graph.inserting_before(node):
+        stored, scales = (graph.get_attr(name) for name in names)
+        if node.target == aten.embedding.default:
+            by_row = graph.call_method("view", (scales, tensor.shape[0], -1))
+            made = graph.call_function(gathered_rows, (node.args[1], stored, by_row, None, tensor.dtype))
+            made.meta = dict(node.meta)
+            node.replace_all_uses_with(made)
+            return
+        dtype = tensor.dtype
+        made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
+        made.meta = {**weight.meta, "nn_module_stack": node.meta.get("nn_module_stack")}
+    node.replace_input_with(weight, made)
+
+
+def _tensor(module: GraphModule, node: Node) -> torch.Tensor:
+    owner, _, attribute = str(node.target).rpartition(".")
+    tensor = getattr(module.get_submodule(owner), attribute)
+    assert isinstance(tensor, torch.Tensor)
+    return tensor

@@ -1,0 +1,159 @@
+"""Model, recipe, calibration data -> `QuantizedModel`: programs, which every way of lowering takes, and a report.
+
+quantize                    after training, in one call
+prepare_qat, convert_qat    a module that rounds as it is trained, and what it becomes
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from delegraph.aot import pipeline
+from delegraph.aot.config import LoweringConfig
+from delegraph.aot.export import Model, export_requests
+from delegraph.aot.progress import shown_progress
+from delegraph.aot.quantize.recipes import RecipeOrRules
+from delegraph.aot.quantize.report import QuantizationReport
+from delegraph.aot.quantize.request import (
+    CalibrationData,
+    Quantizers,
+    quantization_by_method,
+    quantization_by_recipe,
+    with_example,
+)
+from delegraph.aot.quantize.training import converted_from_training, prepared_for_training
+from delegraph.aot.stage import Lowering, StageWatcher
+from delegraph.errors import LoweringError
+from delegraph.plugins.registry import PluginRegistry, default_registry
+
+__all__ = ["QuantizedModel", "convert_qat", "prepare_qat", "quantize"]
+
+
+class QuantizedModel(Mapping[str, ExportedProgram]):
+    """A mapping of quantized programs by method name, so that `lower`, `to_edge` … take it as it is.
+
+    report: what quantizing did, layer by layer.
+    """
+
+    def __init__(self, programs: Mapping[str, ExportedProgram], report: QuantizationReport) -> None:
+        self._programs = dict(programs)
+        self.report = report
+
+    @property
+    def program(self) -> ExportedProgram:
+        """The program of the one method. Raises `LoweringError` where there are several."""
+        if len(self._programs) > 1:
+            raise LoweringError(f"there are several methods, {', '.join(self._programs)}: take one by its name")
+        return next(iter(self._programs.values()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program as torch's `.pt2`. Raises as `program`."""
+        torch.export.save(self.program, path)
+
+    def __getitem__(self, method: str) -> ExportedProgram:
+        return self._programs[method]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._programs)
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def __repr__(self) -> str:
+        return f"QuantizedModel({', '.join(self._programs)})"
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+
+def quantize(
+    model: Model,
+    calibration_data: CalibrationData | None = None,
+    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    recipe: RecipeOrRules | None = None,
+    backends: Iterable[Any] = (),
+    quantizers: Quantizers | None = None,
+    keep_float: int = 0,
+    min_sqnr: float | None = None,
+    dynamic_shapes: Any = None,
+    plugins: PluginRegistry | None = None,
+    prefer: Mapping[str, str] | None = None,
+    progress: bool | StageWatcher = False,
+) -> QuantizedModel:
+    """Quantize a model after training.
+
+    model, args, kwargs, dynamic_shapes, plugins, prefer, progress: as for `lower`. calibration_data: batches of typical
+    inputs, or by method name. A batch is a tuple of positional arguments, or a mapping of all arguments by name.
+    Without `args` and `kwargs` a single module is exported with the first of them. Recipes that find no ranges ahead of
+    time (weight-only and dynamic ones) need no data.
+
+    recipe: `"int8"` (the default), `"int8_per_tensor"`, `"int8_dynamic"`, `"int8_weight_only"`, `"int4_weight_only"`,
+    `"int8_dynamic_int4_weight"`, `"int16x8"`, with options, `"int4_weight_only{group_size=64}"`; or rules by module
+    name or type, `{"encoder.*": "float", nn.LayerNorm: "float", "default": "int8"}`. backends: those that it will be
+    lowered onto, in order of priority; each brings its quantizer, and a general one stands in where it has none.
+    keep_float: how many of the layers that lose most stay float, min_sqnr: and all that by themselves fall below so
+    many dB; both as measured on the first batch.
+
+    quantizers, instead of a recipe: names of installed ones (`"npu"`, `"npu{bits=8}"`, `("npu", {"bits": 8})`) or
+    torchao's, in order of priority, or by method name; a layer that one has annotated keeps its spec.
+
+    Values and weights go through `quantized_decomposed` calls, weights are stored quantized; `model` is left as it was.
+    Needs torchao (the extra `quantize`). Raises `LoweringError` naming the quantizer or batch at fault, `PluginError`.
+    """
+    plugins = (plugins or default_registry()).preferring(prefer or {})
+    if recipe is not None and quantizers is not None:
+        raise LoweringError("recipe and quantizers are two ways to say the same: give one of them")
+    if args is None and kwargs is None and isinstance(model, torch.nn.Module):
+        calibration_data, args, kwargs = with_example(calibration_data)
+    requests = export_requests(model, args, kwargs, dynamic_shapes)
+    methods = list(requests)
+    if quantizers is not None:
+        asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True)
+    else:
+        limits: Any = {"keep_float": keep_float, "min_sqnr": min_sqnr}
+        asked = quantization_by_recipe(recipe or "int8", backends, calibration_data, methods, plugins, **limits)
+    lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
+    stages = [pipeline.EXPORT, pipeline.QUANTIZE]
+    with shown_progress(progress, stages) as watchers:
+        done = pipeline.run(lowering, stages, watchers)
+    return QuantizedModel(done.programs, QuantizationReport(done.quantized))
+
+
+def prepare_qat(
+    model: torch.nn.Module | ExportedProgram,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    recipe: RecipeOrRules = "int8",
+    backends: Iterable[Any] = (),
+    dynamic_shapes: Any = None,
+    plugins: PluginRegistry | None = None,
+    prefer: Mapping[str, str] | None = None,
+) -> GraphModule:
+    """A module to train, or to train on, that rounds weights and values as the quantized model will.
+
+    The arguments are those of `quantize`. A module is exported as it trains: batch norm with the batch's statistics,
+    dropout on; it has `train()` and `eval()` as any module. Its weights are copies: `model` is left as it was. Recipes
+    are those that quantize values statically. Raises as `quantize`.
+    """
+    plugins = (plugins or default_registry()).preferring(prefer or {})
+    requests = export_requests(model, args, kwargs, dynamic_shapes)
+    return prepared_for_training(requests["forward"], recipe, backends, plugins)
+
+
+def convert_qat(prepared: GraphModule) -> QuantizedModel:
+    """What `prepare_qat` gave, trained -> the quantized model. `prepared` cannot be used afterwards.
+
+    Raises `LoweringError` for a module that is not from `prepare_qat`.
+    """
+    quantized = converted_from_training(prepared)
+    assert quantized.report is not None
+    return QuantizedModel({"forward": quantized.program}, QuantizationReport({"forward": quantized.report}))

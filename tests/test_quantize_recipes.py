@@ -1,0 +1,286 @@
+"""A recipe, from one call to a program that runs without torch: what is stored how, how far it is off, what is said."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+from torch.fx import GraphModule
+
+import delegraph
+from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.errors import LoweringError, UnknownOption
+from delegraph.plugins import PluginRegistry
+
+aten = torch.ops.aten
+
+BATCH = Dim("batch", max=16)
+
+
+class Net(nn.Module):
+    """A bit of everything that is quantized: convolutions, a sum of two branches, pooling, linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.branch = nn.Conv2d(8, 8, 3, padding=1, groups=4)
+        self.hidden, self.middle, self.head = nn.Linear(8 * 16, 64), nn.LayerNorm(64), nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.stem(x)).relu()
+        x = nn.functional.max_pool2d(x + self.branch(x), 2)
+        return self.head(self.middle(self.hidden(x.flatten(1)).relu()))  # type: ignore[no-any-return]
+
+
+def batches(count: int = 3) -> list[tuple[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.randn(4, 1, 8, 8, generator=generator),) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@pytest.fixture(scope="module")
+def float_program(net: Net) -> ExportedProgram:
+    return torch.export.export(net, batches()[0], dynamic_shapes=({0: BATCH},))
+
+
+def sqnr(wanted: np.ndarray, got: np.ndarray) -> float:
+    return float(10 * np.log10((wanted**2).sum() / ((wanted - got) ** 2).sum()))
+
+
+def operators(program: ExportedProgram) -> Counter[str]:
+    return Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function")
+
+
+# ---- each recipe -----------------------------------------------------------------------------------
+
+RECIPES = [  # at least so many dB, and at most so many bytes of constants where 4 bytes a weight are about 37,000
+    ("int8", 28, 11_500),
+    ("int8_per_tensor", 28, 11_000),
+    ("int8{observer=percentile, percentile=99.9}", 20, 11_500),
+    ("int8_dynamic", 28, 11_500),
+    ("int8_weight_only{group_size=32}", 35, 12_000),
+    ("int4_weight_only", 14, 8_000),
+    ("int8_dynamic_int4_weight{group_size=16}", 14, 8_500),
+    ("int16x8", 35, 11_500),
+]
+
+
+@pytest.mark.parametrize(("recipe", "decibels", "nbytes"), RECIPES, ids=[name for name, *_ in RECIPES])
+def test_a_recipe_from_one_call_to_the_kernels(
+    recipe: str, decibels: int, nbytes: int, net: Net, float_program: ExportedProgram
+) -> None:
+    quantized = delegraph.quantize(float_program, batches(), recipe=recipe)
+    program = quantized.program
+    constants = sum(tensor.nbytes for tensor in {**program.state_dict, **program.constants}.values())
+    assert constants < nbytes
+    lowered = bytes(delegraph.lower(quantized))
+    assert len(lowered) < nbytes + 9_000
+    run, eager = delegraph.load(lowered), program.module()
+    x = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(2))  # another batch size, and unseen
+    with torch.no_grad():
+        got, reference, wanted = np.asarray(run(x.numpy())), eager(x).numpy(), net(x).numpy()
+    step = np.abs(reference).max() / 100  # a step of the output's int8, about
+    assert np.abs(got - reference).max() <= step
+    assert sqnr(wanted, got) > decibels
+    report = quantized.report.methods["forward"]
+    assert report.nbytes == constants
+    assert report.output_sqnr is not None
+    assert report.output_sqnr > decibels
+
+
+def test_weight_only_and_dynamic_recipes_need_no_data(net: Net) -> None:
+    for recipe in ("int8_weight_only", "int8_dynamic"):
+        quantized = delegraph.quantize(net, args=batches()[0], recipe=recipe)
+        assert quantized.report.methods["forward"].output_sqnr is None
+        assert "not measured" in str(quantized.report)
+
+
+def test_embeddings_are_gathered_before_they_are_dequantized() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(200, 32), nn.Linear(32, 200, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.table(tokens))  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    model, tokens = Tied(), torch.arange(0, 200, 7)
+    for recipe, decibels, nbytes in (("int8_weight_only", 35, 7_500), ("int4_weight_only{group_size=16}", 17, 5_000)):
+        program = delegraph.quantize(model, [(tokens,)], recipe=recipe).program
+        assert sum(tensor.nbytes for tensor in program.state_dict.values()) < nbytes  # once, though two read it
+        got = np.asarray(delegraph.load(bytes(delegraph.lower(program)))(tokens.numpy()))
+        assert sqnr(model(tokens).detach().numpy(), got) > decibels
+
+
+def test_four_bits_are_stored_two_to_a_byte_as_documented() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 2, bias=False)
+    program = delegraph.quantize(model, args=(torch.eye(8),), recipe="int4_weight_only{group_size=4}").program
+    constants = {name.rpartition("_")[2]: tensor for name, tensor in program.state_dict.items()}
+    packed, scales = constants["packed"].numpy(), constants["scales"].numpy()
+    assert packed.shape == (2, 4)
+    codes = np.stack([packed & 15, packed >> 4], -1).reshape(4, 4).astype(np.int64)
+    weight = ((codes - 8) * scales[:, None]).reshape(2, 8)
+    np.testing.assert_allclose(program.module()(torch.eye(8)).detach().numpy(), weight.T, rtol=1e-6)
+    assert (np.abs(weight - model.weight.detach().numpy()) <= np.repeat(scales, 4).reshape(2, 8) * 1.6).all()
+
+
+def test_a_row_that_groups_do_not_divide_is_stored_in_8_bits() -> None:
+    program = delegraph.quantize(nn.Linear(33, 4), args=(torch.randn(1, 33),), recipe="int4_weight_only").program
+    assert torch.int8 in {tensor.dtype for tensor in program.state_dict.values()}
+
+
+# ---- recipes for parts -----------------------------------------------------------------------------
+
+
+def stored(quantized: Any) -> dict[str, str]:
+    return {layer.module: layer.recipe for layer in quantized.report.methods["forward"].layers if layer.float_nbytes}
+
+
+def test_recipes_by_module_name_and_type(net: Net) -> None:
+    recipe = {"stem": "float", nn.Linear: "int8_weight_only", "h*": "int4_weight_only", "default": "int8"}
+    quantized = delegraph.quantize(net, batches(), recipe=recipe)
+    by_type = {"branch": "int8", "hidden": "int8_weight_only", "head": "int8_weight_only"}
+    assert stored(quantized) == by_type  # the first rule that fits
+    quantized = delegraph.quantize(net, batches(), recipe={"h*": "int4_weight_only", "default": "float"})
+    assert stored(quantized) == {"hidden": "int4_weight_only", "head": "int4_weight_only"}
+    assert not any("quantize_per_tensor" in name for name in operators(quantized.program))
+
+
+def test_the_layers_that_lose_most_stay_float(net: Net) -> None:
+    recipe = {"hidden": "int4_weight_only", "default": "int8"}
+    all_of_it = delegraph.quantize(net, batches(), recipe=recipe)
+    losses = {layer.name: layer.sqnr for layer in all_of_it.report.methods["forward"].layers}
+    worst = min(losses, key=lambda name: losses[name] or math.inf)
+    better = delegraph.quantize(net, iter(batches()), recipe=recipe, keep_float=1).report.methods["forward"]
+    assert better.kept_float == (worst,)
+    assert worst not in {layer.name for layer in better.layers}
+    assert better.output_sqnr > all_of_it.report.methods["forward"].output_sqnr + 5  # type: ignore[operator]
+    limited = delegraph.quantize(net, batches(), recipe=recipe, min_sqnr=30.0).report.methods["forward"]
+    assert set(limited.kept_float) == {name for name, loss in losses.items() if loss is not None and loss < 30}
+
+
+# ---- backends' own quantizers ----------------------------------------------------------------------
+
+
+class LinearAlone:
+    """A device that has integer kernels for linear layers."""
+
+    def __init__(self, *, recipe: str = "int8") -> None:
+        self.recipe: Recipe = recipe_named(recipe)
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+        value = activation_spec(self.recipe)
+        for node in model.graph.find_nodes(op="call_function", target=aten.linear.default):
+            inputs = {node.args[0]: value, node.args[1]: weight_spec(self.recipe)}
+            node.meta["quantization_annotation"] = QuantizationAnnotation(inputs, value, _annotated=True)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        pass
+
+
+@pytest.fixture
+def plugins() -> PluginRegistry:
+    registry = PluginRegistry.discover()
+    registry.register("quantizers", "npu", LinearAlone)
+    return registry
+
+
+def test_a_backend_brings_its_quantizer(net: Net, plugins: PluginRegistry) -> None:
+    alone = delegraph.quantize(net, batches(), backends=["npu"], plugins=plugins)
+    assert stored(alone) == {"hidden": "int8", "head": "int8"}
+    both = delegraph.quantize(net, batches(), backends=["npu{fast=true}", "dsp"], plugins=plugins)  # dsp has none
+    assert set(stored(both)) == {"stem", "branch", "hidden", "head"}
+    rules = {"head": "float", "stem": "int8_per_tensor", "default": "int8"}
+    hybrid = delegraph.quantize(net, batches(), backends=["npu"], recipe=rules, plugins=plugins)
+    assert stored(hybrid) == {"hidden": "int8"}
+
+
+# ---- what it gives ---------------------------------------------------------------------------------
+
+
+def test_several_methods(net: Net) -> None:
+    models = {"encode": nn.Linear(4, 4), "decode": nn.Linear(4, 2)}
+    x = (torch.randn(3, 4),)
+    quantized = delegraph.quantize(models, {"encode": [x], "decode": [x]}, dict.fromkeys(models, x))
+    assert set(quantized) == set(models)
+    assert len(quantized) == 2
+    assert set(delegraph.lower(quantized).program.methods) == set(models)
+    assert set(quantized.report.methods) == set(models)
+    with pytest.raises(LoweringError, match="several methods, encode, decode: take one by its name"):
+        _ = quantized.program
+    assert repr(quantized) == "QuantizedModel(encode, decode)"
+
+
+def test_the_report_as_text_json_and_picture(net: Net, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    quantized = delegraph.quantize(net, batches())
+    (layer,) = [one for one in quantized.report.methods["forward"].layers if one.module == "hidden"]
+    assert layer.float_nbytes == 4 * 64 * 128 == 32_768
+    assert layer.weight_nbytes == 64 * 128 + 64 * (4 + 8)  # codes, scales and torchao's zero points
+    assert layer.low is not None
+    assert layer.high is not None
+    assert layer.low < 0 < layer.high
+    quantized.report.print()
+    printed = capsys.readouterr().out
+    assert "hidden" in printed
+    assert f"{layer.sqnr:.1f} dB" in printed
+    assert str(quantized) == str(quantized.report)
+    data = json.loads(json.dumps(quantized.report.to_json(), allow_nan=False))
+    assert [row["name"] for row in data["methods"]["forward"]["layers"] if row["module"] == "hidden"] == [layer.name]
+    picture = ElementTree.fromstring(quantized.report.to_svg())
+    texts = [element.text or "" for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert any("hidden" in text for text in texts)
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}rect"))) == 1 + len(data["methods"]["forward"]["layers"])
+    quantized.save(tmp_path / "q.pt2")
+    assert set(torch.export.load(tmp_path / "q.pt2").state_dict) == set(quantized.program.state_dict)
+
+
+# ---- what is refused -------------------------------------------------------------------------------
+
+DATA = batches(1)
+REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("a name", {"recipe": "int9"}, LoweringError, "no recipe 'int9'; recipes are float, int8,"),
+    ("a thing", {"recipe": 8}, LoweringError, "a recipe is a name, such as 'int8', not 8"),
+    ("an option", {"recipe": "int4_weight_only{group=64}"}, UnknownOption, "takes group_size, not 'group'"),
+    ("no options", {"recipe": "int8_dynamic{group_size=64}"}, UnknownOption, "takes no options, not 'group_size'"),
+    ("odd groups", {"recipe": "int4_weight_only{group_size=3}"}, LoweringError, "an even number, two weights to"),
+    ("a group", {"recipe": "int8_weight_only{group_size=-1}"}, LoweringError, "a number, or 0 for whole rows, not -1"),
+    ("an observer", {"recipe": "int8{observer=histo}"}, LoweringError, "observer is one of .*did you mean 'histogram'"),
+    ("a share", {"recipe": "int8{observer=percentile, percentile=2}"}, LoweringError, "above 50 and at most 100"),
+    ("no rest", {"recipe": {"stem": "float"}}, LoweringError, 'none for the rest of the model: add "default"'),
+    ("a rule", {"recipe": {3: "float", "default": "int8"}}, LoweringError, "a pattern or a type, not for 3"),
+    ("backends", {"backends": "npu"}, LoweringError, r"it takes a list: write \['npu'\]"),
+    ("both", {"recipe": "int8", "quantizers": []}, LoweringError, "two ways to say the same: give one of them"),
+    ("no data", {"data": None, "args": DATA[0]}, LoweringError, "no calibration data, which 'int8' needs"),
+    (
+        "nothing to measure on",
+        {"data": None, "args": DATA[0], "recipe": "int8_weight_only", "keep_float": 1},
+        LoweringError,
+        "no calibration data, which 'keep_float' needs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), [case[1:] for case in REFUSED], ids=[c[0] for c in REFUSED])
+def test_what_is_refused(net: Net, given: dict[str, Any], error: type[Exception], message: str) -> None:
+    data = given.pop("data", DATA) if "data" in given else DATA
+    with pytest.raises(error, match=message):
+        delegraph.quantize(net, data, **given)
