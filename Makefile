@@ -122,6 +122,7 @@ bench: setup setup-executorch
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.kernel_libraries
 	$(BIN)/python -m benchmarks.decode
+	$(BIN)/python -m benchmarks.borrowed
 	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge
 
 clean:

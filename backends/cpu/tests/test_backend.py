@@ -304,3 +304,8 @@ def test_options_by_the_name_that_lowering_uses() -> None:
         with pytest.raises(InvalidArgument, match="no backend 'cup'; its backends are CpuBackend; did you mean 'cpu'"):
             delegraph.load(program, backend_options={"cup": {}})
         delegraph.load(program, backend_options={name: {"optimization_level": "basic"}})
+
+
+def test_what_onnxruntime_looks_up_in_each_run_is_there(linear: Lowered) -> None:
+    """Else its wrapper catches an exception in each run, for tens of microseconds."""
+    assert linear.handle.options.get_run_config_entry("gpu_graph_id") == "-1"

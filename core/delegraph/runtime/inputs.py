@@ -162,7 +162,8 @@ def _dims_of_record(record: Tensor) -> Dims:
     """What the file alone says: of a dynamic tensor, that no size is larger."""
     if record.shape_dynamism is TensorShapeDynamism.STATIC:
         return record.sizes
-    return tuple(DimRange(high=size) for size in record.sizes)
+    unbounded = record.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND
+    return tuple(DimRange() if unbounded else DimRange(high=size) for size in record.sizes)
 
 
 def _array(value: object, record: Tensor, dims: Dims) -> Array:

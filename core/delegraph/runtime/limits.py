@@ -8,7 +8,7 @@ from typing import Final
 
 from delegraph.errors import InvalidArgument, LimitExceeded
 from delegraph.program.dtypes import nbytes
-from delegraph.program.schema import ExecutionPlan, Tensor, Value
+from delegraph.program.schema import ExecutionPlan, Tensor, TensorShapeDynamism, Value
 from delegraph.program.verify_values import is_stored
 from delegraph.program.walk import tensor_indices
 
@@ -28,7 +28,7 @@ class Limits:
     seconds: that one execution takes. Instructions themselves are not interrupted, but for delegates whose backend can
         (`BackendInterface.cancel`).
     planned_bytes: of planned memory, which the file asks for, unless the caller gives the memory.
-    unplanned_bytes: of tensors without planned memory, all at their upper bounds.
+    unplanned_bytes: of tensors without planned memory, all at their upper bounds; of those without one, as they grow.
     output_bytes: of the outputs, at their upper bounds, each counted once however often it is listed.
     """
 
@@ -60,6 +60,10 @@ class Limits:
         outputs = tensor_indices(dict.fromkeys(plan.outputs), plan.values)
         self._require("output_bytes", plan, _nbytes(plan.values[index] for index in outputs), "outputs")
 
+    def left_for_unbounded(self, plan: ExecutionPlan) -> int | None:
+        """How many bytes the tensors without an upper bound may have, beside the others without planned memory."""
+        return None if self.unplanned_bytes is None else self.unplanned_bytes - _nbytes(_unplanned(plan))
+
     def _require(self, field: str, plan: ExecutionPlan, needed: int, what: str) -> None:
         allowed: int | None = getattr(self, field)
         if allowed is not None and needed > allowed:
@@ -82,5 +86,9 @@ def _unplanned(plan: ExecutionPlan) -> Iterator[Value]:
 
 
 def _nbytes(tensors: Iterable[Value]) -> int:
-    """Bytes at their upper bounds."""
-    return sum(nbytes(tensor.scalar_type, tensor.sizes) for tensor in tensors if isinstance(tensor, Tensor))
+    """Bytes at their upper bounds, of those that have one."""
+    bounded = (one for one in tensors if isinstance(one, Tensor) and one.shape_dynamism is not _UNBOUNDED)
+    return sum(nbytes(tensor.scalar_type, tensor.sizes) for tensor in bounded)
+
+
+_UNBOUNDED: Final = TensorShapeDynamism.DYNAMIC_UNBOUND

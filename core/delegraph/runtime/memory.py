@@ -104,25 +104,6 @@ class MemoryManager:
     temp_allocator: TempAllocator | None = None
 
 
-def allocated(platform: Platform, nbytes: int) -> NDArray[np.uint8]:
-    """`nbytes` of memory that no plan has a place for. What a platform raises becomes `MemoryAllocationFailed`."""
-    try:
-        memory: object = platform.allocate(nbytes)
-    except DelegraphError:
-        raise
-    except Exception as error:
-        raise MemoryAllocationFailed(
-            f"the platform's allocate failed for {nbytes:,} bytes: {type(error).__name__}: {error}"
-        ) from error
-    if type(memory) is np.ndarray and memory.dtype == np.uint8 and memory.shape == (nbytes,) and memory.flags.writeable:
-        return memory
-    given = f"an array of {memory.dtype}, {memory.shape}" if isinstance(memory, np.ndarray) else repr(memory)[:80]
-    raise MemoryAllocationFailed(
-        f"the platform's allocate gave {given} for {nbytes:,} bytes; it has to give a writable NumPy array of that many"
-        " uint8"
-    )
-
-
 def _as_bytes(buffer: Buffer | NDArray[Any]) -> NDArray[np.uint8]:
     array: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
     if not array.flags.writeable:

@@ -141,7 +141,9 @@ class Method:
             lent = self._lent(delegates, replaced)
             moving = {index for group in (*lent.inputs.values(), *lent.outputs.values()) for index in group.values}
             copied = unplanned_inputs(plan) if self._borrowing.inputs == "copy" else frozenset[int]()
-            self._values = parse_values(plan, self._sources, replaced, moving, copied)
+            self._values = parse_values(
+                plan, self._sources, replaced, moving, copied, self._limits.left_for_unbounded(plan)
+            )
             self._context = MethodContext(plan.name, self._values, memory.temp_allocator, self._tracer)
             kernels = resolve_kernels(plan, environment.kernel_registry()) if like is None else like._kernels
             self._kernels = kernels

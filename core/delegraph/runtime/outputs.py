@@ -45,8 +45,8 @@ class Outputs:
             for index, group in lent.items()
         }
         self._moves = bool(self._unplanned or self._lent)
-        self._given: set[int] = set()
-        """The memory of the last run that became the caller's own."""
+        self._given: list[MovingTensor] = []
+        """What has the memory that the last run made, which is the caller's then."""
         self._fixed: Sequence[Any] | None = None
         if values.fixed(plan.outputs) and len(set(plan.outputs)) == len(plan.outputs):
             found = [values.slots[index] for index in plan.outputs]
@@ -67,15 +67,14 @@ class Outputs:
                 self._values.place(tensor, target.view())
             else:
                 self._values.provide(tensor)
-                self._given.add(id(tensor.memory))
+                self._given.append(tensor)
         for index, (group, tensors) in self._lent.items():
             target, tensor = wanted.get(index), tensors[0][0]
             if target is not None and _can_be(target, tensor):
                 self._move(tensors, target.transpose(tensor.dim_order))
             elif own and target is None:
-                fresh = np.empty(tensor.nbytes, np.uint8)
-                self._given.add(id(fresh))
-                self._move(tensors, fresh)
+                self._move(tensors, np.empty(tensor.nbytes, np.uint8))
+                self._given.append(tensor)
             else:
                 give_back(self._values, group)
 
@@ -106,7 +105,8 @@ class Outputs:
         slots = self._values.slots
         found = {index: slots[index] for index in self._indices}
         if own:
-            found = {index: _own(value, self._given) for index, value in found.items()}
+            given = {id(tensor.array) for tensor in self._given}
+            found = {index: _own(value, given) for index, value in found.items()}
         return [found[index] for index in self._indices]
 
     # ---- into the caller's arrays ----------------------------------------------------------------------
@@ -180,6 +180,6 @@ def _own(value: Any, given: set[int]) -> Any:
         return value.clone()
     if isinstance(value, list):
         return [_own(item, given) for item in value]
-    if not isinstance(value, np.ndarray) or id(value.base) in given:
+    if not isinstance(value, np.ndarray) or id(value) in given:
         return value
     return value.copy(order="K")

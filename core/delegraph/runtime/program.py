@@ -23,7 +23,7 @@ from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
 from delegraph.runtime.limits import Limits
-from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, allocated
+from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, allocate
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.shared_state import SharedState
@@ -178,9 +178,13 @@ class Program:
 
     def tensor_sources(self, planned: HierarchicalAllocator, kept: int = 0) -> TensorSources:
         """Where the bytes of tensors come from, for a method with that planned memory (see `TensorSources`)."""
-        allocate = partial(allocated, self.environment.platform)
         return TensorSources(
-            self.records.constants, self.records.mutable_data, self.external_data, planned, allocate, kept
+            self.records.constants,
+            self.records.mutable_data,
+            self.external_data,
+            planned,
+            partial(allocate, self.environment.platform),
+            kept,
         )
 
     def write_etdump_result_to_file(

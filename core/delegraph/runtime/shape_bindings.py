@@ -189,7 +189,8 @@ class SettledValues(ValueTable):
     """The value table `values`, of which only `unsettled` vary: to bind to what stands in the slots now."""
 
     def __init__(self, values: ValueTable, unsettled: set[int]) -> None:
-        super().__init__(values.records, values.slots, values.moving, unsettled, values.allocate)
+        slots, moving = values.slots, values.moving
+        super().__init__(values.records, slots, moving, unsettled, values.allocate, values.unbounded_bytes)
         self._settled = values.varying - unsettled
         self._by_identity = values._by_identity
 

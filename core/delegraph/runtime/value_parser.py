@@ -8,13 +8,13 @@ a second value over the same bytes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from delegraph.errors import InvalidExternalData, NotSupported, RuntimeFault, restated
+from delegraph.errors import InvalidExternalData, InvalidProgram, RuntimeFault, restated
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (
@@ -95,11 +95,13 @@ def parse_values(
     written: Collection[int],
     lent: Collection[int] = (),
     copied: Collection[int] = (),
+    unbounded_bytes: int | None = None,
 ) -> ValueTable:
     """The value table of `plan`. `written` are the values that instructions replace (not: write into); `lent` those
-    planned ones for which the caller's memory may stand, and `copied` inputs for which it never does.
+    planned ones for which the caller's memory may stand, and `copied` inputs for which it never does. Tensors without
+    an upper bound may have `unbounded_bytes` together (None: any number).
 
-    Raises `InvalidExternalData` or `NotSupported`, naming the value.
+    Raises `InvalidExternalData` or `InvalidProgram`, naming the value.
     """
     parser = _Parser(plan, sources, frozenset(written), frozenset(lent), frozenset(copied))
     for index, record in enumerate(plan.values):
@@ -108,7 +110,7 @@ def parse_values(
         except RuntimeFault as error:
             raise restated(error, f"method {plan.name!r}, value {index}: {error}") from error.__cause__
     parser.link_lists()
-    return ValueTable(plan.values, parser.slots, parser.moving, parser.varying, sources.allocate)
+    return ValueTable(plan.values, parser.slots, parser.moving, parser.varying, sources.allocate, unbounded_bytes)
 
 
 class _Parser:
@@ -139,9 +141,8 @@ class _Parser:
 
     def parse_tensor(self, index: int, record: Tensor) -> None:
         if record.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND:
-            raise NotSupported(
-                "the tensor's size has no upper bound; lower the model with one for each dynamic dimension"
-            )
+            self.add_unbounded(index, record)
+            return
         static = record.shape_dynamism is TensorShapeDynamism.STATIC
         if record.allocation_info is not None:
             memory = self.sources.planned.buffers[record.allocation_info.memory_id - 1]
@@ -159,10 +160,17 @@ class _Parser:
         else:
             self.add_unplanned(MovingTensor(index, record, moves=index in self.borders))
 
+    def add_unbounded(self, index: int, record: Tensor) -> None:
+        """A tensor that gets its memory when its size is known: in each run if it is an output, else when it grows."""
+        if record.allocation_info is not None or is_stored(record):
+            raise InvalidProgram("a tensor without an upper bound has a place in the file or in planned memory")
+        empty = replace(record, sizes=(0,) * len(record.sizes))
+        self.add_unplanned(MovingTensor(index, empty, moves=index in self.borders))
+
     def add_unplanned(self, tensor: MovingTensor) -> None:
         """Inputs and outputs get their memory in each run. Anything else gets it now, once."""
         if not tensor.moves:
-            tensor.memory = self.sources.allocate(tensor.nbytes)
+            tensor.memory = np.empty(0, np.uint8) if tensor.unbounded else self.sources.allocate(tensor.nbytes)
             tensor.array = tensor.home = tensor.view(tensor.bound)
         self.add_moving(tensor)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, LimitExceeded
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import (
@@ -71,7 +71,7 @@ class MovingTensor:
     """
 
     __slots__ = (
-        *("index", "bound", "dim_order", "in_order", "dtype", "resizable", "moves"),
+        *("index", "bound", "dim_order", "in_order", "dtype", "resizable", "unbounded", "moves"),
         *("memory", "offset", "kind", "home", "array"),
     )
 
@@ -83,7 +83,8 @@ class MovingTensor:
         self.dim_order = record.dim_order
         self.in_order = record.dim_order == tuple(range(len(record.sizes)))
         self.dtype = numpy_dtype(record.scalar_type)
-        self.resizable = record.shape_dynamism is TensorShapeDynamism.DYNAMIC_BOUND
+        self.resizable = record.shape_dynamism is not TensorShapeDynamism.STATIC
+        self.unbounded = record.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND
         self.memory = memory
         self.offset = offset
         self.kind = kind_of(memory)
@@ -92,8 +93,12 @@ class MovingTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes at the upper bound."""
-        return prod(self.bound) * self.dtype.itemsize
+        """Bytes at the upper bound; of a tensor without one, at first."""
+        return self.nbytes_at(self.bound)
+
+    def nbytes_at(self, shape: Shape) -> int:
+        """Bytes at `shape`."""
+        return prod(shape) * self.dtype.itemsize
 
     def view(self, shape: Shape) -> Array:
         """The tensor at `shape`, over its memory."""
@@ -113,14 +118,14 @@ class MovingTensor:
         """
         if not self.resizable:
             return shape == self.bound
-        return len(shape) == len(self.bound) and prod(shape) <= prod(self.bound)
+        return len(shape) == len(self.bound) and (self.unbounded or prod(shape) <= prod(self.bound))
 
 
 class ValueTable:
     """`slots[i]` is what stands for value `i` of `records` now; `varying` are the indices of values that vary.
 
     `moving` holds the varying tensors. Lists of values are Python lists of what stands for their items. `allocate`
-    gives memory to tensors that are not planned.
+    gives memory to tensors that are not planned; those without an upper bound may have `unbounded_bytes` together.
     """
 
     def __init__(
@@ -130,12 +135,14 @@ class ValueTable:
         moving: dict[int, MovingTensor],
         varying: set[int],
         allocate: Allocate,
+        unbounded_bytes: int | None = None,
     ) -> None:
         self.records = records
         self.slots = slots
         self.moving = moving
         self.varying = varying
         self.allocate = allocate
+        self.unbounded_bytes = unbounded_bytes
         self._by_identity = {id(tensor.array): tensor for tensor in moving.values() if tensor.array is not None}
         self._initial = [(i, slots[i]) for i in varying if not isinstance(records[i], (Tensor, *LISTS_OF_VALUES))]
 
@@ -152,14 +159,33 @@ class ValueTable:
                 f"a tensor with the upper bound {list(tensor.bound)} cannot become {list(shape)};"
                 " give smaller inputs, or lower the model with higher bounds"
             )
+        if tensor.unbounded:
+            self._grow(tensor, tensor.nbytes_at(shape))
         array = tensor.view(shape)
         self.place(tensor, array)
         return array
 
+    def _grow(self, tensor: MovingTensor, needed: int) -> None:
+        """Let a tensor without bound have so many bytes: those that it has, or else new ones for the old.
+
+        Raises `LimitExceeded` or `MemoryAllocationFailed`.
+        """
+        unbounded = [one for one in self.moving.values() if one.unbounded and one.memory is not None]
+        held = {one.index: len(one.memory) for one in unbounded if one.memory is not None}
+        if needed <= held.get(tensor.index, 0):
+            return
+        total = sum(held.values()) - held.get(tensor.index, 0) + needed
+        if self.unbounded_bytes is not None and total > self.unbounded_bytes:
+            raise LimitExceeded(
+                f"tensors without an upper bound need {total:,} bytes, and {self.unbounded_bytes:,} are allowed them;"
+                " if they may have more, load it with limits=Limits(unplanned_bytes=…)"
+            )
+        tensor.memory = self.allocate(needed)
+
     def upper_bound(self, array: Array) -> Shape | None:
         """`BackendExecutionContext.upper_bound`: None if the tensor that `array` stands for is of fixed shape."""
         tensor = self._by_identity.get(id(array))
-        return tensor.bound if tensor is not None and tensor.resizable else None
+        return tensor.bound if tensor is not None and tensor.resizable and not tensor.unbounded else None
 
     def place(self, tensor: MovingTensor, array: Array | None) -> None:
         """From now on `array` stands for `tensor` (None: nothing does)."""
@@ -171,7 +197,7 @@ class ValueTable:
 
     def provide(self, tensor: MovingTensor) -> None:
         """Give `tensor` fresh memory of its own, at its upper bound. Raises `MemoryAllocationFailed`."""
-        tensor.memory = self.allocate(tensor.nbytes)
+        tensor.memory = np.empty(0, np.uint8) if tensor.unbounded else self.allocate(tensor.nbytes)
         self.place(tensor, tensor.view(tensor.bound))
 
     def restore_scalars(self) -> None:

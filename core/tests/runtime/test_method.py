@@ -18,10 +18,9 @@ from delegraph.errors import (
     InvalidType,
     MemoryAllocationFailed,
     NotFound,
-    NotSupported,
     OperatorMissing,
 )
-from delegraph.program.schema import Frame, Int, Null, Tensor, TensorShapeDynamism
+from delegraph.program.schema import Frame, Int, Null
 from delegraph.runtime import (
     HierarchicalAllocator,
     KernelLibrary,
@@ -392,17 +391,6 @@ def test_all_missing_operators_are_listed(build: Any, load_method: Any) -> None:
     assert "aten::cos.out" in str(caught.value)
     assert "aten::add.out" not in str(caught.value)
     assert "kernel libraries asked (numpy)" in str(caught.value)
-
-
-def test_unbounded_tensors_are_refused(build: Any, kernels: Any) -> None:
-    from dataclasses import replace
-
-    x = build.tensor(2, planned=False)
-    record = build.values[x]
-    assert isinstance(record, Tensor)
-    build.values[x] = replace(record, shape_dynamism=TensorShapeDynamism.DYNAMIC_UNBOUND)
-    with pytest.raises(NotSupported, match="method 'forward', value 0: the tensor's size has no upper bound"):
-        Runtime(kernels=[kernels]).load_program(build.program(build.plan([x], []))).load_method("forward")
 
 
 def test_one_thread_at_a_time(build: Any) -> None:

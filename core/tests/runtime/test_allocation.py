@@ -1,0 +1,127 @@
+"""Memory that no plan has a place for: from the platform, within limits, kept or given away by a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegraph.errors import InvalidProgram, LimitExceeded, MemoryAllocationFailed
+from delegraph.program.schema import AllocationDetails, TensorShapeDynamism
+from delegraph.runtime import KernelLibrary, Limits, Platform, Runtime
+
+
+class Counting:
+    """An allocator that remembers what it gave."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def __call__(self, nbytes: int) -> Any:
+        self.given.append(np.zeros(nbytes, np.uint8))
+        return self.given[-1]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(one) for one in self.given]
+
+    def gave(self, array: Any) -> bool:
+        return any(np.shares_memory(array, one) for one in self.given)
+
+
+@pytest.fixture
+def allocate() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def load(allocate: Counting, kernels: KernelLibrary) -> Any:
+    @kernels.kernel("test::positive.out")
+    def positive(context: Any, a: Any, out: Any) -> None:
+        found = a[a > 0]
+        context.resize(out, found.shape)[...] = found
+
+    def load(build: Any, plan: Any, **options: Any) -> Any:
+        runtime = Runtime(kernels=[kernels], platform=Platform(allocate=allocate))
+        return runtime.load_program(build.program(plan)).load_method("forward", **options)
+
+    return load
+
+
+def unbounded(build: Any, rank: int = 1) -> int:
+    index: int = build.tensor(*[1] * rank, planned=False)
+    build.values[index] = replace(build.values[index], shape_dynamism=TensorShapeDynamism.DYNAMIC_UNBOUND)
+    return index
+
+
+def positives(build: Any) -> Any:
+    """x -> twice those of its elements that are positive; neither has an upper bound."""
+    x, found, out = unbounded(build), unbounded(build), unbounded(build)
+    build.call("test::positive.out", x, found)
+    build.call("test::positive.out", found, out)
+    return build.plan([x], [out])
+
+
+def test_an_output_without_bound_is_the_allocators_and_the_callers(build: Any, load: Any, allocate: Counting) -> None:
+    method = load(build, positives(build))
+    outputs = [method.execute([np.float32(x)])[0] for x in ([1, -2, 3], [-1], [4, 5, 6, 7])]
+    assert [one.tolist() for one in outputs] == [[1, 3], [], [4, 5, 6, 7]]
+    assert allocate.gave(outputs[0])
+    assert allocate.gave(outputs[2])
+
+
+def test_memory_is_kept_while_it_is_large_enough(build: Any, load: Any, allocate: Counting) -> None:
+    method = load(build, positives(build))
+    allocate.given.clear()
+    for count in (2, 2, 1, 4, 3):
+        method.execute([np.ones(count, np.float32)])
+    inner, output = [8, 16], [8, 8, 4, 16, 12]
+    assert sorted(allocate.sizes) == sorted(inner + output)
+
+
+def test_tensors_without_planned_memory_come_from_the_platform(build: Any, load: Any, allocate: Counting) -> None:
+    x, inner, out = build.tensor(2), build.tensor(2, planned=False), build.tensor(2, planned=False)
+    build.call("aten::add.out", x, x, build.int(1), inner)
+    build.call("aten::add.out", inner, x, build.int(1), out)
+    method = load(build, build.plan([x], [out]))
+    assert allocate.sizes == [64, 8], "planned memory, and what lies between the two additions"
+    first, second = (method.execute([np.full(2, n, np.float32)])[0] for n in (1, 2))
+    assert (first.tolist(), second.tolist()) == ([3, 3], [6, 6])
+    assert allocate.sizes == [64, 8, 8, 8]
+    assert allocate.gave(first) and allocate.gave(second)
+
+
+def test_the_limit_holds_as_they_grow(build: Any, load: Any) -> None:
+    method = load(build, positives(build), limits=Limits(unplanned_bytes=40))
+    assert len(method.execute([np.ones(5, np.float32)])[0]) == 5
+    with pytest.raises(LimitExceeded, match="need 48 bytes, and 40 are allowed them"):
+        method.execute([np.ones(6, np.float32)])
+    assert len(method.execute([np.ones(2, np.float32)])[0]) == 2, "after an error it works"
+
+
+def test_an_allocator_that_fails(build: Any, load: Any, allocate: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = load(build, positives(build))
+
+    def fail(self: Any, nbytes: int) -> Any:
+        raise RuntimeError("the arena is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Counting, "__call__", fail)
+        with pytest.raises(MemoryAllocationFailed, match=r"allocate\(12\) raised RuntimeError: the arena is full"):
+            method.execute([np.ones(3, np.float32)])
+    assert len(method.execute([np.ones(3, np.float32)])[0]) == 3
+
+
+def test_an_unbounded_tensor_has_no_place(build: Any, load: Any) -> None:
+    x = unbounded(build)
+    build.values[x] = replace(build.values[x], allocation_info=AllocationDetails(1, 0))
+    with pytest.raises(InvalidProgram, match="value 0: a tensor without an upper bound has a place"):
+        load(build, replace(build.plan([x], []), non_const_buffer_sizes=(0, 64)))
+
+
+def test_an_unbounded_output_into_the_callers_array(build: Any, load: Any) -> None:
+    method, target = load(build, positives(build)), np.zeros(2, np.float32)
+    assert method.execute([np.float32([1, -2, 3])], out=[target])[0] is target
+    assert target.tolist() == [1, 3]
