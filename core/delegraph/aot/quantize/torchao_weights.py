@@ -1,4 +1,4 @@
-"""A program of a model that torchao's `quantize_` went over -> the same, its weights plain constants, stored as ours are.
+"""A program of a model that torchao's `quantize_` went over -> the same, its weights constants, stored as ours are.
 
     before                                               after
         q = access_subclass_inner_tensor(w, "qdata")         w' = dequantized_weight(w_packed, w_scales)
@@ -7,8 +7,8 @@
         y  = linear(x, w', b)
 
 torchao keeps four bits in a byte each; here they are packed. Its layers of 8 bits compute with the codes and scale the
-result: they become a dequantized weight, and where values are quantized too, dequantized values. What is quantized token by
-token goes through `quantized_decomposed.quantize_per_token`, for there are kernels of it; torchao's own operators have none.
+result: they become a dequantized weight, and where values are quantized too, dequantized values. What is quantized
+token by token goes through `quantized_decomposed.quantize_per_token`, which has kernels; torchao's operators have none.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
     if not (isinstance(codes, Node) and isinstance(block, Sequence)):
         return None
     low, high = limits[:2] if len(limits) > 1 else _limits(dtype)
-    out = node.kwargs.get("output_dtype", torch.float32)
+    out: Any = node.kwargs.get("output_dtype", torch.float32)
     graph = module.graph
     if codes.op == "get_attr":
         weight = _value(module, codes)
@@ -82,7 +82,7 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
         if zero_points is not None and zero_points.is_floating_point():
             return None
         with graph.inserting_before(node):
-            return _stored(module, codes, weight, _value(module, scales), zero_points, (low, high), out)
+            return _stored(module, codes, weight, _value(module, scales), zero_points, low, out)
     if not _by_token(codes, block):
         return None
     with graph.inserting_before(node):
@@ -212,7 +212,7 @@ def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node) -> None:
     weight = _value(module, codes)
     scales = getattr(module, f"{str(codes.target).removesuffix('qdata')}scale")
     with graph.inserting_before(scaled):
-        made = _stored(module, codes, weight, scales, None, (-128, 127), torch.float32)
+        made = _stored(module, codes, weight, scales, None, -128, torch.float32)
         linear = graph.call_function(aten.linear.default, (x, made))
     linear.meta = dict(scaled.meta)
     scaled.replace_all_uses_with(linear)
@@ -224,13 +224,13 @@ def _stored(
     weight: torch.Tensor,
     scales: torch.Tensor,
     zero_points: torch.Tensor | None,
-    limits: tuple[int, int],
+    lowest: Any,
     dtype: torch.dtype,
 ) -> Node:
-    """A call of `dequantized_weight` of constants, of four bits where the codes are between -8 and 7."""
+    """A call of `dequantized_weight` of constants, of four bits where the `lowest` code that there may be is one."""
     zeros = None if zero_points is None or not zero_points.any() else zero_points.reshape(-1).to(torch.int8)
     stored = weight
-    if weight.ndim == 2 and weight.shape[1] % 2 == 0 and limits[0] >= -8 and limits[1] <= 7:
+    if weight.ndim == 2 and weight.shape[1] % 2 == 0 and lowest >= -ZERO_CODE:
         stored = pack((weight + ZERO_CODE).to(torch.uint8))
         zeros = None if zeros is None else (zeros + ZERO_CODE).to(torch.uint8)
     name = str(codes.target)
