@@ -149,7 +149,7 @@ def test_a_model_without_batch_norm_is_trained() -> None:
         loss = nn.functional.mse_loss(prepared(x), wanted)
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] / 2
     program = delegraph.convert_qat(prepared).program
     got = np.asarray(delegraph.load(bytes(delegraph.lower(program)))(x.numpy()))

@@ -53,6 +53,7 @@ from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
+from delegraph.aot.quantize.torchao_weights import with_plain_weights
 from delegraph.aot.stage import Lowering, Stage, StageWatcher
 from delegraph.interfaces.lowering import Partitioner
 
@@ -121,7 +122,8 @@ def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     (method,) = methods
-    program, preserved = with_flat_calls(lowering.programs[method]), dict.fromkeys(lowering.config.edge.preserve_ops)
+    program = with_flat_calls(with_plain_weights(method, lowering.programs[method]))
+    preserved = dict.fromkeys(lowering.config.edge.preserve_ops)
     keeps = {
         name: {**kept_whole(program, one, name), **preserved}
         for name, one in lowering.partitioners.get(method, {}).items()

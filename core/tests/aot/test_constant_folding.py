@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.ao.quantization.fx import _decomposed  # noqa: F401  # registers quantized_decomposed
 
 from delegraph.program.schema import Program
 from delegraph.runtime.runtime import Runtime
@@ -52,6 +53,21 @@ def test_what_would_inflate_the_file_is_left(lower_model) -> None:
     program = lower_model(Ones(), (torch.randn(64, 64),)).executorch_program
     assert "aten::cumsum.out" in operators(program)
     assert constant_bytes(program) < 1024
+
+
+def test_a_quantized_weight_stays_small_however_small_it_is(lower_model) -> None:
+    class Stored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.codes = nn.Buffer(torch.ones(8, 8, dtype=torch.int8))
+            self.scales = nn.Buffer(torch.ones(8))
+
+        def forward(self, x):
+            dequantize = torch.ops.quantized_decomposed.dequantize_per_channel.default
+            return x @ dequantize(self.codes, self.scales, None, 0, -128, 127, torch.int8)
+
+    program = lower_model(Stored(), (torch.randn(2, 8),)).executorch_program
+    assert constant_bytes(program) == 8 * 8 + 4 * 8
 
 
 def test_a_weight_that_is_needed_otherwise_is_not_stored_twice(lower_model) -> None:

@@ -4,7 +4,8 @@
     %mm = aten.mm.default(%x, %permute)                       ->    %mm = aten.mm.default(%x, %_folded_permute)
 
 A group of connected constant computations is folded when its results take no more bytes in the file than the weights
-that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. The same computation
+that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. What dequantizes has
+no such allowance: a constant that somebody made small stays small. The same computation
 in several places (a weight that is turned in each step of a loop) is one. The operators run as they are, on the real
 weights.
 """
@@ -63,7 +64,7 @@ class ConstantFolding(ExportedProgramPassBase):
         values: dict[Node, Any] = {}
         folded: dict[Node, torch.Tensor] = {}
         for group in _groups([node for node in foldable if node in live], constants, needed):
-            room = max(ALLOWANCE, INSTRUCTION_NBYTES * len(group.nodes))
+            room = 0 if group.dequantizes else max(ALLOWANCE, INSTRUCTION_NBYTES * len(group.nodes))
             if group.results and group.bytes_after(first) <= group.bytes_before(constants, needed, live) + room:
                 _evaluate(group, constants, first, values)
                 folded.update({node: values[node] for node in group.results})
@@ -110,6 +111,11 @@ class _Group:
     nodes: dict[Node, None] = field(default_factory=dict)
     weights: dict[Node, None] = field(default_factory=dict)
     results: dict[Node, None] = field(default_factory=dict)
+
+    @property
+    def dequantizes(self) -> bool:
+        """Whether a weight that is stored quantized is one of these."""
+        return any("::dequantize" in node.target._schema.name for node in self.nodes if hasattr(node.target, "_schema"))
 
     def bytes_after(self, first: Mapping[Node, Node]) -> int:
         """Bytes of the results, each computation counted once."""

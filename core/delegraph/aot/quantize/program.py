@@ -31,6 +31,7 @@ from delegraph.aot.quantize.reexport import exported_again, flat_inputs, positio
 from delegraph.aot.quantize.report import MethodQuantization
 from delegraph.aot.quantize.request import Quantization
 from delegraph.aot.quantize.torchao import calling_torchao, pt2e
+from delegraph.aot.quantize.torchao_weights import with_plain_weights
 from delegraph.aot.quantize.weight_only import store_weights, stored_bits
 
 __all__ = ["Quantized", "quantize_program"]
@@ -50,6 +51,7 @@ def quantize_program(method: str, program: ExportedProgram, how: Quantization) -
     Where the worst layers are to stay float, it is quantized once to find them and once without them. Raises
     `LoweringError` naming the quantizer or the batch that is at fault.
     """
+    program = with_plain_weights(method, program)
     batches = how.batches
     if how.measures_first and batches is not None and iter(batches) is batches:
         how = replace(how, batches=list(batches))

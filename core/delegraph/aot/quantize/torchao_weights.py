@@ -1,0 +1,298 @@
+"""A program of a model that torchao's `quantize_` went over -> the same, its weights constants, stored as ours are.
+
+    before                                               after
+        q = access_subclass_inner_tensor(w, "qdata")         w' = dequantized_weight(w_packed, w_scales)
+        s = access_subclass_inner_tensor(w, "scale")         y  = linear(x, w', b)
+        w' = torchao.dequantize_affine(q, [1, 32], s, …)
+        y  = linear(x, w', b)
+
+torchao keeps four bits in a byte each; here they are packed. Its layers of 8 bits compute with the codes and scale the
+result: they become a dequantized weight, and where values are quantized too, dequantized values. What is quantized
+token by token goes through `quantized_decomposed.quantize_per_token`, which has kernels; torchao's operators have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from delegraph.aot.quantize.packing import ZERO_CODE, dequantized_weight, gathered_rows, pack
+from delegraph.aot.quantize.reexport import exported_again
+from delegraph.aot.quantize.torchao import pt2e
+
+__all__ = ["with_plain_weights"]
+
+aten = torch.ops.aten
+
+
+def with_plain_weights(method: str, program: ExportedProgram) -> ExportedProgram:
+    """`program` itself if it has no weights of torchao's. Raises `LoweringError` as `exported_again`."""
+    held = [*program.state_dict.values(), *program.constants.values()]
+    if not any(isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor) for tensor in held):
+        return program
+    pt2e()  # registers the operators of `quantized_decomposed`
+    module = program.module(check_guards=False)
+    assert isinstance(module, GraphModule)
+    _unwrap(module)
+    for node in list(module.graph.nodes):
+        rule = _RULES.get(str(node.target)) if node.op == "call_function" else None
+        if rule is not None and (made := rule(module, node)) is not None:
+            made.meta = {**node.meta}
+            node.replace_all_uses_with(made)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return exported_again(method, module, program)
+
+
+def _unwrap(module: GraphModule) -> None:
+    """Let the graph read the tensors inside, and forget what it asserts about the ones outside."""
+    graph = module.graph
+    for node in graph.find_nodes(op="call_function", target=torch.ops.export.access_subclass_inner_tensor.default):
+        outer, part = node.args
+        assert isinstance(outer, Node)
+        with graph.inserting_before(node):
+            inner = _constant(module, f"{outer.target}.{part}", getattr(_value(module, outer), str(part)))
+        node.replace_all_uses_with(inner)
+        graph.erase_node(node)
+    for node in graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default):
+        graph.erase_node(node)
+
+
+# ---- one rule for each operator; the result stands for the node's --------------------------------------
+
+
+def _dequantize(module: GraphModule, node: Node) -> Node | None:
+    """Of a weight, or of values that were quantized token by token."""
+    codes, block, scales, zeros, dtype, *limits = node.args
+    if not (isinstance(codes, Node) and isinstance(block, Sequence)):
+        return None
+    low, high = limits[:2] if len(limits) > 1 else _limits(dtype)
+    out: Any = node.kwargs.get("output_dtype", torch.float32)
+    graph = module.graph
+    if codes.op == "get_attr":
+        weight = _value(module, codes)
+        if not _by_rows(weight, block):
+            return None
+        zero_points = _value(module, zeros) if isinstance(zeros, Node) else None
+        if zero_points is not None and zero_points.is_floating_point():
+            return None
+        with graph.inserting_before(node):
+            return _stored(module, codes, weight, _value(module, scales), zero_points, low, out)
+    if not _by_token(codes, block):
+        return None
+    with graph.inserting_before(node):
+        return graph.call_function(dequantized_tokens, (codes, scales, zeros, low, high, dtype, out))
+
+
+def _quantize(module: GraphModule, node: Node) -> Node | None:
+    x, block, scales, zeros, dtype, *limits = node.args
+    if not (isinstance(x, Node) and isinstance(block, Sequence) and _by_token(x, block)):
+        return None
+    low, high = limits[:2] if len(limits) > 1 else _limits(dtype)
+    with module.graph.inserting_before(node):
+        return module.graph.call_function(quantized_tokens, (x, scales, zeros, low, high, dtype))
+
+
+def _choose(module: GraphModule, node: Node) -> Node | None:
+    x, mapping, block, dtype, *_ = node.args
+    if not (isinstance(x, Node) and isinstance(block, Sequence) and _by_token(x, block)) or dtype != torch.int8:
+        return None
+    ranges = {"SYMMETRIC": symmetric_ranges, "ASYMMETRIC": asymmetric_ranges}.get(str(mapping))
+    if ranges is None:
+        return None
+    with module.graph.inserting_before(node):
+        return module.graph.call_function(ranges, (x,))
+
+
+def _embedding(module: GraphModule, node: Node) -> Node | None:
+    """Take rows out before they are dequantized: a table is large, and little of it read."""
+    table, indices = node.args[:2]
+    if not (isinstance(table, Node) and table.target is dequantized_weight):
+        return None
+    stored, scales, zeros, shape, dtype = table.args
+    graph = module.graph
+    with graph.inserting_before(node):
+        parts = [None if one is None else graph.call_method("view", (one, shape[0], -1)) for one in (scales, zeros)]  # type: ignore[index]
+        return graph.call_function(gathered_rows, (indices, stored, *parts, dtype))
+
+
+def _scaled_product(module: GraphModule, node: Node) -> Node | None:
+    """`mm(x, codes) * scales`, of weights in 8 bits -> `linear(x, weight)`, in the place of the second product."""
+    x, turned = node.args
+    codes, scaled = _source(turned), _following_mul(node, 1)
+    if codes is not None and scaled is not None:
+        _put_linear(module, x, codes, scaled)
+    return None
+
+
+def _integer_product(module: GraphModule, node: Node) -> Node | None:
+    """`_int_mm(q, codes) * x_scales * scales` -> `linear` of what is dequantized; any other is computed as it is."""
+    x, turned = node.args
+    codes, scaled = _source(turned), _following_mul(node, 2)
+    quantized: Any = x.args[0] if isinstance(x, Node) and x.target == aten.reshape.default else x
+    graph = module.graph
+    if codes is None or scaled is None or quantized.target is not quantized_tokens:
+        with graph.inserting_before(node):
+            return graph.call_function(integer_product, (x, turned))
+    _, scales, zeros, low, high, dtype = quantized.args
+    with graph.inserting_before(node):
+        values = graph.call_function(dequantized_tokens, (quantized, scales, zeros, low, high, dtype, torch.float32))
+        if x is not quantized:
+            values = graph.call_function(aten.reshape.default, (values, x.args[1]))  # type: ignore[union-attr]
+    _put_linear(module, values, codes, scaled)
+    return None
+
+
+_RULES: Final[dict[str, Callable[[GraphModule, Node], Node | None]]] = {
+    "torchao.dequantize_affine.default": _dequantize,
+    "torchao.quantize_affine.default": _quantize,
+    "torchao.choose_qparams_affine.default": _choose,
+    "aten.embedding.default": _embedding,
+    "aten.mm.default": _scaled_product,
+    "aten._int_mm.default": _integer_product,
+}
+
+
+# ---- what stands in the graph until it is exported again ------------------------------------------------
+
+
+def symmetric_ranges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A scale for each token about zero, -128 to 127, and zeros (torchao's `MappingType.SYMMETRIC`)."""
+    scales = torch.amax(x.abs(), -1, keepdim=True).to(torch.float32) / 127.5
+    scales = torch.clamp(scales, min=torch.finfo(torch.float32).eps)
+    return scales, torch.zeros_like(scales, dtype=torch.int64)
+
+
+def asymmetric_ranges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A scale and a zero point for each token, -128 to 127."""
+    scales, zeros = torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric.default(x, torch.int8)
+    return scales, zeros
+
+
+def quantized_tokens(
+    x: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor, low: int, high: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """Codes of `x`, `scales` and `zeros` by token."""
+    operator = torch.ops.quantized_decomposed.quantize_per_token.default
+    codes: torch.Tensor = operator(x, scales, zeros, low, high, dtype)
+    return codes
+
+
+def dequantized_tokens(
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor,
+    low: int,
+    high: int,
+    dtype: torch.dtype,
+    out: torch.dtype,
+) -> torch.Tensor:
+    """The values of codes, `scales` and `zeros` by token."""
+    operator = torch.ops.quantized_decomposed.dequantize_per_token.default
+    values: torch.Tensor = operator(codes, scales, zeros, low, high, dtype, out)
+    return values
+
+
+def integer_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`_int_mm`, which no runtime has, by float64, in which sums of products of int8 are exact."""
+    return torch.mm(a.to(torch.float64), b.to(torch.float64)).to(torch.int32)
+
+
+# ---- weights --------------------------------------------------------------------------------------------
+
+
+def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node) -> None:
+    """`linear` of `x` in the place of `scaled`, the product of the result with the scales of `codes`."""
+    graph = module.graph
+    weight = _value(module, codes)
+    scales = getattr(module, f"{str(codes.target).removesuffix('qdata')}scale")
+    with graph.inserting_before(scaled):
+        made = _stored(module, codes, weight, scales, None, -128, torch.float32)
+        linear = graph.call_function(aten.linear.default, (x, made))
+    linear.meta = dict(scaled.meta)
+    scaled.replace_all_uses_with(linear)
+
+
+def _stored(
+    module: GraphModule,
+    codes: Node,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    zero_points: torch.Tensor | None,
+    lowest: Any,
+    dtype: torch.dtype,
+) -> Node:
+    """A call of `dequantized_weight` of constants, of four bits where the `lowest` code that there may be is one."""
+    zeros = None if zero_points is None or not zero_points.any() else zero_points.reshape(-1).to(torch.int8)
+    stored = weight
+    if weight.ndim == 2 and weight.shape[1] % 2 == 0 and lowest >= -ZERO_CODE:
+        stored = pack((weight + ZERO_CODE).to(torch.uint8))
+        zeros = None if zeros is None else (zeros + ZERO_CODE).to(torch.uint8)
+    name = str(codes.target)
+    held = [
+        None if tensor is None else _constant(module, f"{name}_{part}", tensor)
+        for part, tensor in (("stored", stored), ("scales", scales.reshape(-1).float()), ("zeros", zeros))
+    ]
+    return module.graph.call_function(dequantized_weight, (*held, list(weight.shape), dtype))
+
+
+def _by_rows(weight: torch.Tensor, block: Sequence[Any]) -> bool:
+    """Whether a scale is for a row, or a part of one."""
+    whole = list(block[1:]) == list(weight.shape[1:])
+    return block[0] == 1 and (whole or weight.ndim == 2) and weight.ndim >= 2
+
+
+def _by_token(x: Node, block: Sequence[Any]) -> bool:
+    """Whether a scale is for what the last dim holds."""
+    return all(size == 1 for size in block[:-1]) and block[-1] == x.meta["val"].shape[-1]
+
+
+def _limits(dtype: Any) -> tuple[int, int]:
+    return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+
+
+def _source(turned: Any) -> Node | None:
+    """The codes of a weight, behind `t` and a change of dtype."""
+    while isinstance(turned, Node) and turned.target in (aten.t.default, aten.to.dtype):
+        turned = turned.args[0]
+    is_codes = isinstance(turned, Node) and turned.op == "get_attr" and str(turned.target).endswith("_qdata")
+    return turned if is_codes else None
+
+
+def _following_mul(node: Node, count: int) -> Node | None:
+    """The `count`-th product behind `node`, if nothing else reads what is in between."""
+    for user in _only_users(node):
+        count -= user.target == aten.mul.Tensor
+        if not count:
+            return user
+    return None
+
+
+def _only_users(node: Node) -> Iterator[Node]:
+    while len(node.users) == 1:
+        (node,) = node.users
+        if node.target not in (aten.mul.Tensor, aten.to.dtype):
+            return
+        yield node
+
+
+def _constant(module: GraphModule, path: str, tensor: torch.Tensor) -> Node:
+    name = path.replace(".", "_")
+    if not hasattr(module, name):
+        module.register_buffer(name, tensor.detach().contiguous())
+    node = module.graph.get_attr(name)
+    node.meta["val"] = tensor
+    return node
+
+
+def _value(module: GraphModule, node: Any) -> torch.Tensor:
+    value = module
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    assert isinstance(value, torch.Tensor)
+    return value

@@ -1,0 +1,111 @@
+"""Models that torchao's `quantize_` went over lower as they are: what they compute, what the file takes, what runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchao.quantization as ao
+from torch import nn
+from torch.export import Dim
+from torchao.quantization.quant_primitives import MappingType
+
+import delegraph
+from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(256, 128), nn.Linear(128, 64, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).relu())  # type: ignore[no-any-return]
+
+
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+X = torch.randn(3, 256, generator=torch.Generator().manual_seed(1))
+DYNAMIC = ({0: Dim("batch", max=16)},)
+FLOAT_NBYTES = 4 * (256 * 128 + 128 * 64)
+GROUPS, INT4 = ao.PerGroup(32), torch.int4
+
+CONFIGS: dict[str, tuple[Any, float]] = {  # and the share of float's bytes that the whole file may take
+    "int8": (ao.Int8WeightOnlyConfig(), 0.30),
+    "int8 of a tensor": (ao.Int8WeightOnlyConfig(granularity=ao.PerTensor()), 0.30),
+    "int8 of groups": (ao.Int8WeightOnlyConfig(granularity=GROUPS), 0.33),
+    "int8 x int8": (ao.Int8DynamicActivationInt8WeightConfig(), 0.32),
+    "int8 with zero point x int8": (
+        ao.Int8DynamicActivationInt8WeightConfig(act_mapping_type=MappingType.ASYMMETRIC),
+        0.36,
+    ),
+    "int8 x int4": (ao.Int8DynamicActivationIntxWeightConfig(weight_dtype=INT4, weight_granularity=GROUPS), 0.22),
+    "int4": (ao.IntxWeightOnlyConfig(weight_dtype=INT4, granularity=GROUPS), 0.20),
+    "int4 with zero points": (
+        ao.IntxWeightOnlyConfig(weight_dtype=INT4, granularity=GROUPS, mapping_type=MappingType.ASYMMETRIC),
+        0.21,
+    ),
+    "int6": (ao.IntxWeightOnlyConfig(weight_dtype=torch.int6, granularity=ao.PerAxis(0)), 0.30),
+    "float8": (ao.Float8WeightOnlyConfig(), 0.30),
+}
+
+
+@pytest.mark.parametrize(("config", "share"), CONFIGS.values(), ids=CONFIGS)
+def test_a_quantized_model_lowers_as_it_is(config: Any, share: float) -> None:
+    model = net()
+    ao.quantize_(model, config)
+    lowered = delegraph.lower(model, (X,), dynamic_shapes=DYNAMIC)
+    assert len(bytes(lowered)) < share * FLOAT_NBYTES
+    report = str(lowered.report)
+    assert "access_subclass_inner_tensor" not in report
+    got, wanted = np.asarray(delegraph.load(bytes(lowered))(X.numpy())), model(X).detach().numpy()
+    np.testing.assert_allclose(got, wanted, atol=0.005 * np.abs(wanted).max())  # a step of a value, where it is a tie
+
+
+def test_programs_and_settings_of_all_kinds() -> None:
+    """An exported program, without folding, and by the stages."""
+    model = net()
+    ao.quantize_(model, ao.Int8WeightOnlyConfig())
+    wanted, program = model(X).detach().numpy(), torch.export.export(model, (X,))
+    plain = ExecutorchBackendConfig(do_const_prop=False)
+    for made in (
+        delegraph.lower(program, config=plain).program,
+        delegraph.to_edge(program, compile_config=EdgeCompileConfig()).to_executorch(),
+        delegraph.to_edge_transform_and_lower({"forward": program}).to_executorch(),
+    ):
+        np.testing.assert_allclose(np.asarray(delegraph.load(made.buffer)(X.numpy())), wanted, atol=1e-5)
+
+
+def test_the_rest_is_quantized_by_a_recipe() -> None:
+    model = net()
+    ao.quantize_(
+        model, ao.IntxWeightOnlyConfig(weight_dtype=INT4, granularity=GROUPS), lambda _m, name: name == "first"
+    )
+    quantized = delegraph.quantize(model, [(X,)], recipe={"second": "int8_weight_only", "default": "float"})
+    assert len(bytes(delegraph.lower(quantized))) < 0.22 * FLOAT_NBYTES
+    assert {str(t.dtype) for t in quantized.program.state_dict.values() if t.ndim == 2} == {"torch.int8", "torch.uint8"}
+
+
+def test_embeddings_of_four_bits() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(300, 64), nn.Linear(64, 8)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.table(tokens))  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    model, tokens = Words().eval(), torch.tensor([[1, 5, 299]])
+    config = ao.IntxWeightOnlyConfig(weight_dtype=INT4, granularity=GROUPS, mapping_type=MappingType.ASYMMETRIC)
+    ao.quantize_(model, config, lambda module, _name: isinstance(module, nn.Embedding))
+    lowered = delegraph.lower(model, (tokens,), dynamic_shapes=({1: Dim("words", max=64)},))
+    assert len(bytes(lowered)) < 0.3 * 4 * (300 * 64 + 64 * 8)
+    assert "dequantize" not in str(lowered.edge.exported_program().graph)  # not of a whole table in each run
+    got = np.asarray(delegraph.load(bytes(lowered))(tokens.numpy()))
+    np.testing.assert_allclose(got, model(tokens).detach().numpy(), atol=1e-5)
