@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.aot import edge_program
-from delegraph.interfaces import BackendInitContext
+from delegraph.interfaces import BackendInitContext, CompileSpec
 from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.aot.preprocess import CpuLowering
@@ -56,9 +56,14 @@ def declined(program: ExportedProgram) -> dict[str, str]:
 class Lowered:
     """A whole program as one delegate."""
 
-    def __init__(self, program: ExportedProgram, specs: Mapping[str, bool | int | str] | None = None) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        specs: Mapping[str, bool | int | str] | None = None,
+        compile_specs: Sequence[CompileSpec] = (),
+    ) -> None:
         self.backend = CpuBackend()
-        self.processed = CpuLowering.preprocess(program, []).processed_bytes
+        self.processed = CpuLowering.preprocess(program, list(compile_specs)).processed_bytes
         self.handle = self.backend.init(BackendInitContext("forward", {}, specs or {}), self.processed, [])
 
     def __call__(self, *args: Any) -> list[NDArray[Any]]:

@@ -62,9 +62,12 @@ def support(node: Node) -> str | None:
     return f"no converter for {node.target}" if converter is None else converter.support(node)
 
 
-def convert(program: ExportedProgram) -> ConvertedModel:
-    """The ONNX model of `program`. Raises `UnsupportedOperator` for a node that `support` declines."""
-    builder = GraphBuilder()
+def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> ConvertedModel:
+    """The ONNX model of `program`. Raises `UnsupportedOperator` for a node that `support` declines.
+
+    `int8_inputs`: see `cpu_partitioner`.
+    """
+    builder = GraphBuilder(int8_inputs=int8_inputs)
     builder.wanted.update(wanted_grids(program.graph))
     signature = ResolvedSignature.of(program)
     external = tuple(_add_weights(builder, signature))

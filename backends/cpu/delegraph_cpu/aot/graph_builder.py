@@ -36,10 +36,11 @@ class GraphBuilder:
 
     `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
     int64 scalar. `integers` are what values on a grid are made of, and `wanted` is the grid that all users of a node's
-    result put it on, for operators that compute on integers (`quantized/`).
+    result put it on, for operators that compute on integers (`quantized/`); `int8_inputs` is the partitioner's option.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, int8_inputs: bool = False) -> None:
+        self.int8_inputs = int8_inputs
         self.values: dict[Node, Converted] = {}
         self.nodes: list[ir.Node] = []
         self.initializers: dict[str, ir.Value] = {}

@@ -30,6 +30,9 @@ from delegraph_cpu.sessions import create_session
 
 __all__ = ["CpuLowering"]
 
+INT8_INPUTS: Final = "int8_inputs"
+"""The compile spec for linear layers with quantized weights to round their inputs."""
+
 INLINE_BYTES: Final = 256
 """Weights up to this size stay in the graph."""
 
@@ -60,7 +63,7 @@ class CpuLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` if
         onnxruntime refuses the graph.
         """
-        return _pack(_compile(edge_program), {})
+        return _pack(_compile(edge_program, compile_specs), {})
 
     @classmethod
     def preprocess_multimethod(
@@ -69,14 +72,17 @@ class CpuLowering(BackendDetails):
         compile_specs: dict[str, list[list[CompileSpec]]],
     ) -> dict[str, list[PreprocessResult]]:
         """As `preprocess`, but weights that several partitions have go into the named data, once."""
-        compiled = {method: [_compile(program) for program in programs] for method, programs in edge_programs.items()}
+        compiled = {
+            method: [_compile(*of) for of in zip(programs, compile_specs[method], strict=True)]
+            for method, programs in edge_programs.items()
+        }
         everything = [c for partitions in compiled.values() for c in partitions]
         shared = iter(_shared_keys(everything))
         return {method: [_pack(c, next(shared)) for c in partitions] for method, partitions in compiled.items()}
 
 
-def _compile(program: ExportedProgram) -> Compiled:
-    converted = convert(program)
+def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> Compiled:
+    converted = convert(program, int8_inputs=any(spec.key == INT8_INPUTS for spec in compile_specs))
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
         graph, weights = _optimize(converted.model, Path(folder))
         if has_halves(program):

@@ -1,8 +1,8 @@
 """Linear layers of floats whose weights alone are quantized, to 8 or 4 bits: MatMulNBits, which reads them packed.
 
 A weight of 4 bits arrives as two codes a byte, the lower half first, unpacked by calls that are matched here and then
-left out. One of 8 bits is stored as the sum of two of 4: `w = 16 * high + low`, beside each other along the inner dim,
-which the input is repeated for. Their kernel computes in float32; the one for 8 bits would round the input, too.
+left out. One of 8 bits is stored as two of 4, `w = 16 * high + low`, whose products are added: their kernel computes in
+float32 as fast as a product of floats, which the one for 8 bits does only if it may round the input.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import Converter, schema_arguments
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
 from delegraph_cpu.aot.quantized.q_dq import constant_content
 from delegraph_cpu.aot.quantized.table import operator_name
-from delegraph_cpu.aot.quantized.values import CONTRIB, Integers
+from delegraph_cpu.aot.quantized.values import CONTRIB
+from delegraph_cpu.aot.quantized.weights import symmetric_weight
 
 __all__ = ["unpacking_converter", "weight_only_linear"]
 
@@ -28,44 +29,38 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class _Nibbles:
-    """A weight (rows, inner) of 4 bits as MatMulNBits has it: two codes a byte, a scale and a zero point a group."""
+class _Codes:
+    """A weight (rows, inner) as MatMulNBits has it: unsigned codes, a scale and a zero point for each group of them."""
 
+    bits: int
     codes: Bytes
-    """(rows, groups, group / 2)"""
+    """(rows, groups, bytes of a group)"""
     scales: NDArray[np.float32]
     """(rows, groups)"""
-    zero_points: NDArray[np.integer[Any]]
-    """(rows, groups), 0 to 15"""
+    zero_points: NDArray[np.integer[Any]] | None = None
+    """(rows, groups); None: the middle of what the bits hold"""
 
     @property
     def group(self) -> int:
-        return 2 * int(self.codes.shape[2])
-
-    @property
-    def inner(self) -> int:
-        return int(self.codes.shape[1]) * self.group
+        return int(self.codes.shape[2]) * 8 // self.bits
 
 
 def weight_only_linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
     """`input @ weight.T + bias` in float32, if the weight is a constant of a form known here."""
-    if str(dtype_of(input)) != "torch.float32" or rank_of(input) < 1:
+    if dtype_of(input) != torch.float32:
         return None
-    x = g.value(input)
-    nibbles = _packed_weight(g, weight)
-    if nibbles is None:
-        nibbles = _split_bytes(g.integers.get(weight))
-        x = x if nibbles is None else g.op("Concat", x, x, axis=-1)
-    if nibbles is None:
+    packed = _packed_weight(g, weight)
+    parts = _parts_of_bytes(g, weight) if packed is None else [packed]
+    if not parts:
         return None
-    product = _matmul(g, weight.name, x, nibbles)
+    inner = int(shape_of(weight)[1])
+    product = g.total([_matmul(g, weight.name, g.value(input), part, inner) for part in parts])
     return product if bias is None else g.op("Add", product, g.value(bias))
 
 
-def _matmul(g: GraphBuilder, name: str, x: ir.Value, weight: _Nibbles) -> ir.Value:
-    rows = weight.codes.shape[0]
+def _matmul(g: GraphBuilder, name: str, x: ir.Value, weight: _Codes, inner: int) -> ir.Value:
     zero_points = None
-    if (weight.zero_points != _DEFAULT_ZERO_POINT).any():
+    if weight.zero_points is not None:
         zero_points = g.weight(f"{name}.zero_points", _pairs(weight.zero_points))
     return g.op(
         "MatMulNBits",
@@ -74,17 +69,17 @@ def _matmul(g: GraphBuilder, name: str, x: ir.Value, weight: _Nibbles) -> ir.Val
         g.weight(f"{name}.scales", weight.scales.reshape(-1)),
         zero_points,
         domain=CONTRIB,
-        K=weight.inner,
-        N=rows,
-        bits=4,
+        K=inner,
+        N=weight.codes.shape[0],
+        bits=weight.bits,
         block_size=weight.group,
-        accuracy_level=_IN_FLOAT32,
+        accuracy_level=_ROUNDED if g.int8_inputs else _FLOAT32,
     )
 
 
-_DEFAULT_ZERO_POINT: Final = 8
-_IN_FLOAT32: Final = 1
-"""`accuracy_level` of MatMulNBits; with 4 it would round blocks of the input to int8."""
+_FLOAT32: Final = 1
+_ROUNDED: Final = 4
+"""`accuracy_level`s of MatMulNBits: computes in float32, or rounds blocks of the input to int8."""
 
 
 def _pairs(codes: NDArray[np.integer[Any]]) -> Bytes:
@@ -96,34 +91,34 @@ def _pairs(codes: NDArray[np.integer[Any]]) -> Bytes:
 # ---- 8 bits -------------------------------------------------------------------------------------------------------
 
 
-def _split_bytes(weight: object) -> _Nibbles | None:
-    """An int8 weight with scales by row or for all of it, as two weights of 4 bits along the inner dim."""
-    if not isinstance(weight, Integers) or weight.content is None or weight.content.dtype != np.int8:
-        return None
-    content = weight.content
-    if content.ndim != 2 or weight.axis not in (None, 0) or weight.zero_point.any():
-        return None
-    rows, inner = content.shape
-    group = next((size for size in _GROUPS if inner % size == 0), None)
-    if group is None:
-        return None
-    unsigned = (content.view(np.uint8) ^ np.uint8(128)).astype(np.uint8)  # 128 higher
-    halves = np.concatenate([unsigned >> 4, unsigned & 15], 1)
-    groups = inner // group
-    steps = np.repeat(np.array([16, 1], np.float32), groups)
-    scales = np.broadcast_to(np.reshape(weight.scale, (-1, 1)), (rows, 1)) * steps
-    zero_points = np.broadcast_to(np.repeat(np.array([8, 0]), groups), (rows, 2 * groups))
-    return _Nibbles(_pairs(halves).reshape(rows, 2 * groups, group // 2), scales.astype(np.float32), zero_points)
+def _parts_of_bytes(g: GraphBuilder, node: Node) -> list[_Codes]:
+    """An int8 weight with scales by row, or for all of it; two parts that add up to it where the input stays exact."""
+    weight = symmetric_weight(g, node, 0)
+    if weight is None or weight.content.ndim != 2:
+        return []
+    rows, inner = weight.content.shape
+    group = min(_GROUPS, key=lambda size: -(-inner // size) * (size + _SCALES))
+    groups = -(-inner // group)
+    codes = np.full((rows, groups * group), 128, np.uint8)
+    codes[:, :inner] = weight.content.view(np.uint8) ^ np.uint8(128)  # 128 higher
+    scales = np.repeat(weight.scale.reshape(-1, 1), groups, 1)
+    if g.int8_inputs:
+        return [_Codes(8, codes.reshape(rows, groups, group), scales)]
+    high, low = (_pairs(half).reshape(rows, groups, group // 2) for half in (codes >> 4, codes & 15))
+    return [_Codes(4, high, scales * 16), _Codes(4, low, scales, np.zeros((rows, groups), np.int64))]
 
 
 _GROUPS: Final = (256, 128, 64, 32, 16)
 """What MatMulNBits takes, the fewest scales first."""
 
+_SCALES: Final = 8
+"""The bytes of a group's two scales: a group too large is filled up, one too small has more of them."""
+
 
 # ---- 4 bits -------------------------------------------------------------------------------------------------------
 
 
-def _packed_weight(g: GraphBuilder, weight: Node) -> _Nibbles | None:
+def _packed_weight(g: GraphBuilder, weight: Node) -> _Codes | None:
     """The weight behind `view(dequantize_per_channel(view(pairs(packed)), scales, zero_points, 0, 0, 15))`."""
     rows = _source(weight, _VIEWS) or weight
     if operator_name(rows) != "quantized_decomposed::dequantize_per_channel":
@@ -143,7 +138,12 @@ def _packed_weight(g: GraphBuilder, weight: Node) -> _Nibbles | None:
     scale = factors.reshape(count, groups).astype(np.float32)
     times = given // group  # of the groups that the kernel takes, for one that was given
     codes = packed.reshape(count, groups * times, group // 2)
-    return _Nibbles(codes, scale.repeat(times, 1), zeros.repeat(times, 1))
+    middle = (zeros == _MIDDLE).all()
+    return _Codes(4, codes, scale.repeat(times, 1), None if middle else zeros.repeat(times, 1))
+
+
+_MIDDLE: Final = 8
+"""The zero point of codes of 4 bits that MatMulNBits takes for granted."""
 
 
 def _unpacked_from(g: GraphBuilder, codes: object) -> Bytes | None:
