@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
-from delegraph_cpu.aot.converters import CONVERTERS
+from delegraph_cpu.aot.converters import converter_of
 from delegraph_cpu.aot.dtypes import onnx_type
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
 from delegraph_cpu.blob import TensorInfo
@@ -57,7 +57,7 @@ def support(node: Node) -> str | None:
     """None if `node` can be converted, else why not."""
     if node.target is operator.getitem:
         return _support_getitem(node)
-    converter = CONVERTERS.get(node.target)  # type: ignore[arg-type]
+    converter = converter_of(node)
     return f"no converter for {node.target}" if converter is None else converter.support(node)
 
 
@@ -175,7 +175,9 @@ def _convert_node(builder: GraphBuilder, node: Node) -> None:
         assert picked is not None
         builder.values[node] = picked
     else:
-        value = CONVERTERS[node.target].convert(builder, node)  # type: ignore[index]
+        converter = converter_of(node)
+        assert converter is not None
+        value = converter.convert(builder, node)
         builder.values[node] = value
         if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
             builder.record(value, node.meta["val"].shape)
