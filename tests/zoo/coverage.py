@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -75,7 +76,8 @@ def exported(architecture: Architecture) -> torch.export.ExportedProgram:
     """The program of `architecture`, kept beside the results: exporting takes longer than lowering."""
     file = RESULTS / f"{_file_name(architecture)}.pt2"
     if file.exists():
-        return torch.export.load(file)
+        with suppress(RuntimeError):  # a result of a class that is only known once its model is imported
+            return torch.export.load(file)
     model, inputs = architecture.make()
     with torch.no_grad():
         program = torch.export.export(model, (), dict(inputs))

@@ -109,19 +109,48 @@ def test_a_single_delegate_keeps_its_weights() -> None:
 
 # ---- what is declined, and why ------------------------------------------------------------------------------------
 
+aten = torch.ops.aten
 X = torch.randn(2, 3, 8, 8)
+I = torch.zeros(8, dtype=torch.int64)  # noqa: E741
 
 DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "dtype_of_the_backend": (lambda t: t * 2, (X.to(torch.complex64),), "complex64 is not supported by this backend"),
     "dtype_of_the_operator": (torch.sin, (torch.ones(3, dtype=torch.int64),), "not supported by this operator"),
     "complex": (lambda t: t * t, (torch.ones(3, dtype=torch.complex64),), "torch.complex64"),
-    "empty": (lambda t: t * 2, (torch.ones(0, 3),), "a tensor is empty"),
+    "empty": (lambda t: t.sum(0), (torch.ones(0, 3),), "a tensor is empty"),
     "no_converter": (torch.erfinv, (X,), "no converter for aten.erfinv.default"),
-    "mask_index": (lambda t, m: t.index_put((m,), torch.tensor(0.0)), (X[0, 0], X[0, 0] > 0), "depends on data"),
-    "pool_indices": (lambda t: F.max_pool2d(t, 2, return_indices=True), (X,), r"its results \[1\] are used"),
-    "uneven_adaptive_pool": (lambda t: F.adaptive_avg_pool2d(t, 3), (X,), "windows of different sizes"),
-    "ceil_average": (lambda t: F.avg_pool2d(t, 3, 2, ceil_mode=True), (X,), "a window that is partly outside"),
-    "divisor": (lambda t: F.avg_pool2d(t, 2, divisor_override=3), (X,), "divisor_override"),
+    "mask_index": (
+        lambda t, m, v: t.index_put((m,), v), (X[0, 0], X[0, 0] > 0, torch.ones(int((X[0, 0] > 0).sum()))),
+        "depends on data",
+    ),
+    "mask_beside_an_index": (
+        lambda t, m, i: t.index_put((m, i), torch.tensor(0.0)), (X[0, 0], X[0, 0, 0] > X[0, 0, 0].max() - 1e-6, I),
+        "a mask beside other indices",
+    ),
+    "adaptive_places": (
+        lambda t: F.adaptive_max_pool2d(t, 2, return_indices=True), (X,), r"its results \[1\] are used",
+    ),
+    "maximum_of_a_bag": (lambda w, i: aten._embedding_bag(w, i, i[:1], False, 2)[0], (X[0, 0], I), "the maximum"),
+    "padded_bag": (
+        lambda w, i: aten._embedding_bag(w, i, i[:1], False, 0, False, None, False, 0)[0], (X[0, 0], I), "pads",
+    ),
+    "scattered_maximum": (
+        lambda t, i: t.scatter_reduce(0, i, t, "amax"), (X[0, 0, 0], I), "a scatter that reduces by amax",
+    ),
+    "cubic_samples": (
+        lambda t, g: aten.grid_sampler_2d(t, g, 2, 1, False), (X, torch.rand(2, 2, 2, 2)), "beyond the image",
+    ),
+    "unbatched_columns": (lambda t: F.fold(t, (4, 5), (2, 2)), (torch.randn(12, 12),), "columns without a batch"),
+    "sorter": (
+        lambda t, i: torch.searchsorted(t, t, sorter=i), (X[0, 0, 0], X[0, 0, 0].argsort()), "a sorter",
+    ),
+    "strides": (
+        lambda t: torch.as_strided(t.permute(1, 0), (2, 2), (1, 1)), (X[0, 0],), "not contiguous",
+    ),
+    "ungrouped_experts": (
+        aten._grouped_mm, (torch.ones(2, 8, 16).bfloat16(), torch.ones(2, 16, 8).bfloat16()),
+        "not of rows",
+    ),
     "norm_order": (lambda t: torch.linalg.vector_norm(t, 3), (X,), "norm of order 3"),
     "computed_recurrent_weights": (
         lambda t, h, w: torch.lstm(t, (h, h), [w * 2, w, w[:, 0], w[:, 0]], True, 1, 0.0, False, False, False),

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
-from delegraph_cpu.aot.converters import CONVERTERS, Converter
+from delegraph_cpu.aot.converters import Converter, converter_of
 from delegraph_cpu.aot.dtypes import onnx_type
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
 from delegraph_cpu.aot.quantized import on_integers, quantized_converter, unpacking_converter, wanted_grids
@@ -194,7 +194,7 @@ def _convert_node(builder: GraphBuilder, node: Node) -> None:
 
 
 def _converter(node: Node) -> Converter | None:
-    return unpacking_converter(node) or CONVERTERS.get(node.target) or quantized_converter(node)  # type: ignore[arg-type]
+    return unpacking_converter(node) or converter_of(node) or quantized_converter(node)
 
 
 def _support_getitem(node: Node) -> str | None:

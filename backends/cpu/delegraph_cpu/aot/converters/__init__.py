@@ -3,7 +3,11 @@
 from delegraph_cpu.aot.converters import (  # noqa: F401
     attention,
     convolution,
+    counting,
     creation,
+    distances,
+    embedding_bag,
+    experts,
     indexing,
     matmul,
     normalization,
@@ -11,9 +15,12 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     pooling,
     recurrent,
     reductions,
+    resampling,
+    sampling,
+    scatter,
     shapes,
 )
 from delegraph_cpu.aot.converters.pooling import MAX_POOLS
-from delegraph_cpu.aot.converters.table import CONVERTERS, Converter
+from delegraph_cpu.aot.converters.table import CONVERTERS, Converter, converter_of
 
-__all__ = ["CONVERTERS", "MAX_POOLS", "Converter"]
+__all__ = ["CONVERTERS", "MAX_POOLS", "Converter", "converter_of"]

@@ -16,6 +16,7 @@ from delegraph_cpu.aot.dtypes import ALL, HALVES, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, outer_dtype_of, shape_of
 
 NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
+_EMPTIES = [exir_ops.edge.dim_order_ops._empty_dim_order.default]
 
 # ---- filled -------------------------------------------------------------------------------------------------------
 
@@ -33,6 +34,24 @@ def full(g: GraphBuilder, node: Node, size: Sequence[Size], fill_value: Scalar, 
 @convert_with("zeros", dtypes=ALL)
 def zeros(g: GraphBuilder, node: Node, size: Sequence[Size], *_: object) -> ir.Value:
     return _filled(g, node, size, 0)
+
+
+@convert_with(
+    [*map(aten, ["empty.memory_format", "empty_strided", "empty_permuted", "new_empty"]), *_EMPTIES], dtypes=ALL
+)
+def empty(g: GraphBuilder, node: Node, *args: Any) -> ir.Value:
+    """What torch leaves undefined is zero here."""
+    size = args[1] if isinstance(args[0], Node) and isinstance(args[1], Sequence) else args[0]
+    return _filled(g, node, size, 0)
+
+
+@convert_with("copy", dtypes=ALL)
+def copy(g: GraphBuilder, node: Node, self: Node, src: Node, *_: object) -> ir.Value:
+    """`src`, in the dtype and shape of `self`."""
+    value = g.tensor(src, dtype_of(node))
+    if tuple(map(str, shape_of(src))) == tuple(map(str, shape_of(self))):
+        return value
+    return g.op("Expand", value, g.op("Shape", g.value(self)))
 
 
 @convert_with("ones", dtypes=ALL)

@@ -150,6 +150,34 @@ def native_batch_norm(
 
 
 @convert_with(
+    "_native_batch_norm_legit.no_stats",
+    check=lambda node, input, *_: only_first_result_used(node) or _channels_known(node, input),
+)
+def batch_norm_of_the_batch(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    weight: Node | None,
+    bias: Node | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Sequence[ir.Value | None]:
+    """Each channel of the whole batch is an instance: weights are standardised so, which is folded."""
+    dtype, channels, value = dtype_of(input), int(shape_of(input)[1]), g.value(input)
+    scale = g.value(weight) if weight is not None else g.tensor_of_ones([channels], dtype)
+    shift = g.value(bias) if bias is not None else g.tensor_of_zeros([channels], dtype)
+    if shape_of(input)[0] == 1 and rank_of(input) > 2:
+        return [g.op("InstanceNormalization", value, scale, shift, epsilon=float(eps)), None, None]
+    swapped = [1, 0, *range(2, rank_of(input))]
+    raised = g.op("Transpose", value, perm=swapped)
+    flat = g.op("Reshape", raised, g.ints([1, channels, -1]))
+    normalized = g.op("InstanceNormalization", flat, scale, shift, epsilon=float(eps))
+    result = g.op("Reshape", normalized, g.op("Shape", raised))
+    return [g.op("Transpose", result, perm=swapped), None, None]
+
+
+@convert_with(
     "instance_norm",
     keep=True,
     check=lambda node, input, weight, bias, mean, variance, use_input_stats, *_: (

@@ -102,6 +102,29 @@ def expm1(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("Where", g.op("Less", g.op("Abs", x), g.tensor(0.5, dtype)), near_zero, plain)
 
 
+@convert_with("atan2")
+def atan2(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    """The arc tangent of the quotient, half a turn further where `other` is negative, of both signs of zero."""
+    dtype = dtype_of(node)
+    y, x = g.tensor(self, dtype), g.tensor(other, dtype)
+    zero, pi = g.tensor(0.0, dtype), g.tensor(math.pi, dtype)
+    infinite = g.op("And", g.op("IsInf", y), g.op("IsInf", x))
+    no_angle = g.op("And", g.op("Equal", x, zero), g.op("Equal", y, zero))
+    quotient = g.op("Where", infinite, g.op("Mul", g.op("Sign", y), g.op("Sign", x)), g.op("Div", y, x))
+    angle = g.op("Atan", g.op("Where", no_angle, y, quotient))
+    turned = g.op("Where", _is_negative(g, y, dtype), g.op("Sub", angle, pi), g.op("Add", angle, pi))
+    flat = g.op("Where", _is_negative(g, y, dtype), g.op("Neg", pi), pi)
+    turned = g.op("Where", no_angle, flat, turned)
+    return g.op("Where", _is_negative(g, x, dtype), turned, angle)
+
+
+def _is_negative(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """Also of -0, of which the reciprocal is."""
+    zero = g.tensor(0.0, dtype)
+    signed = g.op("Where", g.op("Equal", value, zero), g.op("Reciprocal", value), value)
+    return g.op("Less", signed, zero)
+
+
 @convert_with("trunc", dtypes=REALS)
 def trunc(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return _trunc(g, g.value(self), dtype_of(node))
@@ -322,12 +345,14 @@ for _names, _logical_type, _bitwise_type in (
 @convert_with("where.self where.ScalarOther where.ScalarSelf", dtypes=NUMBERS_OR_BOOL)
 def where(g: GraphBuilder, node: Node, condition: Node, self: TensorLike, other: TensorLike) -> ir.Value:
     dtype = dtype_of(node)
+    return select_where(g, g.tensor(condition, BOOL), g.tensor(self, dtype), g.tensor(other, dtype), dtype)
+
+
+def select_where(g: GraphBuilder, chosen: ir.Value, value: ir.Value, other: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """`value` where `chosen`, else `other`; onnxruntime has no Where for bool."""
     if dtype != BOOL:
-        return g.op("Where", g.tensor(condition, BOOL), g.tensor(self, dtype), g.tensor(other, dtype))
-    # onnxruntime has no Where for bool
-    chosen = g.tensor(condition, BOOL)
-    yes = g.op("And", chosen, g.tensor(self, BOOL))
-    return g.op("Or", yes, g.op("And", g.op("Not", chosen), g.tensor(other, BOOL)))
+        return g.op("Where", chosen, value, other)
+    return g.op("Or", g.op("And", chosen, value), g.op("And", g.op("Not", chosen), other))
 
 
 @convert_with("masked_fill.Scalar masked_fill.Tensor", dtypes=NUMBERS_OR_BOOL, keep=True)

@@ -1,17 +1,24 @@
-"""Pooling and resampling."""
+"""Pooling."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import onnx_ir as ir
 import torch
+from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.not_a_number import extreme
-from delegraph_cpu.aot.converters.table import aten, convert_with, only_first_result_used
+from delegraph_cpu.aot.converters.table import (
+    aten,
+    convert_with,
+    only_first_result_used,
+    schema_arguments,
+    used_results,
+)
 from delegraph_cpu.aot.dtypes import REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
 
@@ -63,25 +70,30 @@ def _static_if_ceil(node: Node, self: Node, ceil_mode: bool) -> str | None:
     return None
 
 
-def _max_pool(
+def _max_pools(
     g: GraphBuilder,
     node: Node,
     self: Node,
+    results: int,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-) -> ir.Value:
+) -> Sequence[ir.Value]:
+    """The maxima, and if there are to be two results, where they stand."""
     dims = _dims(node)
     kernel, pads, dilations = _per_dim(kernel_size, dims), _per_dim(padding, dims), _per_dim(dilation, dims)
     strides = _per_dim(stride, dims) if stride else kernel
     # What is beyond the input never wins, so that ceil_mode is nothing but more padding at the end.
     more = _overhang(node, self, kernel, strides, pads, dilations) if ceil_mode else [0] * dims
     ends = [p + m for p, m in zip(pads, more, strict=True)]
-    return _batched(
-        g, self, dims, "MaxPool", kernel_shape=kernel, strides=strides, pads=pads + ends, dilations=dilations
+    batched = rank_of(self) == dims + 2
+    value = g.value(self) if batched else g.op("Unsqueeze", g.value(self), g.ints([0]))
+    pooled = g.ops(
+        "MaxPool", results, value, kernel_shape=kernel, strides=strides, pads=pads + ends, dilations=dilations
     )
+    return pooled if batched else [g.op("Squeeze", one, g.ints([0])) for one in pooled]
 
 
 @convert_with(
@@ -100,57 +112,43 @@ def max_pool(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> ir.Value:
-    return _max_pool(g, node, self, kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pools(g, node, self, 1, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
-def _values_of_floats(node: Node, self: Node) -> str | None:
-    """The rows of these operators admit int64 for the indices, which must not be used."""
-    return only_first_result_used(node) or (None if dtype_of(self) in REALS else "a maximum of integers")
+def _values_of_floats(node: Node, self: Node, *_: object) -> str | None:
+    """The rows of these operators admit int64 for the places."""
+    return None if dtype_of(self) in REALS else "a maximum of integers"
+
+
+def _known_image(node: Node, self: Node) -> str | None:
+    if 1 not in used_results(node) or all(isinstance(size, int) for size in _spatial(self, _dims(node))):
+        return None
+    return "places in an image whose size is dynamic"
 
 
 @convert_with(
     "max_pool2d_with_indices max_pool3d_with_indices",
     dtypes=REALS | {torch.int64},
     check=lambda node, self, k, s, p, d, ceil_mode: (
-        _values_of_floats(node, self) or _static_if_ceil(node, self, ceil_mode)
+        _values_of_floats(node, self) or _static_if_ceil(node, self, ceil_mode) or _known_image(node, self)
     ),
 )
-def max_pool_with_indices(
-    g: GraphBuilder,
-    node: Node,
-    self: Node,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Sequence[ir.Value | None]:
-    return [_max_pool(g, node, self, kernel_size, stride, padding, dilation, ceil_mode), None]
+def max_pool_with_indices(g: GraphBuilder, node: Node, self: Node, *window: Any) -> Sequence[ir.Value | None]:
+    """ONNX counts through the batch and the channels, torch within each image."""
+    if 1 not in used_results(node):
+        return [_max_pools(g, node, self, 1, *window)[0], None]
+    image = math.prod(int(size) for size in _spatial(self, _dims(node)))  # type: ignore[call-overload]
+    pooled, places = _max_pools(g, node, self, 2, *window)
+    return [pooled, g.op("Mod", places, g.tensor(image, torch.int64))]
 
 
-def _plain_average(
-    node: Node,
-    self: Node,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None = None,
+def _static_average(
+    node: Node, self: Node, kernel: object, stride: object, padding: object, ceil_mode: bool, *_: object
 ) -> str | None:
-    if divisor_override is not None:
-        return "divisor_override"
-    reason = _static_if_ceil(node, self, ceil_mode)
-    if reason is None and ceil_mode:
-        dims = _dims(node)
-        kernel, pads = _per_dim(kernel_size, dims), _per_dim(padding, dims)
-        strides = _per_dim(stride, dims) if stride else kernel
-        if any(_overhang(node, self, kernel, strides, pads, [1] * dims)):
-            return "ceil_mode with a window that is partly outside"
-    return reason
+    return _static_if_ceil(node, self, ceil_mode)
 
 
-@convert_with("avg_pool1d avg_pool2d avg_pool3d", check=_plain_average, keep=True)
+@convert_with("avg_pool1d avg_pool2d avg_pool3d", check=_static_average, keep=True)
 def avg_pool(
     g: GraphBuilder,
     node: Node,
@@ -160,21 +158,46 @@ def avg_pool(
     padding: Sequence[int],
     ceil_mode: bool,
     count_include_pad: bool,
-    *_: object,
+    divisor_override: int | None = None,
 ) -> ir.Value:
     dims = _dims(node)
     kernel, pads = _per_dim(kernel_size, dims), _per_dim(padding, dims)
     strides = _per_dim(stride, dims) if stride else kernel
-    return _batched(
+    more = _overhang(node, self, kernel, strides, pads, [1] * dims) if ceil_mode else [0] * dims
+    ends = [p + m for p, m in zip(pads, more, strict=True)]
+    own_count = any(more) or divisor_override is not None
+    average = _batched(
         g,
         self,
         dims,
         "AveragePool",
         kernel_shape=kernel,
         strides=strides,
-        pads=pads * 2,
-        count_include_pad=int(count_include_pad),
+        pads=pads + ends,
+        count_include_pad=int(count_include_pad or own_count),
     )
+    if not own_count:
+        return average
+    return g.op("Mul", average, g.constant(_by_torchs_count(node, self, kernel)))
+
+
+def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[Any]:
+    """By what an average over the whole window is to be multiplied: torch may be given a divisor, and counts nothing
+    beyond the padding."""
+    dims, dtype = len(kernel), dtype_of(node)
+    _, _, stride, padding, _, count_include_pad, *divisor = schema_arguments(node)
+    whole = math.prod(kernel)
+    if divisor and divisor[0] is not None:
+        return torch.tensor(whole / divisor[0], dtype=dtype).numpy()
+    counts = torch.ones([1] * dims)
+    steps = zip(_spatial(self, dims), _spatial(node, dims), _per_dim(padding, dims), kernel, strict=True)
+    for dim, (size, windows, pad, width) in enumerate(steps):
+        step = _per_dim(stride, dims)[dim] if stride else width
+        first = torch.arange(int(windows)) * step - pad  # type: ignore[call-overload]
+        low, high = (-pad, int(size) + pad) if count_include_pad else (0, int(size))  # type: ignore[call-overload]
+        inside = (first + width).clamp(max=high) - first.clamp(min=low)
+        counts = counts * inside.reshape([-1 if i == dim else 1 for i in range(dims)])
+    return (whole / counts).to(dtype).numpy()
 
 
 def _batched(g: GraphBuilder, self: Node, dims: int, op_type: str, **attributes: Any) -> ir.Value:
@@ -187,12 +210,11 @@ def _batched(g: GraphBuilder, self: Node, dims: int, op_type: str, **attributes:
 # ---- adaptive -----------------------------------------------------------------------------------------------------
 
 
-def _even_windows(node: Node, self: Node, output_size: Sequence[Size]) -> str | None:
-    before = _spatial(self, len(output_size))
-    for size, wanted in zip(before, output_size, strict=True):
-        if wanted != 1 and not (isinstance(size, int) and isinstance(wanted, int) and size % wanted == 0):
-            return f"adaptive pooling of {size} to {wanted}: windows of different sizes"
-    return None
+def _known_windows(node: Node, self: Node, output_size: Sequence[Size]) -> str | None:
+    if all(wanted == 1 for wanted in output_size):
+        return None
+    known = all(isinstance(size, int) for size in (*_spatial(self, len(output_size)), *output_size))
+    return None if known else "adaptive pooling of a dynamic dim"
 
 
 def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str) -> ir.Value:
@@ -202,20 +224,32 @@ def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str
             axes = range(rank_of(self) - dims, rank_of(self))
             return extreme(g, kind, g.value(self), dtype_of(self), axes, keepdim=True)
         return _batched(g, self, dims, f"Global{kind}Pool")
-    window = [int(b) // a for b, a in zip(_spatial(self, dims), output_size, strict=True)]  # type: ignore[call-overload]
+    before = [int(size) for size in _spatial(self, dims)]  # type: ignore[call-overload]
+    if any(size % wanted for size, wanted in zip(before, output_size, strict=True)):
+        return _by_windows(g, self, before, output_size, kind)
+    window = [size // wanted for size, wanted in zip(before, output_size, strict=True)]
     return _batched(g, self, dims, f"{kind}Pool", kernel_shape=window, strides=window)
 
 
-def _even_or_one(node: Node, self: Node, output_size: Sequence[Size]) -> str | None:
-    if any(size == 1 for size in output_size) and not all(size == 1 for size in output_size):
-        known = all(isinstance(size, int) for size in _spatial(self, len(output_size)))
-        return _even_windows(node, self, output_size) if known else "adaptive pooling of a dynamic dim"
-    return _even_windows(node, self, output_size)
+def _by_windows(g: GraphBuilder, self: Node, before: Sequence[int], after: Sequence[int], kind: str) -> ir.Value:
+    """Dim by dim, each window a slice: they are of different sizes, and overlap."""
+    value, rank = g.value(self), rank_of(self)
+    for axis, size, wanted in zip(range(rank - len(after), rank), before, after, strict=True):
+        parts = []
+        for i in range(wanted):
+            first, last = i * size // wanted, -(-(i + 1) * size // wanted)
+            part = g.op("Slice", value, g.ints([first]), g.ints([last]), g.ints([axis]))
+            if kind == "Max":
+                parts.append(extreme(g, kind, part, dtype_of(self), [axis], keepdim=True))
+            else:
+                parts.append(g.op("ReduceMean", part, g.ints([axis]), keepdims=1))
+        value = g.op("Concat", *parts, axis=axis)
+    return value
 
 
 @convert_with(
     "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d",
-    check=_even_or_one,
+    check=_known_windows,
     keep=True,
 )
 def adaptive_avg_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int]) -> ir.Value:
@@ -225,86 +259,10 @@ def adaptive_avg_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequ
 @convert_with(
     "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
     dtypes=REALS | {torch.int64},
-    check=lambda node, self, size: _values_of_floats(node, self) or _even_or_one(node, self, size),
+    check=lambda node, self, size: (
+        only_first_result_used(node) or _values_of_floats(node, self) or _known_windows(node, self, size)
+    ),
     keep=True,
 )
 def adaptive_max_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int]) -> Sequence[ir.Value | None]:
     return [_adaptive(g, self, output_size, "Max"), None]
-
-
-# ---- resampling ---------------------------------------------------------------------------------------------------
-
-# torch's index rules in ONNX's terms (coordinate_transformation_mode, nearest_mode).
-NEAREST = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-NEAREST_EXACT = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
-
-
-def _known_size(node: Node, *_: object) -> str | None:
-    known = all(isinstance(size, int) for size in shape_of(node)[2:])
-    return None if known else "the size of the result is dynamic"
-
-
-def _resize(
-    g: GraphBuilder, node: Node, input: Node, scales: Sequence[float | None], mode: str, **attributes: Any
-) -> ir.Value:
-    """To the result's size; by the given scales where there are any, since they set where torch samples."""
-    if scales and all(scale is not None for scale in scales):
-        factors = g.constant(np.array([1.0, 1.0, *scales], np.float32))
-        return g.op("Resize", g.value(input), None, factors, mode=mode, **attributes)
-    sizes = g.ints([int(size) for size in shape_of(node)[2:]])
-    axes = list(range(2, rank_of(node)))
-    return g.op("Resize", g.value(input), None, None, sizes, mode=mode, axes=axes, **attributes)
-
-
-for _prefix, _attributes in (("upsample_nearest", NEAREST), ("_upsample_nearest_exact", NEAREST_EXACT)):
-
-    def _nearest_vec(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: object,
-        scales: Sequence[float] | None,
-        attributes: dict[str, str] = _attributes,
-    ) -> ir.Value:
-        return _resize(g, node, input, scales or [], "nearest", **attributes)
-
-    def _nearest(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: object,
-        *scales: float | None,
-        attributes: dict[str, str] = _attributes,
-    ) -> ir.Value:
-        return _resize(g, node, input, scales, "nearest", **attributes)
-
-    convert_with(" ".join(f"{_prefix}{n}d.vec" for n in (1, 2, 3)), check=_known_size, keep=True)(_nearest_vec)
-    convert_with(" ".join(f"{_prefix}{n}d" for n in (1, 2, 3)), check=_known_size, keep=True)(_nearest)
-
-for _names, _mode in (("upsample_linear1d upsample_bilinear2d", "linear"), ("upsample_bicubic2d", "cubic")):
-
-    def _smooth_vec(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: object,
-        align_corners: bool,
-        scales: Sequence[float] | None,
-        mode: str = _mode,
-    ) -> ir.Value:
-        return _smooth(g, node, input, output_size, align_corners, *(scales or []), mode=mode)
-
-    def _smooth(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: object,
-        align_corners: bool,
-        *scales: float | None,
-        mode: str = _mode,
-    ) -> ir.Value:
-        where = "align_corners" if align_corners else "half_pixel"
-        return _resize(g, node, input, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75)
-
-    convert_with(" ".join(f"{name}.vec" for name in _names.split()), check=_known_size, keep=True)(_smooth_vec)
-    convert_with(_names, check=_known_size, keep=True)(_smooth)

@@ -123,6 +123,11 @@ def var(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | 
     return _variance(g, self, dim, correction, keepdim)[0]
 
 
+@convert_with("var.dim", dtypes=REALS, check=_known_count)
+def var_dim(g: GraphBuilder, node: Node, self: Node, dim: Any, unbiased: bool, keepdim: bool) -> ir.Value:
+    return _variance(g, self, dim, int(unbiased), keepdim)[0]
+
+
 @convert_with("std.correction", dtypes=REALS, check=_known_count)
 def std(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
     return g.op("Sqrt", _variance(g, self, dim, correction, keepdim)[0])
@@ -171,6 +176,14 @@ def sort(g: GraphBuilder, node: Node, self: Node, dim: int, descending: bool) ->
     axis = dim % rank_of(self)
     count = g.op("Shape", value, start=axis, end=axis + 1)
     return first_in_order(g, value, dtype_of(self), count, axis, descending, True)
+
+
+@convert_with("sort.stable", dtypes=NUMBERS, check=_has_dims)
+def stable_sort(
+    g: GraphBuilder, node: Node, self: Node, stable: bool, dim: int, descending: bool
+) -> Sequence[ir.Value]:
+    """TopK keeps the order of equals."""
+    return sort(g, node, self, dim, descending)
 
 
 @convert_with("cumsum", dtypes=NUMBERS_OR_BOOL, check=_has_dims)

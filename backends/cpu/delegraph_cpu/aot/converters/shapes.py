@@ -189,10 +189,14 @@ def unbind(g: GraphBuilder, node: Node, self: Node, dim: int) -> Sequence[ir.Val
 # ---- joins --------------------------------------------------------------------------------------------------------
 
 
-@convert_with("cat concat", dtypes=ALL)
+@convert_with("cat concat", dtypes=ALL, takes_empty=True)
 def cat(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> ir.Value:
-    dtype = dtype_of(node)
-    return g.op("Concat", *(g.tensor(tensor, dtype) for tensor in tensors), axis=dim % rank_of(node))
+    parts = [g.tensor(tensor, dtype_of(node)) for tensor in tensors if not any(size == 0 for size in _known(tensor))]
+    return parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=dim % rank_of(node))
+
+
+def _known(node: Node) -> list[int]:
+    return [size for size in shape_of(node) if isinstance(size, int)]
 
 
 @convert_with("stack", dtypes=ALL)

@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
+from delegraph_cpu.aot.converters.empty_results import gives_nothing, is_empty, nothing
 from delegraph_cpu.aot.converters.widening import convert_widened
 from delegraph_cpu.aot.dtypes import FLOATS, NARROW, ONNX_TYPES, computed_in
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
@@ -21,7 +22,9 @@ __all__ = [
     "Convert",
     "Converter",
     "aten",
+    "convert_named",
     "convert_with",
+    "converter_of",
     "only_first_result_used",
     "schema_arguments",
     "tensors_of",
@@ -43,22 +46,29 @@ class Converter:
 
     `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32; `check`
     looks at the rest. `keep` asks edge lowering not to
-    decompose the operator.
+    decompose the operator. What gives no elements is taken whatever it is; an operator that `takes_empty` is also taken
+    where only some of its operands have none.
     """
 
     function: Convert
     dtypes: frozenset[torch.dtype] = FLOATS
     check: Check | None = None
     keep: bool = False
+    takes_empty: bool = False
 
     def support(self, node: Node) -> str | None:
         """None if `node` can be converted, else why not."""
-        return _check_tensors(node, self.dtypes) or (
-            self.check(node, *schema_arguments(node)) if self.check is not None else None
-        )
+        if gives_nothing(node):
+            return _check_dtypes(node, frozenset(ONNX_TYPES))
+        return _check_dtypes(node, self.dtypes) or _check_sizes(node, self.takes_empty) or self._check(node)
+
+    def _check(self, node: Node) -> str | None:
+        return self.check(node, *schema_arguments(node)) if self.check is not None else None
 
     def convert(self, builder: GraphBuilder, node: Node) -> Converted:
         """Add `node` to the graph; it must be supported."""
+        if gives_nothing(node):
+            return nothing(builder, node)
         if any(tensor.dtype in NARROW - self.dtypes for tensor in tensors_of(node)):
             return convert_widened(builder, node, self._convert)
         return self._convert(builder, node)
@@ -70,6 +80,9 @@ class Converter:
 CONVERTERS: Final[dict[Callable[..., Any], Converter]] = {}
 """Filled by the family modules; import it from `delegraph_cpu.aot.converters`, which imports them all."""
 
+NAMED: Final[dict[str, Converter]] = {}
+"""Those of operators that are known by name."""
+
 
 def convert_with(
     operators: str | Iterable[Callable[..., Any]],
@@ -77,6 +90,7 @@ def convert_with(
     dtypes: frozenset[torch.dtype] = FLOATS,
     check: Check | None = None,
     keep: bool = False,
+    takes_empty: bool = False,
 ) -> Callable[[_F], _F]:
     """Put the decorated function into the table for `operators`: names of aten overloads, or the callables."""
 
@@ -84,10 +98,30 @@ def convert_with(
         targets = [aten(name) for name in operators.split()] if isinstance(operators, str) else operators
         for target in targets:
             assert target not in CONVERTERS, f"{target} has two converters"
-            CONVERTERS[target] = Converter(function, dtypes, check, keep)
+            CONVERTERS[target] = Converter(function, dtypes, check, keep, takes_empty)
         return function
 
     return register
+
+
+def convert_named(
+    *names: str, dtypes: frozenset[torch.dtype] = FLOATS, check: Check | None = None
+) -> Callable[[_F], _F]:
+    """As `convert_with`, for operators by the names of their schemas: they may be those of a library that is not
+    loaded."""
+
+    def register(function: _F) -> _F:
+        NAMED.update(dict.fromkeys(names, Converter(function, dtypes, check)))
+        return function
+
+    return register
+
+
+def converter_of(node: Node) -> Converter | None:
+    """The row for `node`, if there is one."""
+    found = CONVERTERS.get(node.target)  # type: ignore[arg-type]
+    schema = getattr(node.target, "_schema", None)
+    return NAMED.get(schema.name) if found is None and schema is not None else found
 
 
 def aten(name: str) -> torch._ops.OpOverload:
@@ -121,11 +155,16 @@ def _admitted_as(dtype: torch.dtype) -> torch.dtype:
     return torch.int32 if dtype in NARROW else computed_in(dtype)
 
 
-def _check_tensors(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
+def _check_dtypes(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
     for tensor in tensors_of(node):
         if _admitted_as(tensor.dtype) not in dtypes and tensor.dtype not in dtypes:
             known = tensor.dtype in ONNX_TYPES
             return f"dtype {tensor.dtype} is not supported {'by this operator' if known else 'by this backend'}"
-        if any(isinstance(size, int) and size == 0 for size in tensor.shape):
-            return "a tensor is empty"
     return None
+
+
+def _check_sizes(node: Node, takes_empty: bool) -> str | None:
+    """A result that is not empty is made of operands that are not, unless the operator is one that joins them."""
+    operands = (operand.meta.get("val") for operand in node.all_input_nodes)
+    empty = any(isinstance(operand, torch.Tensor) and is_empty(operand) for operand in operands)
+    return "a tensor is empty" if empty and not takes_empty else None

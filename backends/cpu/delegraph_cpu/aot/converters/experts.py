@@ -1,0 +1,54 @@
+"""Products of groups of rows, each with a matrix of its own: what mixtures of experts are made of.
+
+rows sorted by expert ──┬── Slice [0, end_0) ── MatMul W_0 ──┐
+                        ├── Slice [end_0, end_1) ── MatMul W_1 ── Concat
+                        └── Slice [end_1, …) ── zeros ───────┘
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import convert_named
+from delegraph_cpu.aot.dtypes import INDICES, REALS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+
+INT64_MAX = 2**63 - 1
+
+
+def _rows_by_known_groups(node: Node, self: Node, mat2: Node, offs: Node | None = None, *rest: object) -> str | None:
+    if offs is None or rank_of(self) != 2 or rank_of(mat2) != 3:
+        return "groups that are not of rows"
+    if any(value is not None for value in rest):
+        return "a bias or a dtype of the result"
+    return None if isinstance(shape_of(mat2)[0], int) else "the number of groups is dynamic"
+
+
+@convert_named(
+    "aten::_grouped_mm", "transformers::grouped_mm_fallback", dtypes=REALS | INDICES, check=_rows_by_known_groups
+)
+def grouped_mm(g: GraphBuilder, node: Node, self: Node, mat2: Node, offs: Node, *_: object) -> ir.Value:
+    rows, dtype = g.value(self), dtype_of(node)
+    ends = [g.op("Slice", g.tensor(offs, torch.int64), g.ints([i]), g.ints([i + 1])) for i in range(_groups(mat2))]
+    starts = [g.ints([0]), *ends[:-1]]
+    parts = [
+        g.op("MatMul", g.op("Slice", rows, start, end, g.ints([0])), _matrix(g, mat2, i))
+        for i, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    left = g.op("Sub", g.op("Shape", rows, start=0, end=1), ends[-1])
+    width = g.op("Shape", g.value(mat2), start=2, end=3)
+    parts.append(g.op("Expand", g.tensor(0.0, dtype), g.op("Concat", left, width, axis=0)))
+    return g.op("Concat", *parts, axis=0)
+
+
+def _groups(mat2: Node) -> int:
+    return int(shape_of(mat2)[0])
+
+
+def _matrix(g: GraphBuilder, mat2: Node, index: int) -> ir.Value:
+    array = g.parameter(mat2)
+    if array is not None:
+        return g.weight(f"{mat2.name}.{index}", array[index])
+    return g.op("Gather", g.value(mat2), g.tensor(index, torch.int64), axis=0)

@@ -1,0 +1,77 @@
+"""Windows and samples of an image: unfold, col2im, grid_sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.dtypes import ALL, FLOATS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
+
+MODES: Final = ("linear", "nearest", "cubic")
+PADDINGS: Final = ("zeros", "border", "reflection")
+"""By torch's numbers (`GridSamplerInterpolation` and `GridSamplerPadding` of ATen)."""
+
+
+def _known_dim(node: Node, self: Node, dimension: int, *_: object) -> str | None:
+    return None if not rank_of(self) or isinstance(shape_of(self)[dimension], int) else "the unfolded dim is dynamic"
+
+
+@convert_with("unfold unfold_copy", dtypes=ALL, check=_known_dim)
+def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, step: int) -> ir.Value:
+    """Gather gives [..., windows, size, ...]; torch has the windows' elements last."""
+    if not rank_of(self):
+        return g.op("Unsqueeze", g.value(self), g.ints([0])) if size else g.tensor_of_zeros([0], node.meta["val"].dtype)
+    axis = dimension % rank_of(self)
+    starts = np.arange(0, int(shape_of(self)[axis]) - size + 1, step)
+    windows = g.op("Gather", g.value(self), g.constant(starts[:, None] + np.arange(size)), axis=axis)
+    order = [dim for dim in range(rank_of(node)) if dim != axis + 1]
+    return g.transpose(windows, [*order, axis + 1])
+
+
+def _whole_batch(node: Node, self: Node, output_size: Sequence[object], *_: object) -> str | None:
+    if not all(isinstance(size, int) for size in output_size):
+        return "the size of the result is dynamic"
+    return None if rank_of(self) == 3 else "columns without a batch"
+
+
+@convert_with("col2im", dtypes=FLOATS, check=_whole_batch)
+def col2im(
+    g: GraphBuilder,
+    node: Node,
+    self: Node,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> ir.Value:
+    return g.op(
+        "Col2Im",
+        g.value(self),
+        g.ints(output_size),
+        g.ints(kernel_size),
+        dilations=list(dilation),
+        pads=[*padding, *padding],
+        strides=list(stride),
+    )
+
+
+@convert_with("grid_sampler_2d grid_sampler_3d", check=lambda node, input, grid, mode, padding, align: (
+    "cubic samples beyond the image" if MODES[mode] == "cubic" and PADDINGS[padding] != "zeros" else None))  # fmt: skip
+def grid_sampler(
+    g: GraphBuilder, node: Node, input: Node, grid: Node, mode: int, padding: int, align_corners: bool
+) -> ir.Value:
+    return g.op(
+        "GridSample",
+        g.value(input),
+        g.value(grid),
+        mode=MODES[mode],
+        padding_mode=PADDINGS[padding],
+        align_corners=int(align_corners),
+    )

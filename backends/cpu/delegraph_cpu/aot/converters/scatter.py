@@ -1,0 +1,241 @@
+"""Writing by index: index_put, scatter, slices replaced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.indexing import has_dims, stacked
+from delegraph_cpu.aot.converters.pointwise import select_where
+from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.dtypes import INDICES, NUMBERS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, TensorLike, dtype_of, rank_of, shape_of
+
+INT64_MAX = 2**63 - 1
+NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
+
+# ---- index_put ----------------------------------------------------------------------------------------------------
+
+
+def _index_put_check(
+    node: Node, self: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> str | None:
+    if accumulate and dtype_of(self) == torch.bool:
+        return "sums of bools"
+    given = [i for i in indices if i is not None]
+    if all(dtype_of(i) in INDICES for i in given):
+        return None
+    if len(given) > 1 or dtype_of(given[0]) != torch.bool:
+        return "a mask beside other indices"
+    behind = rank_of(self) - indices.index(given[0]) - rank_of(given[0])
+    same = rank_of(values) <= behind or values.meta["val"].numel() == 1
+    return None if same else "a mask of places that get values of their own: how many depends on data"
+
+
+@convert_with("index_put", dtypes=NUMBERS_OR_BOOL, check=_index_put_check)
+def index_put(
+    g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> ir.Value:
+    """ScatterND: of rows where they lie, else on the indexed dims, brought to the front and back."""
+    dims = [dim for dim, i in enumerate(indices) if i is not None]
+    given = [i for i in indices if i is not None]
+    if dtype_of(given[0]) == torch.bool:
+        return _put_where(g, self, given[0], dims[0], values, accumulate)
+    if _puts_rows(self, indices, values):
+        return _put_rows(g, self, indices, values, "add" if accumulate else None)
+    rest = [dim for dim in range(rank_of(self)) if dim not in dims]
+    front, width = [*dims, *rest], max(rank_of(i) for i in given)
+    places, lead = stacked(g, given), dims[0]
+    if dims != list(range(lead, lead + len(dims))):
+        lead = 0  # indices apart: torch has the new dims in front, as ScatterND has them always
+    before, after = ([dim for dim in rest if (dim < dims[0]) == early] for early in (True, False))
+    sizes = [_sizes_of(g, g.value(self), before)] if lead else []
+    sizes += [g.op("Slice", g.op("Shape", places), g.ints([0]), g.ints([width])) if width else g.ints([])]
+    sizes += [_sizes_of(g, g.value(self), after if lead else rest)]
+    updates = g.op("Expand", g.value(values), g.op("Concat", *sizes, axis=0))
+    order = [*range(lead, lead + width), *range(lead), *range(lead + width, width + len(rest))]
+    written = g.op(
+        "ScatterND",
+        g.transpose(g.value(self), front),
+        places,
+        g.transpose(updates, order),
+        reduction="add" if accumulate else None,
+    )
+    return g.transpose(written, [front.index(dim) for dim in range(len(front))])
+
+
+def _puts_rows(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
+    """Whether one dim is indexed, and a whole row behind it is put at each place, as into a cache.
+
+    Then the places of the rows in `self` as it lies cost less than bringing the indexed dim to the front.
+    """
+    dims = [dim for dim, i in enumerate(indices) if i is not None]
+    lead, row = shape_of(self)[: dims[0]], shape_of(self)[dims[0] + 1 :]
+    if len(dims) > 1 or not all(isinstance(size, int) for size in (*lead, *row)):
+        return False
+    index = indices[dims[0]]
+    assert index is not None
+    target = (*lead, *shape_of(index), *row)
+    return math.prod(map(int, row)) >= _ROW and tuple(map(str, shape_of(values))) == tuple(map(str, target))
+
+
+_ROW = 8
+"""Elements of a row from which an address for each is worth it: an address is a number of 8 bytes for each dim."""
+
+
+def _put_rows(
+    g: GraphBuilder, self: Node, indices: Sequence[Node | None], values: Node, reduction: str | None
+) -> ir.Value:
+    """self[:, …, index] = values, as ScatterND at the addresses (…, index) of all rows.
+
+    addresses = grid of the leading dims, 0 last  +  index * (0, …, 0, 1)      [*lead, *index.shape, len(lead) + 1]
+    """
+    dim, index = next((dim, i) for dim, i in enumerate(indices) if i is not None)
+    lead = [int(size) for size in shape_of(self)[:dim]]
+    grid = np.stack([*np.indices(lead), np.zeros(lead, np.int64)], -1).astype(np.int64)
+    grid = grid.reshape(*lead, *[1] * rank_of(index), len(lead) + 1)
+    unit = np.eye(len(lead) + 1, dtype=np.int64)[-1]
+    last = g.op("Unsqueeze", g.tensor(index, torch.int64), g.ints([-1]))
+    addresses = g.op("Add", g.constant(grid), g.op("Mul", last, g.constant(unit))) if lead else last
+    return g.op("ScatterND", g.value(self), addresses, g.value(values), reduction=reduction)
+
+
+def _sizes_of(g: GraphBuilder, value: ir.Value, dims: Sequence[int]) -> ir.Value:
+    return g.op("Gather", g.op("Shape", value), g.ints(dims), axis=0)
+
+
+def _put_where(g: GraphBuilder, self: Node, mask: Node, dim: int, values: Node, accumulate: bool) -> ir.Value:
+    """The same value, or the same last dims, wherever the mask is true."""
+    dtype, behind = dtype_of(self), rank_of(self) - dim - rank_of(mask)
+    chosen = g.value(mask)
+    if behind:
+        chosen = g.op("Unsqueeze", chosen, g.ints([-1 - i for i in range(behind)]))
+    new = g.tensor(values, dtype)
+    if rank_of(values) > behind:
+        new = g.op("Reshape", new, g.ints([]))
+    if accumulate:
+        new = g.op("Add", g.value(self), new)
+    return select_where(g, chosen, new, g.value(self), dtype)
+
+
+@convert_with("masked_scatter", dtypes=NUMBERS_OR_BOOL)
+def masked_scatter(g: GraphBuilder, node: Node, self: Node, mask: Node, source: Node) -> ir.Value:
+    """The n-th place that is true gets the n-th element."""
+    value = g.value(self)
+    chosen = g.op("Expand", g.value(mask), g.op("Shape", value))
+    flat = g.cast(g.op("Reshape", chosen, g.ints([-1])), torch.int64)
+    number = g.op("CumSum", flat, g.constant(np.array(0)))
+    number = g.op("Max", g.op("Sub", number, g.tensor(1, torch.int64)), g.tensor(0, torch.int64))
+    last = g.op("Sub", g.op("Size", g.value(source)), g.tensor(1, torch.int64))
+    elements = g.op("Reshape", g.value(source), g.ints([-1]))
+    picked = g.op("Gather", elements, g.op("Min", number, last), axis=0)
+    return select_where(g, chosen, g.op("Reshape", picked, g.op("Shape", value)), value, dtype_of(node))
+
+
+# ---- scatter ------------------------------------------------------------------------------------------------------
+
+
+@convert_with("scatter.src", dtypes=NUMBERS_OR_BOOL, check=has_dims)
+def scatter(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
+    return g.op("ScatterElements", g.value(self), g.value(index), _indexed_part(g, index, src), axis=dim)
+
+
+@convert_with("scatter.value", dtypes=NUMBERS_OR_BOOL, check=has_dims)
+def scatter_value(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, value: TensorLike) -> ir.Value:
+    where = g.value(index)
+    filled = g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", where))
+    return g.op("ScatterElements", g.value(self), where, filled, axis=dim)
+
+
+@convert_with("scatter_add", dtypes=NUMBERS, check=has_dims)
+def scatter_add(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
+    return g.op(
+        "ScatterElements", g.value(self), g.value(index), _indexed_part(g, index, src), axis=dim, reduction="add"
+    )
+
+
+REDUCTIONS: Final = {"sum": ("add", 0.0), "prod": ("mul", 1.0)}
+"""What torch calls them: ONNX's name, and what changes nothing."""
+
+
+@convert_with(
+    "scatter_reduce.two",
+    dtypes=NUMBERS,
+    check=lambda node, self, dim, index, src, reduce, include_self: (
+        has_dims(node, self) or (None if reduce in REDUCTIONS else f"a scatter that reduces by {reduce}")
+    ),
+)
+def scatter_reduce(
+    g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node, reduce: str, include_self: bool
+) -> ir.Value:
+    reduction, neutral = REDUCTIONS[reduce]
+    target, where = g.value(self), g.value(index)
+    if not include_self:
+        neutrals = g.op("Expand", g.tensor(neutral, dtype_of(node)), g.op("Shape", where))
+        target = g.op("ScatterElements", target, where, neutrals, axis=dim)
+    return g.op("ScatterElements", target, where, _indexed_part(g, index, src), axis=dim, reduction=reduction)
+
+
+def _indexed_part(g: GraphBuilder, index: Node, src: Node) -> ir.Value:
+    """torch reads of the source what the index has of the same places."""
+    if tuple(map(str, shape_of(index))) == tuple(map(str, shape_of(src))):
+        return g.value(src)
+    start = g.ints([0] * rank_of(src))
+    return g.op("Slice", g.value(src), start, g.op("Shape", g.value(index)))
+
+
+# ---- slices -------------------------------------------------------------------------------------------------------
+
+
+def _known_place(node: Node, self: Node, src: Node, dim: int, start: object, end: object, step: object) -> str | None:
+    if isinstance(shape_of(self)[dim], int) and all(value is None or isinstance(value, int) for value in (start, end)):
+        return None
+    if step != 1:
+        return "steps in a place that is dynamic"
+    negative = isinstance(start, int) and start < 0
+    return "a place counted from the end of a dynamic dim" if negative else None
+
+
+@convert_with("slice_scatter", dtypes=NUMBERS_OR_BOOL, check=_known_place)
+def slice_scatter(
+    g: GraphBuilder, node: Node, self: Node, src: Node, dim: int, start: Size | None, end: Size | None, step: int
+) -> ir.Value:
+    size, axis, middle = shape_of(self)[dim], dim % rank_of(self), g.value(src)
+    if isinstance(size, int) and not isinstance(start, Node) and not isinstance(end, Node):
+        first, last, _ = slice(start, end).indices(size)
+        if step == 1:
+            return _replaced(g, self, middle, dim, first, last)
+        front = [axis, *(i for i in range(rank_of(self)) if i != axis)]
+        places = g.constant(np.arange(first, last, step)[:, None])
+        written = g.op("ScatterND", g.transpose(g.value(self), front), places, g.transpose(middle, front))
+        return g.transpose(written, [front.index(i) for i in range(len(front))])
+    begin = g.sizes([start if start is not None else 0])
+    stop = g.op("Add", begin, g.op("Shape", middle, start=axis, end=axis + 1))
+    value, axes = g.value(self), g.ints([axis])
+    before = g.op("Slice", value, g.ints([0]), begin, axes)
+    return g.op("Concat", before, middle, g.op("Slice", value, stop, g.ints([INT64_MAX]), axes), axis=axis)
+
+
+@convert_with("select_scatter", dtypes=NUMBERS_OR_BOOL, check=lambda node, self, src, dim, index: (
+    None if isinstance(index, int) and isinstance(shape_of(self)[dim], int) else "the place is dynamic"))  # fmt: skip
+def select_scatter(g: GraphBuilder, node: Node, self: Node, src: Node, dim: int, index: int) -> ir.Value:
+    axis = dim % rank_of(self)
+    first = index % int(shape_of(self)[axis])
+    return _replaced(g, self, g.op("Unsqueeze", g.value(src), g.ints([axis])), axis, first, first + 1)
+
+
+def _replaced(g: GraphBuilder, self: Node, middle: ir.Value, dim: int, first: int, last: int) -> ir.Value:
+    """`self` with [first, last) of `dim` replaced."""
+    axis, value = g.ints([dim % rank_of(self)]), g.value(self)
+    parts = [middle]
+    if first > 0:
+        parts.insert(0, g.op("Slice", value, g.ints([0]), g.ints([first]), axis))
+    if last < int(shape_of(self)[dim]):
+        parts.append(g.op("Slice", value, g.ints([last]), g.ints([INT64_MAX]), axis))
+    return middle if len(parts) == 1 else g.op("Concat", *parts, axis=dim)

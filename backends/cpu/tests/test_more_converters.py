@@ -1,0 +1,171 @@
+"""Converters that write, sample, count and join: small functions, lowered whole, give what eager gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from backends.cpu.tests.harness import Lowered, as_array, declined, edge, run
+from torch.export import Dim
+
+import delegraph
+
+torch.manual_seed(0)
+X = torch.randn(2, 3, 6, 8)
+ROWS = torch.randn(5, 4)
+IDS = torch.tensor([[1, 0, 2, 2], [3, 1, 0, 0]])
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan, 3.0])
+
+
+def put(self: torch.Tensor, indices: tuple[Any, ...], values: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
+    return torch.ops.aten.index_put(self, indices, values, accumulate)
+
+
+def assigned(t: torch.Tensor) -> torch.Tensor:
+    result = torch.zeros(6, 8)
+    result[1:4] = t[:3]
+    result[-1, ::3] = 7
+    return result
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "atan2": (lambda a, b: torch.atan2(a[:, None], b), (SPECIAL, SPECIAL)),
+    "atan2_of_quadrants": (torch.atan2, (X, X.flip(3))),
+    "copy": (torch.ops.aten.copy.default, (ROWS, ROWS[0].double())),
+    "assigned": (assigned, (X[0, 0],)),
+    "empty_is_filled": (lambda t: torch.empty_like(t).fill_(2) + torch.empty(4).zero_(), (ROWS,)),
+    "var_dim": (lambda t: torch.ops.aten.var.dim(t, [1], False, True), (ROWS,)),
+    "stable_sort": (lambda t: torch.sort(t, stable=True, descending=True), (IDS,)),
+    "diagonal": (lambda t: t.diagonal(1, -2, -1), (X,)),
+    "as_strided": (lambda t: torch.as_strided(t, (3, 2), (2, 1), 1), (ROWS,)),
+    "unfold": (lambda t: t.unfold(2, 3, 2).unfold(3, 2, 1), (X,)),
+    "im2col": (lambda t: F.unfold(t, (2, 3), dilation=2, padding=1, stride=2), (X,)),
+    "col2im": (lambda t: F.fold(t, (4, 5), (2, 2), padding=1, stride=1), (torch.randn(2, 12, 30),)),
+    **{
+        f"grid_sample_{mode}_{padding}": (
+            lambda t, grid, mode=mode, padding=padding: F.grid_sample(t, grid, mode, padding, align_corners=False),
+            (X, torch.randn(2, 4, 5, 2)),
+        )
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+    },
+    "grid_sample_corners": (lambda t, g: F.grid_sample(t, g, align_corners=True), (X, torch.rand(2, 4, 5, 2))),
+    "histc": (lambda t: torch.histc(t, 4, 0, 3), (torch.tensor([0.0, 1.0, 1.4, 3.0, 3.1, -0.1, 2.9]),)),
+    "histc_of_range": (lambda t: torch.histc(t, 5), (ROWS,)),
+    "searchsorted": (torch.searchsorted, (ROWS.sort().values, torch.randn(5, 3))),
+    "searchsorted_right": (
+        lambda a, b: torch.searchsorted(a, b, right=True, out_int32=True), (IDS[0].sort().values, IDS),
+    ),
+    "bucketize": (torch.bucketize, (X, torch.tensor([-1.0, 0.0, 0.5]))),
+    "cumprod": (lambda t: t.cumprod(1), (ROWS,)),
+    "cdist": (torch.cdist, (X, X.flip(2))),
+    "cdist_1": (lambda a, b: torch.cdist(a, b, 1.0), (ROWS, ROWS[:2])),
+    "cdist_inf": (lambda a, b: torch.cdist(a, b, torch.inf), (ROWS, ROWS[:2])),
+    "pdist": (lambda t: F.pdist(t, 3.0), (ROWS,)),
+    "index_put_mask": (lambda t, m: put(t, (m,), torch.tensor(9.0)), (ROWS, ROWS > 0)),
+    "index_put_mask_rows": (lambda t, m, v: put(t, (m,), v), (ROWS, ROWS[:, 0] > 0, ROWS[1])),
+    "index_put_mask_inner": (lambda t, m: put(t, (None, m), torch.ones(1), True), (ROWS, ROWS[0] > 0)),
+    "index_put_none_between": (
+        lambda t, i, v: put(t, (i[0], None, i[1]), v), (X, IDS[:, :2] % 2, torch.randn(2, 3, 8)),
+    ),
+    "index_put_middle": (lambda t, i, v: put(t, (None, i), v), (X, IDS[0] % 3, torch.randn(2, 4, 6, 8))),
+    "masked_scatter": (lambda t, m, s: t.masked_scatter(m, s), (ROWS, ROWS > 0, torch.randn(20))),
+    "scatter_of_a_part": (lambda t, i, s: t.scatter(1, i[:, :2], s), (ROWS, IDS, torch.randn(5, 4))),
+    "scatter_sum": (lambda t, i, s: t.scatter_reduce(1, i, s, "sum"), (ROWS, IDS, torch.randn(2, 4))),
+    "scatter_prod_alone": (
+        lambda t, i, s: t.scatter_reduce(1, i, s, "prod", include_self=False), (ROWS, IDS, torch.randn(2, 4)),
+    ),
+    "slice_scatter_steps": (lambda t, s: torch.slice_scatter(t, s, 1, 0, 4, 2), (ROWS, torch.randn(5, 2))),
+    "batch_norm_of_the_batch": (lambda t: F.batch_norm(t, None, None, training=True), (X,)),
+    "weight_standardisation": (
+        lambda t, w: F.batch_norm(w.reshape(1, 4, -1), None, None, training=True).reshape_as(w) @ t, (ROWS.T, ROWS[:4]),
+    ),
+    "adaptive_average": (lambda t: F.adaptive_avg_pool2d(t, (4, 3)), (X,)),
+    "adaptive_average_of_less": (lambda t: F.adaptive_avg_pool2d(t, 7), (X[..., :2, :1],)),
+    "adaptive_maximum": (lambda t: F.adaptive_max_pool2d(t, (4, 3)), (X,)),
+    "average_beyond_the_end": (lambda t: F.avg_pool2d(t, 3, 2, 1, ceil_mode=True), (X,)),
+    "average_without_padding": (lambda t: F.avg_pool2d(t, 3, 2, 1, True, False), (X,)),
+    "average_by_a_number": (lambda t: F.avg_pool2d(t, 2, divisor_override=3), (X,)),
+    "max_pool_places": (lambda t: F.max_pool2d(t, 3, 2, 1, return_indices=True), (X,)),
+    "embedding_bag": (lambda w, i: F.embedding_bag(i, w), (ROWS, IDS)),
+    "embedding_bag_of_offsets": (
+        lambda w, i, o: F.embedding_bag(i, w, o, mode="sum"), (ROWS, IDS.reshape(-1), torch.tensor([0, 2, 2, 5])),
+    ),
+    # empty tensors
+    "empty_result": (lambda t: (t[:, 4:] * 2, t), (ROWS,)),
+    "empty_part": (lambda t: torch.cat([t[:, :2], t[:, 4:], t[:, 2:4]], 1), (ROWS,)),
+}  # fmt: skip
+
+
+def compare(ours: list[np.ndarray], wanted: Any) -> None:
+    for result, reference in zip(ours, torch.utils._pytree.tree_leaves(wanted), strict=True):
+        expected = as_array(reference)
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_eager(name: str) -> None:
+    function, args = CASES[name]
+    compare(run(function, *args), function(*args))
+
+
+N, S = Dim("N", min=2, max=16), Dim("S", min=2, max=16)
+
+DYNAMIC: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[torch.Tensor, ...]], Any]] = {
+    "flatten": (lambda t: t.flatten(1) * 2, lambda n: (torch.randn(n, 3, 2),), ({0: N},)),
+    "partial_rotary": (
+        lambda t: torch.cat([t[..., :4] * 2, t[..., 4:]], -1), lambda n: (torch.randn(1, n, 4),), ({1: S},),
+    ),
+    "cache": (
+        lambda cache, i, v: cache.index_copy(1, i, v),
+        lambda n: (torch.zeros(2, 16, 3), torch.arange(n), torch.randn(2, n, 3)), (None, {0: N}, {1: N}),
+    ),
+    "put": (
+        lambda t, i, v: put(t, (None, i), v),
+        lambda n: (torch.zeros(2, 16, 3), torch.arange(n), torch.randn(2, n, 3)), (None, {0: N}, {1: N}),
+    ),
+    "slice_scatter": (
+        lambda t, s: torch.slice_scatter(t, s, 0, 0, s.shape[0]), lambda n: (torch.zeros(16, 3), torch.randn(n, 3)),
+        (None, {0: N}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_dynamic_sizes_do_not_cut(name: str) -> None:
+    function, make, shapes = DYNAMIC[name]
+    lowered = delegraph.lower(Function(function), make(4), dynamic_shapes=(shapes,), backends=["cpu"])
+    report = lowered.report.methods["forward"]
+    assert len(report.delegates) == 1, str(lowered.report)
+    assert {left.operator for left in report.leftovers} <= {"aten::sym_size.int"}, str(lowered.report)
+    loaded = delegraph.load(bytes(lowered))
+    for size in (2, 7):
+        args = make(size)
+        compare([loaded(*map(as_array, args))], function(*args))
+
+
+def test_experts_are_one_delegate() -> None:
+    def experts(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.grouped_mm(rows, weights, offs=ends)
+
+    rows, weights = torch.randn(8, 16).bfloat16(), torch.randn(3, 16, 8).bfloat16()
+    ends = torch.tensor([2, 2, 8], dtype=torch.int32)
+    program = edge(Function(experts), (rows, weights, ends))
+    assert declined(program) == {}
+    (ours,) = Lowered(program)(rows, weights, ends)
+    expected = torch.cat([rows[:2].float() @ weights[0].float(), rows[2:].float() @ weights[2].float()])
+    np.testing.assert_allclose(ours.astype(np.float32), expected.bfloat16().float().numpy(), rtol=2**-7)
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
