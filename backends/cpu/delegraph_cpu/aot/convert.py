@@ -15,6 +15,7 @@ from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import Converter, converter_of
 from delegraph_cpu.aot.dtypes import onnx_type
+from delegraph_cpu.aot.fusions import fusions
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
 from delegraph_cpu.aot.quantized import on_integers, quantized_converter, unpacking_converter, wanted_grids
 from delegraph_cpu.blob import TensorInfo
@@ -73,9 +74,7 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> Converted
     external = tuple(_add_weights(builder, signature))
     inputs = [_input(builder, node) for node in signature.inputs]
     held = [_input(builder, node) for node in signature.states]
-    for node in program.graph.nodes:
-        if node.op == "call_function":
-            _convert_node(builder, node)
+    _convert_calls(builder, program, signature)
     outputs = [_output(builder, node, index) for index, node in enumerate(signature.outputs)]
     results = {w.target: _new_state(builder, w, index) for index, w in enumerate(signature.write_backs)}
     states = [
@@ -164,6 +163,17 @@ def _tensor_info(node: Node, name: str) -> TensorInfo:
     if not isinstance(value, torch.Tensor):
         return TensorInfo(name, text, (), scalar=True)
     return TensorInfo(name, text, tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape))
+
+
+def _convert_calls(builder: GraphBuilder, program: ExportedProgram, signature: ResolvedSignature) -> None:
+    """Convert all calls: those of a fusion together, every other by itself."""
+    fused = fusions(program.graph, signature)
+    replaced = {node for fusion in fused.values() for node in fusion.replaced}
+    for node in program.graph.nodes:
+        if node in fused:
+            fused[node].convert(builder)
+        elif node.op == "call_function" and node not in replaced:
+            _convert_node(builder, node)
 
 
 def _convert_node(builder: GraphBuilder, node: Node) -> None:

@@ -16,10 +16,12 @@ import onnx
 
 __all__ = ["changed_in_place"]
 
+ATTENTION: Final = "GroupQueryAttention"
+
 KERNELS: Final[dict[str, dict[int, int]]] = {
     "ScatterND": {0: 0},
     "ScatterElements": {0: 0},
-    "GroupQueryAttention": {3: 1, 4: 2},
+    ATTENTION: {3: 1, 4: 2},
 }
 """Operators that can write into an input: its position -> that of the output in the same memory."""
 
@@ -36,6 +38,7 @@ def changed_in_place(graph: bytes) -> dict[str, str]:
                 source, result = node.input[taken], node.output[given]
                 if reads[source] == 1 and result in outputs:
                     found[source] = result
+                assert node.op_type != ATTENTION or source in found, f"{source}: what is not in place is undefined"
     return {value.name: found[value.name] for value in model.input if value.name in found}
 
 

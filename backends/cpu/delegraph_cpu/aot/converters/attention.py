@@ -8,7 +8,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.converters.table import convert_with, schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
 
@@ -41,7 +41,7 @@ def attention(
     enable_gqa: bool,
 ) -> ir.Value:
     """onnxruntime's fused operator where it fits, else its parts."""
-    factor = float(1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale)
+    factor = scale_of(node)
     bias: ir.Value | None = None
     if is_causal and not (_fused(query, key, value, None) and _same_length(query, key)):
         bias = _causal_bias(g, query, key)
@@ -52,6 +52,12 @@ def attention(
     else:
         result = _from_primitives(g, query, key, value, bias, factor)
     return result if attn_mask is None else _without_masked_rows(g, result, bias, dtype_of(node))
+
+
+def scale_of(node: Node) -> float:
+    """What the scores of an attention are multiplied with."""
+    query, *_, scale, _ = schema_arguments(node)
+    return float(1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale)
 
 
 def _fused(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
@@ -73,7 +79,7 @@ def _multi_head(
     size = shape_of(value)[-1]
     attended = g.op(
         "MultiHeadAttention",
-        *(_joined_heads(g, node) for node in (query, key, value)),
+        *(joined_heads(g, node) for node in (query, key, value)),
         None,
         None,
         bias,
@@ -86,7 +92,7 @@ def _multi_head(
     return g.transpose(g.reshape(attended, [batch, length, heads, size]), [0, 2, 1, 3])
 
 
-def _joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
+def joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
     """[batch, heads, length, size] -> [batch, length, heads * size], which is where models mostly come from."""
     batch, heads, length, size = shape_of(node)
     return g.reshape(g.transpose(g.value(node), [0, 2, 1, 3]), [batch, length, heads * size])

@@ -1,0 +1,220 @@
+"""A partition's graph -> where rows are put into a cache and all of it is attended to: onnxruntime's one operator.
+
+    keys'   = index_put(keys, [None, None, places], k)             k and q rotated by their places, or not
+    values' = index_put(values, [None, None, places], v)
+    y       = sdpa(q, repeated(keys'), repeated(values'), mask)    each row sees what is up to its place
+
+    y, keys', values' = GroupQueryAttention(q, k, v, keys, values, last place, places so far, cos, sin)
+
+The operator reads only what is filled of the cache, rotates, and repeats no heads; with one query to a cache of 2048
+places, of which 5 are filled, it takes a thirtieth of the time. It writes the new rows in place, and leaves the rest of
+its results undefined where they are not the cache itself: both caches have to be states that nobody else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Graph, Node
+
+from delegraph.aot import ResolvedSignature, schema_arguments
+from delegraph_cpu.aot.converters.attention import joined_heads, scale_of
+from delegraph_cpu.aot.converters.table import aten
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.positions import COPIES, Mask, Positions, mask_of, positions_of
+from delegraph_cpu.aot.rotary import Rotation, rotation_of
+
+__all__ = ["CachedAttention", "cached_attentions"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedAttention:
+    """One occurrence: the attention (`root`), both writes, what of the graph it takes the place of, and what it needs.
+
+    `rotations` are those of query and key, or None if they come as they are.
+    """
+
+    root: Node
+    put_keys: Node
+    put_values: Node
+    replaced: frozenset[Node]
+    mask: Mask
+    rotations: tuple[Rotation, Rotation] | None
+
+    def convert(self, g: GraphBuilder) -> None:
+        """Add the operator: the values of the attention and of both writes."""
+        query, *_ = schema_arguments(self.root)
+        new_key, new_value = self.put_keys.args[2], self.put_values.args[2]
+        inputs, tables = [query, new_key, new_value], []
+        if self.rotations is not None:
+            inputs[:2] = [rotation.source for rotation in self.rotations]
+            tables = [g.constant(table) for table in (self.rotations[0].cos, self.rotations[0].sin)]
+        batch, heads, length, size = shape_of(query)
+        filled = self._filled(g, length)
+        last = g.op("Sub", filled, g.constant(np.array(1, np.int32)))
+        attended, keys, values = g.ops(
+            "GroupQueryAttention",
+            3,
+            *(joined_heads(g, node) for node in inputs),
+            *(g.value(put.all_input_nodes[0]) for put in (self.put_keys, self.put_values)),
+            g.op("Expand", last, g.ints([int(batch)])),
+            filled,
+            *tables,
+            domain="com.microsoft",
+            num_heads=int(heads),
+            kv_num_heads=int(shape_of(self.put_keys)[1]),
+            scale=scale_of(self.root),
+            do_rotary=int(bool(tables)),
+            local_window_size=self.mask.window,
+        )
+        g.record(attended, [batch, length, int(heads) * int(size)])
+        parted = g.reshape(attended, [batch, length, heads, size])
+        g.values[self.root] = g.record(g.transpose(parted, [0, 2, 1, 3]), shape_of(self.root))
+        for put, value in ((self.put_keys, keys), (self.put_values, values)):
+            g.values[put] = g.record(value, shape_of(put))
+
+    def _filled(self, g: GraphBuilder, length: object) -> ir.Value:
+        """How many places of the cache are filled behind this run, an int32 scalar: the first one's, and the rows."""
+        rows = self.mask.rows
+        assert rows.start is not None
+        if isinstance(length, int):
+            behind = g.constant(np.array(rows.offset + length))
+        else:
+            behind = g.size(g.value(_places(self.put_keys)), 0)  # the same for all layers: computed once
+            behind = g.op("Add", behind, g.constant(np.array(rows.offset))) if rows.offset else behind
+        return g.cast(g.op("Add", g.tensor(rows.start, torch.int64), behind), torch.int32)
+
+
+def cached_attentions(graph: Graph, signature: ResolvedSignature) -> Iterator[CachedAttention]:
+    """The occurrences in the graph of a partition."""
+    constants = {node: held.tensor for node, held in signature.constants.items()}
+    written = {write_back.source: write_back.target for write_back in signature.write_backs}
+    for node in graph.nodes:
+        found = _match(node, written, constants) if node.target == aten("scaled_dot_product_attention") else None
+        if found is not None:
+            yield found
+
+
+def _match(
+    attention: Node, written: Mapping[Node, Node], constants: Mapping[Node, torch.Tensor]
+) -> CachedAttention | None:
+    query, key, value, mask, dropout, is_causal, *_ = schema_arguments(attention)
+    if (
+        mask is None
+        or dtype_of(mask) != torch.bool
+        or dropout
+        or is_causal
+        or outer_dtype_of(attention) != torch.float32
+    ):
+        return None
+    keys, values = _put_behind(key, attention), _put_behind(value, attention)
+    if keys is None or values is None or not (_is_cache(keys[0], written) and _is_cache(values[0], written)):
+        return None
+    put_keys, put_values = keys[0], values[0]
+    seen = mask_of(mask, constants)
+    if seen is None or not _fits(query, put_keys, mask) or not _fits(query, put_values, mask):
+        return None
+    for put in (put_keys, put_values):
+        places = positions_of(_places(put), constants)
+        if places is None or places.dim != -1 or places.start is None or not places.begins_like(seen.rows):
+            return None
+    replaced = frozenset([put_keys, put_values, *keys[1], *values[1]])
+    return CachedAttention(
+        attention, put_keys, put_values, replaced, seen, _rotations(query, put_keys, seen.rows, constants)
+    )
+
+
+def _rotations(
+    query: Node, put_keys: Node, rows: Positions, constants: Mapping[Node, torch.Tensor]
+) -> tuple[Rotation, Rotation] | None:
+    """Those of the query and the key, where both are rotated by the same angles, and heads have a size for it."""
+    count = int(shape_of(put_keys)[2])
+    turned, key = rotation_of(query, rows, count, constants), put_keys.args[2]
+    assert isinstance(key, Node)
+    turned_key = None if turned is None else rotation_of(key, rows, count, constants)
+    if turned is None or turned_key is None or not turned.same_tables(turned_key):
+        return None
+    return (turned, turned_key) if int(shape_of(query)[-1]) % _ROTATED_SIZE == 0 else None
+
+
+def _places(put: Node) -> Node:
+    """Where `put` writes rows."""
+    _, (_, _, places), *_ = schema_arguments(put)
+    assert isinstance(places, Node)
+    return places
+
+
+_ROTATED_SIZE = 16
+"""What the size of a head has to be a multiple of, where the operator rotates it; else of 8."""
+
+
+def _put_behind(node: Node, attention: Node) -> tuple[Node, list[Node]] | None:
+    """The write whose result `node` is, its heads repeated, and the nodes between; nobody else reads those."""
+    between: list[Node] = []
+    reader = attention
+    while node.op == "call_function" and node.target != aten("index_put"):
+        if node.target not in _REPEATING or list(node.users) != [reader]:
+            return None
+        between.append(node)
+        reader, node = node, node.args[0]  # type: ignore[assignment]
+    if node.op != "call_function" or {user for user in node.users if user.op != "output"} != {reader}:
+        return None
+    return (node, between) if _repeats_heads(between[::-1], node) else None
+
+
+_REPEATING = frozenset([aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy"), *COPIES])
+
+
+def _repeats_heads(chain: list[Node], put: Node) -> bool:
+    """Whether `chain` is nothing, or repeats each head r times: (batch, heads, …) -> (batch, heads, r, …) -> joined."""
+    steps = [node for node in chain if node.target not in COPIES]
+    if not steps:
+        return True
+    batch, heads, length, size = shape_of(put)
+    if [node.target for node in steps] != [aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy")]:
+        return False
+    repetitions = shape_of(steps[1])[2]
+    shapes = [tuple(map(str, shape_of(node))) for node in steps]
+    wanted = [
+        (batch, heads, 1, length, size),
+        (batch, heads, repetitions, length, size),
+        (batch, int(heads) * int(repetitions), length, size),
+    ]
+    return shapes == [tuple(map(str, shape)) for shape in wanted]
+
+
+def _is_cache(put: Node, written: Mapping[Node, Node]) -> bool:
+    """Whether `put` writes rows into a state, whose new value it is, and which nobody else reads."""
+    cache, indices, _, *accumulate = put.args
+    return (
+        isinstance(cache, Node)
+        and written.get(put) is cache
+        and list(cache.users) == [put]
+        and isinstance(indices, list | tuple)
+        and len(indices) == 3
+        and indices[0] is None
+        and indices[1] is None
+        and rank_of(cache) == 4
+        and outer_dtype_of(cache) == torch.float32
+        and not any(accumulate)
+    )
+
+
+def _fits(query: Node, put: Node, mask: Node) -> bool:
+    """Whether the shapes are those that the operator takes, and reads as they are meant here."""
+    cache, new = shape_of(put), shape_of(put.args[2])  # type: ignore[arg-type]
+    batch, heads, length, size = shape_of(query)
+    known = all(isinstance(dim, int) for dim in (*cache, batch, heads, size))
+    return (
+        known
+        and tuple(map(str, new)) == tuple(map(str, (batch, cache[1], length, size)))
+        and (cache[0], cache[3]) == (batch, size)
+        and int(heads) % int(cache[1]) == 0
+        and int(size) % 8 == 0
+        and (batch == 1 or length == 1)  # with more, the operator takes no cache that has something in it
+        and [str(dim) for dim in shape_of(mask)[-2:]] == [str(length), str(cache[2])]
+    )

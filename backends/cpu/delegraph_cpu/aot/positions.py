@@ -1,0 +1,153 @@
+"""Integer nodes -> what is known of them: places that count up along one dim, as attention masks and caches have them.
+
+arange(0, n) + start            start + (0, 1, …) along dim -1
+unsqueeze(…, -1)                the same along dim -2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch.fx import Node
+
+from delegraph.aot import exir_ops, schema_arguments
+from delegraph_cpu.aot.converters.table import aten
+from delegraph_cpu.aot.graph_builder import rank_of
+
+__all__ = ["COPIES", "Constants", "Mask", "Positions", "mask_of", "positions_of", "same_value"]
+
+COPIES: Final = frozenset(
+    [aten(name) for name in ("_to_copy", "clone", "alias", "alias_copy")]
+    + [exir_ops.edge.dim_order_ops._to_dim_order_copy.default, exir_ops.edge.dim_order_ops._clone_dim_order.default]
+)
+"""Operators that copy, and change at most dtype and layout."""
+
+Constants = Mapping[Node, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """`start` + `offset`, and + (0, 1, …) along `dim`, counted from the last (-1). Without a start: 0."""
+
+    start: Node | None = None
+    offset: int = 0
+    dim: int | None = None
+
+    def begins_like(self, other: Positions) -> bool:
+        """Whether the first place is the same."""
+        return self.offset == other.offset and same_value(self.start, other.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Row i may see the columns up to `rows` + i, and of these the last `window`; None: all."""
+
+    rows: Positions
+    window: int | None = None
+
+
+def same_value(one: Node | None, other: Node | None) -> bool:
+    """Whether two nodes are one, or the same call."""
+    if one is None or other is None or one is other:
+        return one is other
+    return one.op == "call_function" == other.op and (one.target, one.args) == (other.target, other.args)
+
+
+# ---- places -------------------------------------------------------------------------------------------------------
+
+
+def positions_of(node: object, constants: Constants) -> Positions | None:
+    """What is known of `node`; None: nothing. A number that nothing more is known of is a start."""
+    if isinstance(node, int):
+        return Positions(offset=node)
+    if not isinstance(node, Node) or not isinstance(node.meta.get("val"), torch.Tensor):
+        return None
+    if node in constants:
+        tensor = constants[node]
+        return Positions(offset=int(tensor)) if tensor.ndim == 0 and not tensor.is_floating_point() else None
+    rule = _RULES.get(node.target) if node.op == "call_function" else None
+    known = None if rule is None else rule(node, constants)
+    if known is None and rank_of(node) == 0 and not node.meta["val"].is_floating_point():
+        return Positions(start=node)
+    return known
+
+
+def _arange(node: Node, constants: Constants) -> Positions | None:
+    start, _, step, *_ = schema_arguments(node)
+    return Positions(offset=start, dim=-1) if isinstance(start, int) and step == 1 else None
+
+
+def _sum(node: Node, constants: Constants) -> Positions | None:
+    one, other, alpha = schema_arguments(node)
+    a, b = positions_of(one, constants), positions_of(other, constants)
+    sign = alpha if node.target == aten("add.Tensor") else -alpha
+    if a is None or b is None or (sign != 1 and (sign != -1 or b.start is not None or b.dim is not None)):
+        return None
+    if (a.start is not None and b.start is not None) or (a.dim is not None and b.dim is not None):
+        return None
+    return Positions(a.start or b.start, a.offset + sign * b.offset, b.dim if a.dim is None else a.dim)
+
+
+def _unsqueezed(node: Node, constants: Constants) -> Positions | None:
+    source, dim = schema_arguments(node)
+    known = positions_of(source, constants)
+    if known is None or known.dim is None:
+        return known
+    inserted = dim if dim < 0 else dim - rank_of(node)
+    return known if known.dim > inserted else replace(known, dim=known.dim - 1)
+
+
+def _copied(node: Node, constants: Constants) -> Positions | None:
+    return None if node.meta["val"].is_floating_point() else positions_of(node.args[0], constants)
+
+
+_RULES: Final[dict[object, Callable[[Node, Constants], Positions | None]]] = {
+    aten("arange.start_step"): _arange,
+    aten("add.Tensor"): _sum,
+    aten("sub.Tensor"): _sum,
+    aten("unsqueeze"): _unsqueezed,
+    aten("unsqueeze_copy"): _unsqueezed,
+    aten("expand"): _copied,
+    aten("expand_copy"): _copied,
+    **dict.fromkeys(COPIES, _copied),
+}
+
+
+# ---- masks --------------------------------------------------------------------------------------------------------
+
+
+def mask_of(node: Node, constants: Constants) -> Mask | None:
+    """What a bool mask (…, rows, columns) says, if it is one that looks back from each row; None: something else."""
+    rows: list[Positions] = []
+    windows: list[Positions] = []
+    for condition in _conditions(node):
+        if condition.target not in (aten("le.Tensor"), aten("gt.Tensor")):
+            return None
+        columns, border = (positions_of(read, constants) for read in condition.args[:2])
+        if columns != Positions(dim=-1) or border is None or border.dim != -2:
+            return None
+        if condition.target == aten("le.Tensor"):
+            rows.append(border)
+        else:
+            windows.append(border)
+    if len(rows) != 1 or len(windows) > 1:
+        return None
+    [last] = rows
+    if not windows:
+        return Mask(last)
+    [border] = windows
+    window = last.offset - border.offset
+    return Mask(last, window) if window > 0 and same_value(border.start, last.start) else None
+
+
+def _conditions(node: Node) -> list[Node]:
+    """The comparisons that all have to hold, without those that always do."""
+    if node.target in (aten("bitwise_and.Tensor"), aten("logical_and")):
+        one, other = node.args[:2]
+        return [*_conditions(one), *_conditions(other)]  # type: ignore[arg-type]
+    if node.target in (aten("expand"), aten("expand_copy")) or node.target in COPIES:
+        return _conditions(node.args[0])  # type: ignore[arg-type]
+    return [] if node.target == aten("full") and node.args[1] is True else [node]

@@ -1,0 +1,201 @@
+"""Attention to a cache, rotations and norms: one operator each where that means the same, and the parts where not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from backends.cpu.tests.harness import run
+from torch import nn
+
+import delegraph
+from delegraph import ExecutorchBackendConfig, Module
+from delegraph.errors import DelegraphError
+from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.blob import unpack
+
+PLACES, HEADS, GROUPS, SIZE = 24, 4, 2, 16
+
+
+class Attention(nn.Module):
+    """A static cache, rotary positions, grouped heads, a mask that may be a window: as transformers' models have it."""
+
+    def __init__(
+        self, batch: int = 1, size: int = SIZE, window: int | None = None, turned: bool = True, future: int = 0
+    ) -> None:
+        super().__init__()
+        self.size, self.window, self.turned, self.future = size, window, turned, future
+        self.register_buffer("keys", torch.zeros(batch, GROUPS, PLACES, size))
+        self.register_buffer("values", torch.zeros(batch, GROUPS, PLACES, size))
+        self.register_buffer("speeds", 1 / 100 ** (torch.arange(0, size, 2) / size), persistent=False)
+
+    def forward(self, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = rows.shape
+        places = torch.arange(length) + position[0]
+        query = rows.view(batch, length, HEADS, self.size).transpose(1, 2)
+        key, value = query[:, ::2], query[:, 1::2]
+        if self.turned:
+            angles = torch.cat([places[None, :, None].float() * self.speeds] * 2, -1)
+            query, key = self.turn(query, angles), self.turn(key, angles)
+        self.keys.index_copy_(2, places, key)
+        self.values.index_copy_(2, places, value)
+        keys, values = (
+            cache[:, :, None].expand(batch, GROUPS, 2, PLACES, self.size).reshape(batch, HEADS, PLACES, self.size)
+            for cache in (self.keys, self.values)
+        )
+        columns = torch.arange(PLACES)[None, None, None, :]
+        seen = columns <= places[None, None, :, None] + self.future
+        if self.window is not None:
+            seen = (columns > places[None, None, :, None] - self.window) & seen
+        attended = nn.functional.scaled_dot_product_attention(query, keys, values, seen, scale=0.3)
+        return attended.transpose(1, 2).reshape(batch, length, HEADS * self.size)
+
+    def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        half = self.size // 2
+        crossed = torch.cat([-x[..., half:], x[..., :half]], -1)
+        return x * angles.cos()[:, None] + crossed * angles.sin()[:, None]
+
+
+def rows(length: int, batch: int = 1, size: int = SIZE) -> torch.Tensor:
+    drawn = np.random.default_rng(length).normal(size=(batch, length, HEADS * size))
+    return torch.from_numpy(drawn.astype(np.float32))
+
+
+def lowered(attention: Attention) -> Module:
+    batch, _, _, size = attention.keys.shape
+    length = torch.export.Dim("length", min=2, max=PLACES)
+    methods = {
+        "prefill": torch.export.export(
+            attention, (rows(5, batch, size), torch.arange(5)), dynamic_shapes=({1: length}, {0: length})
+        ),
+        "decode": torch.export.export(attention, (rows(1, batch, size), torch.arange(1))),
+    }
+    sharing = ExecutorchBackendConfig(share_mutable_buffers=True)
+    return delegraph.load(bytes(delegraph.lower(methods, backends=["cpu"], config=sharing)), method="decode")
+
+
+def operators(module: Module) -> list[Counter[str]]:
+    """Of each delegate: how often it has which operator."""
+    graphs = [unpack(blob).graph for blob in module.program.records.delegate_data]
+    return [Counter(node.op_type for node in onnx.ModelProto.FromString(bytes(g)).graph.node) for g in graphs]
+
+
+def assert_says_what_eager_says(module: Module, eager: Attention) -> None:
+    batch, _, _, size = eager.keys.shape
+    for method, at, length in (("prefill", 0, 5), ("decode", 5, 1), ("prefill", 6, 7), ("decode", 3, 1)):
+        new, position = rows(length, batch, size), torch.arange(at, at + length)
+        with torch.no_grad():
+            wanted = eager(new, position).numpy()
+        np.testing.assert_allclose(module[method](new.numpy(), position.numpy()), wanted, rtol=1e-4, atol=1e-5)
+        for name in ("keys", "values"):
+            np.testing.assert_allclose(module.state[name], getattr(eager, name).numpy(), rtol=1e-5, atol=1e-6)
+
+
+FUSED: dict[str, dict[str, Any]] = {
+    "all of it": {},
+    "a window": {"window": 4},
+    "no rotation": {"turned": False, "size": 8},
+    "a rotation that the operator lacks": {"size": 8},
+}
+
+
+@pytest.mark.parametrize("form", FUSED)
+def test_attention_to_a_cache_is_one_operator(form: str) -> None:
+    module = lowered(Attention(**FUSED[form]))
+    rotates = form in ("all of it", "a window")
+    for counts in operators(module):
+        assert counts["GroupQueryAttention"] == 1
+        assert not {"ScatterND", "Softmax"} & counts.keys()
+        assert bool({"Neg", "Sin", "Cos"} & counts.keys()) == (form == "a rotation that the operator lacks")
+        assert not rotates or counts["MatMul"] == 0
+    assert_says_what_eager_says(module, Attention(**FUSED[form]))
+    before = module.state.copy()
+    for place in (PLACES, PLACES + 7, -1, 10**9):
+        with pytest.raises(DelegraphError):
+            module.decode(rows(1, size=module.state["keys"].shape[3]).numpy(), np.array([place]))
+    assert all(np.array_equal(module.state[name], held) for name, held in before.items())
+
+
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "a mask that looks ahead": {"future": 2},
+    "a size of heads that the operator lacks": {"size": 12},
+}
+
+
+@pytest.mark.parametrize("form", OTHERWISE)
+def test_what_the_operator_would_not_mean_is_not_it(form: str) -> None:
+    module = lowered(Attention(**OTHERWISE[form]))
+    assert not any(counts["GroupQueryAttention"] for counts in operators(module))
+    assert_says_what_eager_says(module, Attention(**OTHERWISE[form]))
+
+
+def test_several_rows_to_each_cache_of_a_batch_are_not_it() -> None:
+    """onnxruntime's operator takes them only while the caches are empty."""
+    module = lowered(Attention(batch=2))
+    assert sorted(counts["GroupQueryAttention"] for counts in operators(module)) == [0, 1]
+    assert_says_what_eager_says(module, Attention(batch=2))
+
+
+# ---- what may be changed in place ---------------------------------------------------------------------------------
+
+
+def graph(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("new",)) -> bytes:
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("cache", *outputs)]
+    return bytes(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", values[:1], values[1:])).SerializeToString())
+
+
+PUT = onnx.helper.make_node("ScatterND", ["cache", "at", "rows"], ["new"])
+
+
+def test_an_input_that_its_writer_alone_reads_is_changed_in_place() -> None:
+    assert changed_in_place(graph(PUT)) == {"cache": "new"}
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        onnx.helper.make_node("Neg", ["cache"], ["other"]),
+        onnx.helper.make_node(
+            "If", ["c"], ["other"],
+            then_branch=onnx.helper.make_graph([onnx.helper.make_node("Neg", ["cache"], ["inside"])], "b", [], []),
+            else_branch=onnx.helper.make_graph([], "b", [], []),
+        ),
+    ],
+)  # fmt: skip
+def test_an_input_that_somebody_else_reads_is_not(reader: onnx.NodeProto) -> None:
+    assert changed_in_place(graph(PUT, reader)) == {}
+
+
+def test_nor_is_what_does_not_become_an_output() -> None:
+    assert changed_in_place(graph(PUT, onnx.helper.make_node("Neg", ["new"], ["out"]), outputs=("out",))) == {}
+
+
+# ---- norms --------------------------------------------------------------------------------------------------------
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8), (1, 7)])
+def test_root_mean_square_norms(shape: tuple[int, ...]) -> None:
+    x, weight = torch.randn(shape), torch.rand(shape[-1])
+    [got] = run(rms_norm, x, weight)
+    np.testing.assert_allclose(got, rms_norm(x, weight).numpy(), rtol=1e-5, atol=1e-6)
+    [infinite] = run(rms_norm, torch.full(shape, float("inf")), weight)
+    assert np.isnan(infinite).all()
+
+
+def test_what_is_not_quite_a_norm_is_left_as_it_is() -> None:
+    x = torch.randn(3, 4, 8)
+    for function in (
+        lambda x: x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6),
+        lambda x: x * torch.rsqrt(x.pow(3).mean(-1, keepdim=True).abs() + 1e-6),
+        lambda x: (x + 1) * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),
+    ):
+        [got] = run(function, x)
+        np.testing.assert_allclose(got, function(x).numpy(), rtol=1e-5, atol=1e-6)
