@@ -44,7 +44,7 @@ setup-executorch: $(EXECUTORCH)/.installed
 $(EXECUTORCH)/.installed: plugins/executorch/pyproject.toml
 	$(PYTHON) -m venv $(EXECUTORCH)
 	$(EXECUTORCH)/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
-	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6" pytest
+	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6" pytest "pytest-xdist>=3"
 	$(EXECUTORCH)/bin/python -m pip install --quiet pluggy importlib-metadata ml_dtypes onnxruntime onnx onnx_ir ethos-u-vela jsonschema
 	$(EXECUTORCH)/bin/python -m pip install --quiet --no-deps tosa-tools
 	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners \
@@ -73,7 +73,7 @@ test-docs: setup
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m executorch --ignore plugins/executorch/tests/test_upstream.py
 	$(BIN)/python -m pytest -q -m executorch plugins/executorch/tests/test_upstream.py
-	$(EXECUTORCH)/bin/python -m pytest -q plugins/executorch/tests/bridge
+	$(EXECUTORCH)/bin/python -m pytest -q -n 2 --dist loadfile plugins/executorch/tests/bridge
 
 zoo: setup $(ZOO)/.installed
 	PYTHONPATH=$(ZOO) $(BIN)/python -m pytest -q -n 2 tests/zoo

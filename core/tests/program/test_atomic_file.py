@@ -8,7 +8,10 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -293,3 +296,47 @@ def test_what_a_killed_process_left_goes_with_the_next_save(
         monkeypatch.setattr(atomic_file, "_SETTLED_SECONDS", -1)
         write_atomically(pair[1], [b"newest"])
         assert set(os.listdir(pair[0].parent)) == {"m.pte", "m.ptd", os.path.basename(used.name)}
+
+
+class System:
+    """What saving asks of the system; the call `number` fails with `error`."""
+
+    CALLS = ("open", "fsync", "replace", "link", "unlink", "stat", "chmod", "access", "scandir", "close")
+
+    def __init__(self, number: int, error: BaseException) -> None:
+        self.left, self.error, self.failed = number, error, ""
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in self.CALLS:
+                patch.setattr(os, name, partial(self._call, name, getattr(os, name)))
+            yield
+
+    def _call(self, name: str, function: Callable[..., object], *args: object, **kwargs: object) -> object:
+        self.left -= 1
+        if self.left == -1:
+            self.failed = name
+            raise self.error
+        return function(*args, **kwargs)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()], ids=["EIO", "^C"])
+def test_whichever_call_of_the_system_fails(pair: tuple[Path, Path], error: BaseException) -> None:
+    """Each in its turn: both files are the old ones or both the new ones, and nothing else is left in the folder."""
+    for number in count():
+        for path in pair:
+            path.write_bytes(b"old")
+        system = System(number, error)
+        with suppress(OSError, KeyboardInterrupt), system.in_place():
+            write_together([(path, [b"new"]) for path in pair])
+        found, where = contents(pair), f"call {number}, {system.failed}"
+        assert found in ([b"old", b"old"], [b"new", b"new"]), where
+        left = set(os.listdir(pair[0].parent)) - {"m.pte", "m.ptd"}
+        assert not left or system.failed == "unlink", f"{where}: {left}"
+        for name in left:
+            os.unlink(pair[0].parent / name)
+        if not system.failed:
+            break
+    assert found == [b"new", b"new"]
+    assert number > 15, "that many calls there are"
