@@ -296,9 +296,12 @@ class Method:
             return self._get_outputs(self._own if clone_outputs is None else clone_outputs, self._targets)
 
     def _new_targets(self, out: Sequence[object], inputs: Sequence[object]) -> Targets:
-        memory = [one for one in self._memory.planned_memory.buffers if isinstance(one, np.ndarray)]
-        memory += [buffer.array for buffer in self.state.buffers.values()]
-        return self._outputs.targets(out, inputs, memory)
+        return self._outputs.targets(out, inputs, self._own_memory)
+
+    @cached_property
+    def _own_memory(self) -> list[Array]:
+        planned = [one for one in self._memory.planned_memory.buffers if isinstance(one, np.ndarray)]
+        return planned + [buffer.array for buffer in self.state.buffers.values()]
 
     def _set_inputs(self, inputs: Sequence[object], setters: Sequence[InputSetter]) -> None:
         if len(inputs) != len(setters):
@@ -367,6 +370,8 @@ class Method:
         return self._runs.cancel()
 
     def _get_outputs(self, own: bool, targets: Targets | None) -> list[Any]:
+        if targets is not None and targets.take_all:
+            return list(targets.given)
         outputs = self._outputs.get(own)
         outputs = to_torch(outputs) if self._torch else outputs
         if targets is None:

@@ -27,6 +27,11 @@ class Targets:
     given: tuple[Any, ...]
     arrays: tuple[Array | None, ...]
 
+    @property
+    def take_all(self) -> bool:
+        """Whether every output has one."""
+        return all(one is not None for one in self.given)
+
 
 class Outputs:
     """The outputs of one loaded method.
@@ -47,6 +52,8 @@ class Outputs:
         self._moves = bool(self._unplanned or self._lent)
         self._given: list[MovingTensor] = []
         """What has the memory that the last run made, which is the caller's then."""
+        self._direct: set[int] = set()
+        """The outputs that the last run wrote into the caller's arrays itself."""
         self._fixed: Sequence[Any] | None = None
         if values.fixed(plan.outputs) and len(set(plan.outputs)) == len(plan.outputs):
             found = [values.slots[index] for index in plan.outputs]
@@ -60,11 +67,13 @@ class Outputs:
         if not self._moves:
             return
         self._given.clear()
+        self._direct.clear()
         wanted = {} if targets is None else dict(zip(self._indices, targets.arrays, strict=True))
         for tensor in self._unplanned:
             target = wanted.get(tensor.index)
             if target is not None and not tensor.resizable and _can_be(target, tensor):
                 self._values.place(tensor, target.view())
+                self._direct.add(tensor.index)
             else:
                 self._values.provide(tensor)
                 self._given.append(tensor)
@@ -72,6 +81,7 @@ class Outputs:
             target, tensor = wanted.get(index), tensors[0][0]
             if target is not None and _can_be(target, tensor):
                 self._move(tensors, target.transpose(tensor.dim_order))
+                self._direct.add(index)
             elif own and target is None:
                 self._move(tensors, np.empty(tensor.nbytes, np.uint8))
                 self._given.append(tensor)
@@ -85,7 +95,7 @@ class Outputs:
     def deliver(self, targets: Targets) -> None:
         """After a run: copy what was not written into the caller's arrays itself. Raises `InvalidArgument`."""
         for position, (index, target) in enumerate(zip(self._indices, targets.arrays, strict=True)):
-            if target is None:
+            if target is None or index in self._direct:
                 continue
             value = self._values.slots[index]
             if value.shape != target.shape:
@@ -93,10 +103,7 @@ class Outputs:
                     f"method {self._name!r}: output {position} is of shape {list(value.shape)} in this run, and out"
                     f" has shape {list(target.shape)}"
                 )
-            if isinstance(value, DeviceTensor):
-                target[...] = value.numpy()
-            elif value.ctypes.data != target.ctypes.data:
-                target[...] = value
+            target[...] = value.numpy() if isinstance(value, DeviceTensor) else value
 
     def get(self, own: bool) -> list[Any]:
         """After a run: the outputs, the caller's `own`, or else where they are. One that is there twice is so here."""
@@ -122,21 +129,40 @@ class Outputs:
                 " for each"
             )
         arrays: list[Array | None] = []
-        taken = [(f"input {i}", as_array(one)) for i, one in enumerate(inputs) if _has_memory(one)]
-        taken += [("memory of the method's own", one) for one in memory]
+        taken: list[tuple[str, int, Array]] = [("memory of the method's own", -1, one) for one in memory]
+        taken += [("input {}", number, as_array(one)) for number, one in enumerate(inputs) if _has_memory(one)]
         for position, (index, one) in enumerate(zip(self._indices, out, strict=True)):
-            where = f"method {self._name!r}, out[{position}]"
-            array = None if one is None else self._target(where, index, one)
+            if one is None:
+                arrays.append(None)
+                continue
+            array = self._target(position, index, one)
             arrays.append(array)
-            if array is not None:
-                for what, other in taken:
-                    if _overlap(array, other):
-                        raise InvalidArgument(f"{where} overlaps {what}, which is read or written in the same run")
-                taken.append((f"out[{position}]", array))
+            for what, number, other in taken:
+                if np.may_share_memory(array, other) and np.shares_memory(array, other):
+                    raise InvalidArgument(
+                        f"{self._where(position)} overlaps {what.format(number)}, which is read or written in the same"
+                        " run"
+                    )
+            taken.append(("out[{}]", position, array))
         return Targets(tuple(out), tuple(arrays))
 
-    def _target(self, where: str, index: int, given: object) -> Array:
+    def _where(self, position: int) -> str:
+        return f"method {self._name!r}, out[{position}]"
+
+    def _is_as_expected(self, array: Array, record: object) -> bool:
+        """Whether it can be seen at a glance that a static output fits, as with most."""
+        return (
+            isinstance(record, Tensor)
+            and array.shape == record.sizes
+            and array.dtype == numpy_dtype(record.scalar_type)
+            and array.flags.writeable
+        )
+
+    def _target(self, position: int, index: int, given: object) -> Array:
         record = self._values.records[index]
+        if type(given) is np.ndarray and self._is_as_expected(given, record):
+            return given
+        where = self._where(position)
         if not isinstance(record, Tensor):
             raise InvalidType(f"{where}: this output is not a tensor; give None for it")
         if not isinstance(given, np.ndarray) and not is_torch_tensor(given):
@@ -168,10 +194,6 @@ def _can_be(array: Array, tensor: MovingTensor) -> bool:
 
 def _has_memory(value: object) -> bool:
     return isinstance(value, np.ndarray) or is_torch_tensor(value)
-
-
-def _overlap(one: Array, other: Array) -> bool:
-    return np.may_share_memory(one, other) and np.shares_memory(one, other)
 
 
 def _own(value: Any, given: set[int]) -> Any:

@@ -1,8 +1,13 @@
-"""The life of sessions, in any order: set, run, reset, copy, restore, save, load, fork, close, in several threads."""
+"""The life of sessions, in any order: set, run, borrow, write into the caller's arrays, break off, reset, copy,
+restore, save, load, fork, close, in several threads.
+
+The outputs are right or there is an error of ours; inputs stay as they are; after an error all goes on.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +19,25 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from delegraph.errors import DelegateInvalidHandle, InvalidArgument, InvalidState
+from delegraph.errors import Cancelled, DelegateInvalidHandle, InvalidArgument, InvalidState, MemoryAllocationFailed
 from delegraph.plugins.registry import PluginRegistry, use_registry
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
 from delegraph.program.schema import AllocationDetails, ExecutionPlan, ExtraTensorInfo, NamedData, Program, ScalarType
 from delegraph.program.schema import Tensor as TensorRecord
 from delegraph.program.shared_state import SHARED_STATE_KEY, SharedBuffers, write_shared_buffers
-from delegraph.runtime import Module, Runtime
+from delegraph.runtime import Borrowing, KernelLibrary, Module, Runtime
 
 from .conftest import PlanBuilder, numpy_kernels
 
 INITIAL = np.float32([7, 8])
 numbers = st.integers(-50, 50).map(float)
+methods = st.sampled_from(["put", "get"])
+BREAKS: dict[type[BaseException], BaseException | None] = {
+    KeyboardInterrupt: KeyboardInterrupt(),
+    MemoryAllocationFailed: MemoryError(),
+    Cancelled: None,
+}
+"""What a run ends with in the middle, and what a step raises for it."""
 
 
 def plan(name: str, writes: bool) -> ExecutionPlan:
@@ -35,6 +47,7 @@ def plan(name: str, writes: bool) -> ExecutionPlan:
     state = build.value(TensorRecord(ScalarType.FLOAT, (2,), (0,), 1, place, extra_tensor_info=named))
     x = build.tensor(2)
     total = build.call("aten::add.out", state, x, build.int(1), build.tensor(2))
+    total = build.call("test::step.out", total, build.tensor(2))
     if writes:
         build.prim("aten::copy_", state, total, build.bool(False), state)
     made = build.plan([x], [total], name=name)
@@ -54,13 +67,31 @@ class Session:
 
     def __init__(self, module: Module, values: dict[str, float]) -> None:
         self.module = module
+        self.borrows = module["get"].method.borrowed_inputs == (0,)
         self.values = values  # what was added to the initial state, by the state's name
 
     def key(self, method: str) -> str:
         return "state" if "state" in self.values else f"{method}/state"
 
-    def run(self, method: str, number: float) -> None:
-        (out,) = self.module[method](np.full(2, number, np.float32))
+    def run(self, method: str, number: float, target: Any = None) -> None:
+        x = np.full(2, number, np.float32)
+        (out,) = self.module[method](x, out=None if target is None else [target])
+        assert target is None or out is target
+        self.ran(method, number, out)
+        assert x.tolist() == [number] * 2
+
+    def set_and_run(self, method: str, number: float, target: Any = None) -> None:
+        """The same in steps; where the input is borrowed the run finds what the caller has written meanwhile."""
+        loaded, x = self.module[method].method, np.full(2, number, np.float32)
+        loaded.set_inputs([x])
+        loaded.set_outputs(None if target is None else [target])
+        x += 1
+        loaded.run()
+        self.ran(method, number + self.borrows, loaded.get_outputs()[0])
+        loaded.set_outputs(None)
+        assert x.tolist() == [number + 1] * 2
+
+    def ran(self, method: str, number: float, out: Any) -> None:
         expected = self.values[self.key(method)] + number
         np.testing.assert_array_equal(out, INITIAL + expected)
         if method == "put":
@@ -71,8 +102,8 @@ class Life(RuleBasedStateMachine):
     sessions = Bundle("sessions")
     copies = Bundle("copies")
 
-    @initialize(target=sessions, shared=st.booleans())
-    def load(self, shared: bool) -> Any:
+    @initialize(target=sessions, shared=st.booleans(), inputs=st.sampled_from(["auto", "borrow", "copy"]))
+    def load(self, shared: bool, inputs: Any) -> Any:
         self.registry = use_registry(PluginRegistry())
         self.registry.__enter__()
         self.pool = ThreadPoolExecutor(2)
@@ -80,19 +111,66 @@ class Life(RuleBasedStateMachine):
         names = ["state"] if shared else ["get/state", "put/state"]
         self.initial = dict.fromkeys(names, 0.0)
         self.all: list[Session] = []
-        loaded = Runtime(kernels=[numpy_kernels()]).load_program(program(shared))
-        return self.begun(Module(loaded, "get"), self.initial)
+        self.instead: list[Callable[[], object]] = []
+        loaded = Runtime(kernels=[self.kernels()]).load_program(program(shared))
+        return self.begun(Module(loaded, "get", borrowing=Borrowing(inputs)), self.initial)
+
+    def kernels(self) -> KernelLibrary:
+        """With one that does what `instead` says, once."""
+        library = numpy_kernels()
+
+        @library.kernel("test::step.out")
+        def step(context: Any, x: Any, out: Any) -> None:
+            if self.instead:
+                self.instead.pop()()
+            out[...] = x
+
+        return library
 
     def begun(self, module: Module, values: dict[str, float]) -> Session:
         self.all.append(Session(module, dict(values)))
         return self.all[-1]
 
-    @rule(session=sessions, method=st.sampled_from(["put", "get"]), number=numbers, elsewhere=st.booleans())
-    def run(self, session: Session, method: str, number: float, elsewhere: bool) -> None:
+    @rule(
+        session=sessions,
+        method=methods,
+        number=numbers,
+        elsewhere=st.booleans(),
+        into=st.booleans(),
+        stepwise=st.booleans(),
+    )
+    def run(self, session: Session, method: str, number: float, elsewhere: bool, into: bool, stepwise: bool) -> None:
+        target = np.zeros(2, np.float32) if into else None
+        run = session.set_and_run if stepwise else session.run
         if elsewhere:
-            self.pool.submit(session.run, method, number).result()
+            self.pool.submit(run, method, number, target).result()
         else:
-            session.run(method, number)
+            run(method, number, target)
+
+    @rule(session=sessions, method=methods, number=numbers, how=st.sampled_from(list(BREAKS)))
+    def break_off(self, session: Session, method: str, number: float, how: type[BaseException]) -> None:
+        """A run that ends in the middle changes nothing that lasts."""
+
+        def end() -> None:
+            if how is Cancelled:
+                assert self.pool.submit(session.module[method].method.cancel).result()
+            elif (error := BREAKS[how]) is not None:
+                raise error
+
+        self.instead.append(end)
+        x = np.full(2, number, np.float32)
+        with pytest.raises(how):
+            session.module[method](x)
+        assert x.tolist() == [number] * 2
+        with pytest.raises(InvalidState):
+            session.module[method].method.get_outputs()
+
+    @rule(session=sessions, method=methods)
+    def write_into_what_does_not_fit(self, session: Session, method: str) -> None:
+        x = np.zeros(2, np.float32)
+        for out in (x, np.zeros(3, np.float32), session.module.state[session.key(method)]):
+            with pytest.raises(InvalidArgument):
+                session.module[method](x, out=[out])
 
     @rule(one=sessions, other=sessions, number=numbers)
     def run_two_at_a_time(self, one: Session, other: Session, number: float) -> None:
