@@ -1,7 +1,8 @@
-"""`delegraph lower | run | inspect | select | codegen | plugins`: modules with `add_parser` and `run(args) -> int`.
+"""`delegraph lower | quantize | run | inspect | …`: modules with `add_parser` and `run(args) -> int`.
 
-Only the module of the command that was named is imported, so that only `lower` and `codegen` import torch. Exit codes:
-0 ok, 1 failed, 2 wrong usage. A command raises `argparse.ArgumentError` for wrong usage that the parser could not see.
+Only the module of the command that was named is imported, so that only `lower`, `quantize` and `codegen` import torch.
+Exit codes: 0 ok, 1 failed, 2 wrong usage. A command raises `argparse.ArgumentError` for wrong usage that the parser
+could not see.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from delegraph.errors import DelegraphError
 
 __all__ = ["main"]
 
-_COMMANDS: Final = ("lower", "run", "inspect", "select", "codegen", "plugins")
+_COMMANDS: Final = ("lower", "quantize", "run", "inspect", "select", "codegen", "plugins")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""`MODEL.py:factory` -> the models that the function gives, with what they are to be exported with."""
+"""`MODEL.py:factory` or `model.pt2` -> models, with what they are to be exported with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
 from delegraph.errors import LoweringError
 
-__all__ = ["ModelToLower", "models_from"]
+__all__ = ["ModelToLower", "called", "field_by_method", "models_from"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,34 @@ class ModelToLower:
 
 
 def models_from(spec: str) -> dict[str, ModelToLower]:
-    """Call the function that `spec` names; its models by method name.
+    """Read the `.pt2`, or call the function, that `spec` names; its models by method name.
 
-    Raises `ArgumentError` if there is no such function, `LoweringError` if it raises or gives something else.
+    Raises `ArgumentError` if there is no such thing, `LoweringError` if it raises or gives something else.
     """
+    given = _loaded(spec) if spec.endswith(".pt2") else called(spec)
+    by_method = given if isinstance(given, Mapping) else {"forward": given}
+    return {method: _model(one, f"{spec}, method {method!r}") for method, one in by_method.items()}
+
+
+def field_by_method(models: Mapping[str, ModelToLower], field: str) -> Any:
+    """One field of the models, where it is given; None if it nowhere is."""
+    given = {method: getattr(one, field) for method, one in models.items()}
+    return {method: value for method, value in given.items() if value is not None} or None
+
+
+def _loaded(path: str) -> ExportedProgram:
+    if not os.path.isfile(path):
+        raise ArgumentError(None, f"there is no file {path}")
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401  # a quantized program calls its operators
+
+    try:
+        return torch.export.load(path)
+    except Exception as cause:
+        raise LoweringError(f"{path} is not what torch.export.save writes: {cause}") from cause
+
+
+def called(spec: str) -> Any:
+    """What the function gives that `spec` names. Raises as `models_from`."""
     place, separator, name = spec.rpartition(":")
     if not separator:
         raise ArgumentError(None, f"{spec!r} names no function: write MODEL.py:factory")
@@ -42,11 +67,9 @@ def models_from(spec: str) -> dict[str, ModelToLower]:
     if not callable(factory):
         raise ArgumentError(None, f"{place} has no function {name!r}")
     try:
-        given = factory()
+        return factory()
     except Exception as cause:
         raise LoweringError(f"{spec} raised {type(cause).__name__}: {cause}") from cause
-    by_method = given if isinstance(given, Mapping) else {"forward": given}
-    return {method: _model(one, f"{spec}, method {method!r}") for method, one in by_method.items()}
 
 
 def _module(place: str, spec: str) -> ModuleType:

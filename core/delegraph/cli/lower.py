@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `lower` to the command line."""
     parser = subparsers.add_parser("lower", help="lower a model to a .pte; needs torch", epilog=_EPILOG)
     parser.add_argument(
-        "model", metavar="MODEL.py:factory", help="a file, or an importable module, and a function in it"
+        "model", metavar="MODEL.py:factory", help="a file, or an importable module, and a function in it; or a .pt2"
     )
     parser.add_argument("-o", "--output", required=True, metavar="m.pte", help="where to write the program")
     parser.add_argument(
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
     from delegraph.aot.config import ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.lower import lower
-    from delegraph.cli.factory import models_from
+    from delegraph.cli.factory import field_by_method, models_from
 
     models = models_from(args.model)
     if args.method:
@@ -97,10 +97,10 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
     )
     config = LoweringConfig(executorch=executorch, transform_passes=_plugins(args.passes))
     return lower(
-        _by_method(models, "model"),
-        _by_method(models, "args"),
-        _by_method(models, "kwargs"),
-        dynamic_shapes=_by_method(models, "dynamic_shapes"),
+        field_by_method(models, "model"),
+        field_by_method(models, "args"),
+        field_by_method(models, "kwargs"),
+        dynamic_shapes=field_by_method(models, "dynamic_shapes"),
         backends=_plugins(args.backends),
         config=config,
         memory=args.memory,
@@ -127,12 +127,6 @@ def _plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
     from delegraph.plugins.plugin_spec import parse_plugins
 
     return [(one.name, one.options) for one in parse_plugins(text)] if text.strip() else []
-
-
-def _by_method(models: Mapping[str, ModelToLower], field: str) -> Any:
-    """One field of the models, where it is given; None if it nowhere is."""
-    given = {method: getattr(one, field) for method, one in models.items()}
-    return {method: value for method, value in given.items() if value is not None} or None
 
 
 def _one(models: Mapping[str, ModelToLower], args: argparse.Namespace) -> ModelToLower:

@@ -38,12 +38,12 @@ class Progress:
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
-    """A watcher for the lowering in the `with` block."""
+def shown_progress(stages: Sequence[Stage] | None = None) -> Iterator[Progress]:
+    """A watcher for the lowering in the `with` block, of these stages or all."""
     if not sys.stderr.isatty():
         yield Progress()
         return
     from delegraph.aot.pipeline import ALL
 
-    with ProgressBar(ALL) as bar:
+    with ProgressBar(stages or ALL) as bar:
         yield Progress(bar)

@@ -1,0 +1,133 @@
+"""`delegraph quantize MODEL --data calib.npz --recipe int8 --backends … -o m.pt2`: after training, with a report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delegraph.aot.quantized_model import QuantizedModel
+    from delegraph.cli.factory import ModelToLower
+    from delegraph.cli.progress import Progress
+
+__all__ = ["add_parser", "run"]
+
+_EPILOG = """\
+MODEL is what `delegraph lower` takes: a function that gives a model, or the .pt2 of torch.export.save. The arrays of a
+.npz are the inputs, in order or by name, each with all samples one after the other; a batch is as many of them as the
+model's example input has. DATA.py:function gives batches as `delegraph.quantize` takes them.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `quantize` to the command line."""
+    parser = subparsers.add_parser("quantize", help="quantize a model after training; needs torchao", epilog=_EPILOG)
+    parser.add_argument("model", metavar="MODEL", help="MODEL.py:factory, or a .pt2")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="m.pt2|m.pte", help="the quantized program; a .pte is lowered as well"
+    )
+    parser.add_argument("--data", metavar="calib.npz", help="typical inputs: a .npz, or DATA.py:function")
+    parser.add_argument(
+        "--recipe",
+        default="int8",
+        help="int8 (default), int8_per_tensor, int8_dynamic, int8_weight_only, int4_weight_only{group_size=64},"
+        " int8_dynamic_int4_weight, int16x8",
+    )
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="PATTERN=RECIPE",
+        help="another recipe for modules of this name: 'encoder.*=float'; may be repeated, the first that fits decides",
+    )
+    parser.add_argument(
+        "--backends", default="", metavar="NAMES", help="whose quantizers to ask, and for a .pte whom to lower onto"
+    )
+    parser.add_argument("--keep-float", type=int, default=0, metavar="N", help="leave the N layers that lose most")
+    parser.add_argument("--min-sqnr", type=float, metavar="DB", help="leave layers that by themselves fall below this")
+    parser.add_argument("--report", metavar="r.svg", help="draw the report")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what `args` say; returns the exit code."""
+    from delegraph.aot.pipeline import EXPORT, QUANTIZE
+    from delegraph.cli.progress import shown_progress
+
+    _check(args)
+    with shown_progress([EXPORT, QUANTIZE]) as progress:
+        quantized = _quantize(args, progress)
+    _save(quantized, args)
+    nbytes = os.path.getsize(args.output)
+    if args.report:
+        with open(args.report, "w", encoding="utf-8") as file:
+            file.write(quantized.report.to_svg())
+    if args.json:
+        shown = {"file": args.output, "nbytes": nbytes, "seconds": progress.seconds, **quantized.report.to_json()}
+        print(json.dumps(shown, indent=2, allow_nan=False))
+        return 0
+    quantized.report.print()
+    print(f"{args.output}: {nbytes:,} bytes")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise `argparse.ArgumentError` before any work for what could not be written."""
+    if not args.output.endswith((".pt2", ".pte")):
+        raise argparse.ArgumentError(None, f"--output {args.output}: write m.pt2, or m.pte to lower it as well")
+
+
+def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
+    from delegraph.aot.quantized_model import quantize
+    from delegraph.cli.calibration import batches_from
+    from delegraph.cli.factory import field_by_method, models_from
+
+    models = models_from(args.model)
+    return quantize(
+        field_by_method(models, "model"),
+        _single(batches_from(args.data, models), models),
+        field_by_method(models, "args"),
+        field_by_method(models, "kwargs"),
+        recipe=_recipe(args),
+        backends=_backends(args),
+        keep_float=args.keep_float,
+        min_sqnr=args.min_sqnr,
+        dynamic_shapes=field_by_method(models, "dynamic_shapes"),
+        progress=progress,
+    )
+
+
+def _single(batches: Any, models: Mapping[str, ModelToLower]) -> Any:
+    """Batches of the one method by its name, for the models are given by name."""
+    return batches if batches is None or isinstance(batches, Mapping) else dict.fromkeys(models, batches)
+
+
+def _recipe(args: argparse.Namespace) -> Any:
+    if not args.rule:
+        return args.recipe
+    rules = {}
+    for rule in args.rule:
+        pattern, equals, recipe = rule.partition("=")
+        if not (pattern and equals and recipe):
+            raise argparse.ArgumentError(None, f"--rule {rule}: write PATTERN=RECIPE, such as 'encoder.*=float'")
+        rules[pattern] = recipe
+    return {**rules, "default": args.recipe}
+
+
+def _backends(args: argparse.Namespace) -> list[tuple[str, Mapping[str, Any]]]:
+    from delegraph.plugins.plugin_spec import parse_plugins
+
+    return [(one.name, one.options) for one in parse_plugins(args.backends)] if args.backends.strip() else []
+
+
+def _save(quantized: QuantizedModel, args: argparse.Namespace) -> None:
+    if args.output.endswith(".pte"):
+        from delegraph.aot.lower import lower
+
+        lower(quantized, backends=_backends(args)).save(args.output)
+    else:
+        quantized.save(args.output)

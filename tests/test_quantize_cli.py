@@ -1,0 +1,103 @@
+"""`delegraph quantize`: models and data as files and functions, what is written and said, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import delegraph
+from delegraph.cli import main
+
+MODEL = """
+import torch
+from torch import nn
+from torch.export import Dim
+
+def net():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
+    return model, (torch.zeros(4, 16),), None, ({0: Dim("n", max=8)},)
+
+def batches(): return [(torch.randn(4, 16),) for _ in range(3)]
+def methods(): return {"one": net(), "two": (nn.Linear(4, 4), (torch.zeros(2, 4),))}
+def of_methods(): return {"one": batches(), "two": [(torch.randn(2, 4),)]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "model.py").write_text(MODEL)
+    np.savez("calib.npz", np.random.default_rng(0).standard_normal((10, 16), dtype=np.float32))
+    return tmp_path
+
+
+def quantize(*words: str) -> int:
+    return main(["quantize", *words])
+
+
+def test_from_a_function_to_a_file_and_on_to_another(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quantize("model.py:net", "--data", "calib.npz", "-o", "q.pt2", "--report", "r.svg") == 0
+    out, err = capsys.readouterr()
+    assert "aten::linear" in out
+    assert "in the end" in out
+    assert "quantize of forward" in err
+    assert Path("r.svg").read_text().startswith("<svg")
+    assert "quantize_per_tensor" in str(torch.export.load("q.pt2").graph)
+    assert main(["lower", "q.pt2", "-o", "q.pte"]) == 0
+    assert delegraph.load("q.pte")(np.zeros((3, 16), np.float32)).shape == (3, 4)
+
+
+def test_json_and_a_program_that_is_lowered_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--rule", "2=int8_weight_only", "--recipe", "int8{observer=minmax}", "--keep-float", "1", "--json")
+    assert quantize("model.py:net", "--data", "model.py:batches", "-o", "q.pte", *words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["nbytes"] == Path("q.pte").stat().st_size
+    assert set(said["seconds"]) == {"export", "quantize"}
+    method = said["methods"]["forward"]
+    assert len(method["layers"]) == len(method["kept_float"]) == 1
+    assert delegraph.load("q.pte")(np.zeros((1, 16), np.float32)).shape == (1, 4)
+
+
+def test_an_exported_program_and_several_methods() -> None:
+    torch.export.save(torch.export.export(nn.Linear(16, 4), (torch.zeros(4, 16),)), "m.pt2")
+    assert quantize("m.pt2", "--data", "calib.npz", "-o", "q.pt2") == 0
+    assert quantize("m.pt2", "--recipe", "int8_weight_only", "-o", "q.pt2") == 0  # no data
+    assert quantize("model.py:methods", "--data", "model.py:of_methods", "-o", "q.pte") == 0
+    assert delegraph.load("q.pte", method="two")(np.zeros((2, 4), np.float32)).shape == (2, 4)
+
+
+WRONG = {
+    "write m.pt2, or m.pte": ("model.py:net", "-o", "m.onnx"),
+    "write PATTERN=RECIPE": ("model.py:net", "-o", "m.pt2", "--rule", "float"),
+    "there is no file no.pt2": ("no.pt2", "-o", "m.pt2"),
+    "--data no.npz: No such file": ("model.py:net", "-o", "m.pt2", "--data", "no.npz"),
+    "--data bad.npz is not an .npz": ("model.py:net", "-o", "m.pt2", "--data", "bad.npz"),
+    "the model takes input, the file has a, b": ("model.py:net", "-o", "m.pt2", "--data", "two.npz"),
+    "fewer samples than the 4": ("model.py:net", "-o", "m.pt2", "--data", "few.npz"),
+    "there are several methods": ("model.py:methods", "-o", "m.pte", "--data", "calib.npz"),
+}
+
+
+@pytest.mark.parametrize(("message", "words"), WRONG.items())
+def test_what_is_refused(message: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.npz").write_bytes(b"no archive")
+    np.savez("two.npz", a=np.zeros((4, 16)), b=np.zeros(4))
+    np.savez("few.npz", np.zeros((3, 16), np.float32))
+    with pytest.raises(SystemExit) as exit_code:
+        quantize(*words)
+    assert exit_code.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.pt2").write_bytes(b"no archive")
+    assert quantize("bad.pt2", "-o", "m.pt2") == 1
+    assert "bad.pt2 is not what torch.export.save writes" in capsys.readouterr().err
