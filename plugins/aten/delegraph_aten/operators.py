@@ -82,7 +82,9 @@ def operator_names() -> frozenset[str]:
         if _can_stand_in_programs(schema):
             names.add(f"{schema.name}.{schema.overload_name}".rstrip("."))
         elif not schema.name.startswith("aten::") and _gives_tensors(schema):
-            names.add(f"{schema.name}.{schema.overload_name}_out".replace("._out", ".out"))
+            overload = schema.overload_name
+            for written in (overload, overload.capitalize()):  # ExecuTorch's `Tensor_out` is torch's `tensor`
+                names.add(f"{schema.name}.{written}_out".replace("._out", ".out"))
     return frozenset(names)
 
 

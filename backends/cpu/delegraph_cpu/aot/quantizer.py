@@ -7,13 +7,14 @@ nothing, and rounding would cost accuracy and time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.errors import UnknownOption
+from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 
 __all__ = ["CpuQuantizer", "cpu_quantizer"]
@@ -44,43 +45,29 @@ MOVES: Final = frozenset(
 """What is done to the integers themselves, whatever grid they are on."""
 
 
-def cpu_quantizer(
-    *,
-    activations: str = "int8",
-    per_channel: bool = True,
-    observer: str = "minmax",
-    is_qat: bool = False,
-) -> Quantizer:
-    """A quantizer for `CpuBackend`.
+def cpu_quantizer(*, recipe: str = "int8") -> Quantizer:
+    """A quantizer for `CpuBackend`, for a recipe by its name, with its options: `"int8{observer=minmax}"`.
 
-    activations: "int8"; "int16", whose layers compute in float; "dynamic", int8 with ranges taken from each input, for
-    linear layers; or "float", which quantizes the weights of linear layers alone.
-    per_channel: a scale for each output channel of a weight, not one for all of it.
-    observer: how ranges of activations are calibrated: "minmax", "moving_average" or "histogram".
-    is_qat: fake quantization, to be trained, in the place of observers.
+    Values of "int8" and "int8_per_tensor" stay in integers from layer to layer. Those of "int8_dynamic" do within a
+    linear layer, and those of "int16x8" are rounded between layers that compute in float.
 
-    Raises `UnknownOption` for any other value.
+    Raises what `recipe_named` does, and `LoweringError` for a recipe that quantizes no values to 8 or 16 bits.
     """
-    _check("activations", activations, _ACTIVATIONS)
-    _check("observer", observer, _OBSERVERS)
-    return CpuQuantizer(activations, per_channel, observer, is_qat)
-
-
-_ACTIVATIONS: Final = ("int8", "int16", "dynamic", "float")
-_OBSERVERS: Final = ("minmax", "moving_average", "histogram")
-
-
-def _check(option: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UnknownOption(f"quantizer 'cpu' has no {option}={value!r}; choose one of {', '.join(known)}")
+    wanted = recipe_named(recipe)
+    if wanted.activation_bits is None or wanted.weight_bits != 8:
+        raise LoweringError(
+            f"quantizer 'cpu' annotates values, of which recipe {recipe!r} quantizes none, or packs weights:"
+            f" delegraph.quantize(model, recipe={recipe!r}) needs no quantizer"
+        )
+    return CpuQuantizer(wanted)
 
 
 class CpuQuantizer:
-    """torchao's `Quantizer` in all that it calls; see `cpu_quantizer`."""
+    """torchao's `Quantizer` in all that it calls, for a recipe; see `cpu_quantizer`."""
 
-    def __init__(self, activations: str, per_channel: bool, observer: str, is_qat: bool) -> None:
-        self._static = activations in ("int8", "int16")
-        self._activation, self._weight = _specs(activations, per_channel, observer, is_qat)
+    def __init__(self, recipe: Recipe) -> None:
+        self._static = not recipe.dynamic
+        self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate layers, then what lies between them; a node that has an annotation keeps it."""
@@ -105,9 +92,7 @@ class CpuQuantizer:
 
     def _layer(self, node: Node, output: bool) -> None:
         """The input and the weight, and the result where it is normalized and limited."""
-        inputs: dict[Any, Any] = {node.args[1]: self._weight}
-        if self._activation is not None:
-            inputs[node.args[0]] = self._activation
+        inputs: dict[Any, Any] = {node.args[0]: self._activation, node.args[1]: self._weight}
         last = _last_fused(node)
         for fused in _fused(node):
             _put(fused, {}, None)
@@ -204,37 +189,3 @@ def _shared(edge_or_node: Any) -> Any:
     from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
 
     return SharedQuantizationSpec(edge_or_node)
-
-
-def _specs(activations: str, per_channel: bool, observer: str, is_qat: bool) -> tuple[Any, Any]:
-    """torchao's specifications of activations (None for floats) and weights."""
-    from torchao.quantization.pt2e import observer as observers
-    from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
-    from torchao.quantization.pt2e.quantizer import QuantizationSpec
-
-    wide = activations == "int16"
-    low, high = (-(2**15), 2**15 - 1) if wide else (-128, 127)
-    dtype = torch.int16 if wide else torch.int8
-    kinds: dict[str, Callable[..., Any]] = {
-        "minmax": observers.MinMaxObserver,
-        "moving_average": observers.MovingAverageMinMaxObserver,
-        "histogram": observers.HistogramObserver,
-    }
-    value: Callable[..., Any] = kinds[observer].with_args(eps=_EPS)  # type: ignore[attr-defined]
-    per_row = observers.PerChannelMinMaxObserver if per_channel else observers.MinMaxObserver
-    rows: Callable[..., Any] = per_row.with_args(eps=_EPS)
-    if is_qat:
-        value = FusedMovingAvgObsFakeQuantize.with_args(observer=observers.MovingAverageMinMaxObserver, eps=_EPS)
-        rows = FakeQuantize.with_args(observer=per_row, eps=_EPS)
-    scheme, axis = (torch.per_channel_symmetric, 0) if per_channel else (torch.per_tensor_symmetric, None)
-    weight = QuantizationSpec(torch.int8, rows, -127, 127, scheme, axis)
-    if activations == "float":
-        return None, weight
-    if activations == "dynamic":
-        chosen = observers.PlaceholderObserver.with_args(quant_min=low, quant_max=high, eps=_EPS)
-        return QuantizationSpec(dtype, chosen, low, high, torch.per_tensor_affine, is_dynamic=True), weight
-    return QuantizationSpec(dtype, value, low, high, torch.per_tensor_affine), weight
-
-
-_EPS: Final = 2.0**-12
-"""The least scale, as ExecuTorch's XNNPACKQuantizer has it: multipliers of integer kernels stay within 32 bits."""

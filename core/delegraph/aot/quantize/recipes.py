@@ -43,6 +43,14 @@ class Recipe:
     percentile: float = 99.99
 
     @property
+    def text(self) -> str:
+        """What `recipe_named` makes it from: the name, and the options that are not the row's."""
+        row = RECIPES.get(self.name, self)
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != getattr(row, f.name)]
+        options = ", ".join(f"{name}={getattr(self, name)}" for name in changed)
+        return f"{self.name}{{{options}}}" if options else self.name
+
+    @property
     def weight_only(self) -> bool:
         """Whether values stay float: no quantizer is asked."""
         return self.activation_bits is None

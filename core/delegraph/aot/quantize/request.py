@@ -149,7 +149,7 @@ def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistr
         own = isinstance(backend, PluginSpec) and backend.name in plugins.names("quantizers")
         if own and recipe.weight_bits == 8:  # four bits are packed by the core, which quantizes the values beside them
             assert isinstance(backend, PluginSpec)
-            made[backend.name] = plugins.create("quantizers", backend.name, {"recipe": recipe.name})
+            made[backend.name] = plugins.create("quantizers", backend.name, {"recipe": recipe.text})
         else:
             made.setdefault(GENERIC, GenericQuantizer(recipe))
     return made
