@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from delegraph.aot.passes.constant_folding import ConstantFolding
+from delegraph.aot.passes.part_elision import PartElision
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase
@@ -67,12 +68,25 @@ def _view_of_a_state(self: Functional, x: torch.Tensor) -> Any:
     return flat
 
 
+def _cut_and_join(self: Functional, x: torch.Tensor) -> Any:
+    first, second = (x + 1).split(2)
+    return torch.cat([first.exp(), torch.cat([second.sin(), first.cos()]), x]) * 2
+
+
+def _update_of_a_result(self: Functional, x: torch.Tensor) -> Any:
+    one, other = x * 2, x * 3
+    return one.index_put((torch.tensor([1]),), x[:1]), other.index_put((torch.tensor([1]),), x[:1]) + other
+
+
 def _cond(self: Functional, x: torch.Tensor) -> Any:
     branches = (lambda x: (x * 2).view(8).neg(), lambda x: x.view(8).neg())
     return torch.cond(x.sum() > 0, *branches, (x,))
 
 
 CASES = {
+    "part_elision_cut_and_join": Case(PartElision(), _cut_and_join, ((4, 4),)),
+    "part_elision_update": Case(PartElision(), _update_of_a_result, ((4, 4),)),
+    "part_elision_inputs_of_the_caller": Case(PartElision(False, False), _cut_and_join, ((4, 4),)),
     "constant_folding_transposed_weight": Case(ConstantFolding(), lambda self, x: x @ self.weight.t(), ((3, 4),)),
     "constant_folding_equal_computations": Case(
         ConstantFolding(), lambda self, x: (x @ self.weight.t() + 1) @ self.weight.t().t(), ((3, 4),)

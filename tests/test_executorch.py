@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.interop.memories import memory_of
 from tests.interop.modules import Case, cases
 from torch.export.experimental import _export_forward_backward
 from torch.utils import _pytree as pytree
@@ -52,7 +53,7 @@ def ours(executorch_python: str, tmp_path_factory: pytest.TempPathFactory) -> tu
     directory = tmp_path_factory.mktemp("ours")
     for name, case in CASES.items():
         exported = torch.export.export(case.module, case.calls[0], dynamic_shapes=case.dynamic_shapes)
-        config = ExecutorchBackendConfig(external_constants=case.external_constants)
+        config = ExecutorchBackendConfig(external_constants=case.external_constants, memory=memory_of(case))
         lowered = delegraph.lower(exported, config=config)
         (directory / f"{name}.pte").write_bytes(bytes(lowered))
         if case.external_constants:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.interop.memories import memory_of
 from tests.interop.modules import Case, cases
 
 import delegraph
@@ -32,7 +33,7 @@ def _with_plain_weights(module: torch.nn.Module) -> torch.nn.Module:
 def _emit(case: Case) -> bytes:
     module = _with_plain_weights(case.module)
     exported = torch.export.export(module, case.calls[0], dynamic_shapes=case.dynamic_shapes)
-    config = ExecutorchBackendConfig(external_constants=case.external_constants)
+    config = ExecutorchBackendConfig(external_constants=case.external_constants, memory=memory_of(case))
     return bytes(delegraph.lower(exported, config=config))
 
 

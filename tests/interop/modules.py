@@ -14,12 +14,14 @@ Calls = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Case:
-    """A module, the inputs of several calls in a row (state is kept between them), and how to export it."""
+    """A module, the inputs of several calls in a row (state is kept between them), and how to export it. `sram`: the
+    bytes of a second memory, faster than the first."""
 
     module: torch.nn.Module
     calls: Calls
     dynamic_shapes: Any = None
     external_constants: bool = False
+    sram: int | None = None
 
 
 class _Function(torch.nn.Module):
@@ -98,12 +100,23 @@ def _map(xs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch_map(lambda x, y: x * y + 1, xs, y)
 
 
+def _parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Pieces of results and inputs, parts of a `cat`, updates of results: none of them needs a copy."""
+    a, b = (x + 1).split(2)
+    joined = torch.cat([a.exp(), b.sin(), a])
+    changed = x * 2
+    changed[1:2] = joined[:1]
+    channels = x.view(1, 4, 4, 4)
+    return joined * changed[0], torch.stack([x.relu(), x.sigmoid()]).sum(0) + changed, channels[:, 1:3].abs()
+
+
 def cases() -> dict[str, Case]:
     """Every case by name; weights and inputs are the same in both environments."""
     torch.manual_seed(0)
     batch = {0: Dim("batch", max=8)}
     linear = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     return {
+        "parts": _case(_parts, (_x(4, 16),), (-_x(4, 16),)),
         "views": _case(
             lambda x: (x.view(3, 4).t().reshape(-1), x.view(2, 6)[1:, ::2] + 1, x.unsqueeze(0).expand(2, 12) * 2),
             (_x(12),),
@@ -192,4 +205,6 @@ def cases() -> dict[str, Case]:
             dynamic_shapes=({0: Dim("rows", min=3, max=8)},),
         ),
         "external weights": Case(linear.eval(), [(_x(2, 4),)], external_constants=True),
+        "two memories": Case(_Net().eval(), [(_x(1, 3, 16, 16),), (-_x(1, 3, 16, 16),)], sram=1024),
+        "state in two memories": Case(_Cache(), [(torch.tensor([i]), _x(1, 4) + i) for i in (1, 5)], sram=32),
     }

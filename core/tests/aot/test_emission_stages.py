@@ -14,10 +14,10 @@ from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult
 from delegraph.aot.emission import stages
 from delegraph.aot.emission.assemble import assemble
-from delegraph.aot.emission.planners import Lifetime, Plan, greedy
+from delegraph.aot.emission.planners import greedy
 from delegraph.aot.lower import EdgeProgramManager, lower, to_edge
 from delegraph.errors import InvalidArgument, LoweringError, PluginError, PluginNotFound
-from delegraph.interfaces import BackendDetails, PreprocessResult
+from delegraph.interfaces import BackendDetails, Lifetime, Plan, PreprocessResult
 from delegraph.plugins.registry import PluginRegistry
 
 ARGS = (torch.randn(4),)

@@ -148,7 +148,10 @@ def _devices(lifetimes: Sequence[Lifetime], table: MethodValues) -> Iterator[Non
 def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
     for index, value in enumerate(table.values):
         place = places.get(table.root(index))
-        yield replace(value, allocation_info=place) if place is not None and isinstance(value, Tensor) else value
+        if place is not None and isinstance(value, Tensor):
+            place = replace(place, memory_offset=place.memory_offset + table.offset(index))
+            value = replace(value, allocation_info=place)
+        yield value
 
 
 def _check_answer(method: str, wanted: Sequence[Lifetime], answer: MethodPlan, planning: MemoryPlanningPass) -> None:

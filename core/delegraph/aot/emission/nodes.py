@@ -17,9 +17,9 @@ from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
 from delegraph.aot.emission.instructions import MethodBuilder
 from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
 from delegraph.aot.emission.values import ArgumentType, PlannedTensor, argument_types
-from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.graph.bodies import output_producer, referenced
 from delegraph.aot.graph.devices import device_of
-from delegraph.aot.graph.memory_use import MemoryUse, memory_use
+from delegraph.aot.graph.memory_use import MemoryUse, memory_use, part_of, piece_offsets
 from delegraph.aot.graph.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
 from delegraph.aot.graph.out_variants import OutVariant, gives_scalar, operator_of, out_variant
 from delegraph.aot.graph.signature import HeldTensor, live_nodes
@@ -73,6 +73,8 @@ class GraphEmitter:
         builder.graphs.append(self.values)
         self.destinations: dict[tuple[Node, int], int] = {}
         """Results (node, position) that go into a tensor which is there already."""
+        self.parts = _parts(module)
+        """Results (node, position) that are a part of another's memory: of whose, and from which byte on."""
         self.pinned: set[int] = set()
         """Values whose memory is overwritten at the end: states, and inputs that are written back."""
 
@@ -129,6 +131,10 @@ class GraphEmitter:
         use = memory_use(node)
         if use is MemoryUse.VIEW or use is MemoryUse.RESIZED_VIEW:
             return self._view(node, use)
+        if use is MemoryUse.PIECE:
+            return self._pieces(node)
+        if use is MemoryUse.WHOLE:
+            return self._whole(node)
         call = _call_form(op)
         outs = self._outs(node) if call.variant.outs else ()
         args, written = self._arguments(node, call, outs)
@@ -219,6 +225,28 @@ class GraphEmitter:
             self.builder.kernel(ET_VIEW, [base, sizes, view])
         return view
 
+    def _pieces(self, node: Node) -> NodeValue:
+        """A tensor, or several, over a part of the memory of the first argument."""
+        base, value = self.index(node.args[0]), node.meta["val"]
+        many = isinstance(value, (tuple, list))
+        pieces = tuple(
+            self.builder.table.alias(self.bounds.spec(one, node), base, offset)
+            for one, offset in zip(value if many else (value,), piece_offsets(node), strict=True)
+        )
+        return pieces if many else pieces[0]
+
+    def _whole(self, node: Node) -> int:
+        """A `cat` whose parts are in place, or most of them: the others are copied there."""
+        table, whole = self.builder.table, self.result(node, 0, node.meta["val"])
+        offset = 0
+        for given in node.args[0]:  # type: ignore[union-attr]
+            part = self.index(given)
+            spec = table.specs[part]
+            if table.root(part) != table.root(whole) or table.offset(part) != table.offset(whole) + offset:
+                self.builder.clone(part, table.alias(spec, whole, offset))
+            offset += spec.nbytes
+        return whole
+
     # ---- scalars ---------------------------------------------------------------------------------------
 
     def _scalar(self, node: Node) -> int:
@@ -277,6 +305,9 @@ class GraphEmitter:
         known = self.destinations.get((node, position))
         if known is not None:
             return known
+        if (node, position) in self.parts:
+            whole, offset = self.parts[node, position]
+            return self.builder.table.alias(self._spec(node, value), self._home(whole), offset)
         if value is None:
             return self.builder.table.empty_tensor()
         if not isinstance(value, torch.Tensor):
@@ -285,6 +316,12 @@ class GraphEmitter:
         if dynamic:
             spec = replace(spec, dynamism=TensorShapeDynamism.DYNAMIC_BOUND)
         return self.tensor(node, spec, None if self._is_unplanned(node, position) else _memory_id(node, position))
+
+    def _home(self, whole: Node) -> int:
+        """The tensor of a whole, which is there before its first part."""
+        home = self.result(whole, 0, whole.meta["val"])
+        self.destinations[whole, 0] = home
+        return home
 
     def tensor(self, node: Node, spec: TensorSpec, memory_id: int | None) -> int:
         """A tensor of `node`, on its device, in the memory that was asked for (None: what it gets at run time)."""
@@ -353,6 +390,16 @@ def _call_form(op: OpOverload) -> _CallForm:
 
 def _is_in_place(node: Node) -> bool:
     return memory_use(node) is MemoryUse.IN_PLACE
+
+
+def _parts(module: GraphModule) -> dict[tuple[Node, int], tuple[Node, int]]:
+    by_name = {node.name: node for node in module.graph.nodes}
+    found: dict[tuple[Node, int], tuple[Node, int]] = {}
+    for node in module.graph.nodes:
+        part, producer = part_of(node), output_producer(node)
+        if part is not None and producer is not None:
+            found[producer] = by_name[part[0]], part[1]
+    return found
 
 
 def _memory_id(node: Node, position: int) -> int:

@@ -36,10 +36,11 @@ from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.memory_use import clear_memory_use
 from delegraph.aot.graph.signature import SHARED_STATE, MethodGraph, ResolvedSignature
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
-from delegraph.aot.memory_planning import MemoryPlanningPass
+from delegraph.aot.memory_planning import ALIGNMENT, MemoryPlanningPass
 from delegraph.aot.passes.constant_folding import ConstantFolding
 from delegraph.aot.passes.kernel_copies import KernelCopies
 from delegraph.aot.passes.number_operands import NumberOperands
+from delegraph.aot.passes.part_elision import PartElision
 from delegraph.aot.passes.reinplacing import Reinplacing
 from delegraph.aot.passes.view_elision import ViewElision
 from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
@@ -141,9 +142,16 @@ def built_in_passes(
     folding = (ConstantFolding(external_tag=tag),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
     views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, tag)
-    elided = (views,) if config.remove_view_copy else ()
+    parts = PartElision(planning.alloc_graph_input, planning.alloc_graph_output, _largest_alignment(planning))
+    elided = (views, parts) if config.remove_view_copy else ()
     devices = PropagateDevicePass(*config.skipped_copies(method), config.enable_non_cpu_memory_planning)
     return (WeightsToOutputs(), NumberOperands(), KernelCopies(), *folding, devices, Reinplacing(), *elided)
+
+
+def _largest_alignment(planning: MemoryPlanningPass) -> int:
+    """What every tensor's place is a multiple of, in whichever memory it lies."""
+    memories = planning.hierarchy.memories if planning.hierarchy is not None else ()
+    return max(ALIGNMENT, planning.alignment, *(memory.alignment for memory in memories))
 
 
 def _after_built_in_passes(

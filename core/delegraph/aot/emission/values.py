@@ -110,6 +110,8 @@ class MethodValues:
         self.planned: dict[int, PlannedTensor] = {}
         self.aliases: dict[int, int] = {}
         """Views without memory of their own -> the planned value whose memory they show."""
+        self.offsets: dict[int, int] = {}
+        """By view: the byte of that memory at which it begins; 0 if it is not here."""
         self.specs: dict[int, TensorSpec] = {}
         self._shared: dict[object, int] = {}
 
@@ -188,15 +190,21 @@ class MethodValues:
         spec = self.specs.get(index)
         return self.add(self.values[index]) if spec is None else self.tensor(spec, PlannedTensor(spec.nbytes))
 
-    def alias(self, spec: TensorSpec, base: int) -> int:
-        """A tensor over the memory, planned or constant, of `base`."""
+    def alias(self, spec: TensorSpec, base: int, offset: int = 0) -> int:
+        """A tensor over the memory, planned or constant, of `base`, from byte `offset` of a planned one on."""
         root, record = self.root(base), self.values[base]
         assert isinstance(record, Tensor)
         if root not in self.planned:
+            assert not offset
             return self.tensor(spec, None, record.data_buffer_idx)
         index = self.tensor(spec)
         self.aliases[index] = root
+        self.offsets[index] = self.offset(base) + offset
         return index
+
+    def offset(self, index: int) -> int:
+        """The byte of its root's memory at which the tensor begins."""
+        return self.offsets.get(index, 0)
 
     def root(self, index: int) -> int:
         """The value whose memory `index` shows."""

@@ -13,10 +13,22 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import all_nodes
 
-__all__ = ["MEMORY_USE", "MemoryUse", "clear_memory_use", "memory_use"]
+__all__ = [
+    "MEMORY_USE",
+    "PART_OF",
+    "PIECE_OFFSETS",
+    "MemoryUse",
+    "clear_memory_use",
+    "memory_use",
+    "part_of",
+    "piece_offsets",
+]
 
 MEMORY_USE: Final = "memory_use"
 """The key in `node.meta`. A node without it has memory of its own."""
+
+PIECE_OFFSETS: Final = "piece_offsets"
+PART_OF: Final = "part_of"
 
 
 class MemoryUse(Enum):
@@ -31,6 +43,15 @@ class MemoryUse(Enum):
     IN_PLACE = "overwrites the memory of"
     """The result is the argument that it is a changed version of, and the call may write into it."""
 
+    PIECE = "shows a piece of the memory of"
+    """The bytes begin somewhere in those of the first argument (`piece_offsets`); or several such results."""
+
+    WHOLE = "is written in parts by"
+    """What it consists of is there already, or copied there; see PART."""
+
+    PART = "is a part of"
+    """The result is written into the memory of the WHOLE that `part_of` names."""
+
 
 def memory_use(node: Node) -> MemoryUse | None:
     """What was decided about `node`; None: it has memory of its own."""
@@ -38,8 +59,21 @@ def memory_use(node: Node) -> MemoryUse | None:
     return use if isinstance(use, MemoryUse) else None
 
 
+def piece_offsets(node: Node) -> tuple[int, ...]:
+    """Of a PIECE: the byte of the first argument at which each of its results begins."""
+    found: tuple[int, ...] = node.meta[PIECE_OFFSETS]
+    return found
+
+
+def part_of(node: Node) -> tuple[str, int] | None:
+    """Of a PART, which a WHOLE may be too: in which node's memory it lies, by name, and from which byte on."""
+    found: tuple[str, int] | None = node.meta.get(PART_OF)
+    return found
+
+
 def clear_memory_use(module: GraphModule, uses: Collection[MemoryUse] = tuple(MemoryUse)) -> None:
     """Take the marks of these kinds off the nodes of a graph and of the bodies in it."""
     for node in all_nodes(module):
         if memory_use(node) in uses:
-            del node.meta[MEMORY_USE]
+            for key in (MEMORY_USE, PART_OF, PIECE_OFFSETS):
+                node.meta.pop(key, None)

@@ -29,7 +29,7 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.graph.bodies import output_values, referenced
 from delegraph.aot.graph.devices import device_of
 from delegraph.aot.graph.dtypes import short_name
-from delegraph.aot.graph.memory_use import memory_use
+from delegraph.aot.graph.memory_use import MemoryUse, memory_use, part_of, piece_offsets
 from delegraph.program.devices import CPU
 
 __all__ = ["graph_text", "program_text"]
@@ -138,6 +138,11 @@ def _held(held: Any) -> str:
 
 def _memory(node: Node) -> str:
     use, device = memory_use(node), device_of(node)
+    if (part := part_of(node)) is not None:
+        whole = f", {MemoryUse.WHOLE.value} {_value(node.args[0])}" if use is MemoryUse.WHOLE else ""
+        return f"{MemoryUse.PART.value} the memory of %{part[0]}, from byte {part[1]} on{whole}"
+    if use is MemoryUse.PIECE:
+        return f"{use.value} {_value(node.args[0])}, from byte {', '.join(map(str, piece_offsets(node)))} on"
     if use is not None:
         return f"{use.value} {_value(node.args[0])}"
     return f"on {device}" if device != CPU else ""

@@ -28,7 +28,7 @@ from delegraph.aot.graph.mutating_calls import auto_functionalized, called_opera
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
-__all__ = ["Reinplacing", "updated_value"]
+__all__ = ["Reinplacing", "updated_value", "updating_call"]
 
 aten = torch.ops.aten
 
@@ -64,7 +64,7 @@ def updated_value(node: Node) -> Node | None:
     if node.target in _UPDATES:
         source = node.args[0]
     else:
-        call = _call(node)
+        call = updating_call(node)
         op = None if call is node else called_operator(call)
         if call.target is not auto_functionalized or op is None:
             return None
@@ -75,13 +75,13 @@ def updated_value(node: Node) -> Node | None:
 
 def _last_reader(value: Node, update: Node, position: dict[Node, int]) -> bool:
     """Whether the call behind `update` reads `value` once, and all else that reads it comes before."""
-    call = _call(update)
+    call = updating_call(update)
     reads: list[Node] = []
     map_arg((call.args, call.kwargs), reads.append)
     return reads.count(value) == 1 and all(position[user] < position[call] for user in value.users if user is not call)
 
 
-def _call(node: Node) -> Node:
+def updating_call(node: Node) -> Node:
     """The call that `node` is an element of, or `node`."""
     source = node.args[0] if node.target is operator.getitem else node
     assert isinstance(source, Node)

@@ -1,0 +1,144 @@
+"""Graph -> how many bytes are alive at each of its nodes, and whether more would be if results shared memory.
+
+Counted node by node, views and updates in place with what they show. What bodies of control flow need for themselves
+is not in it: it is a guide for passes that trade a copy for a longer life, lifetimes are planned by instructions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.graph.memory_use import MemoryUse, memory_use
+from delegraph.aot.graph.signature import live_nodes
+from delegraph.aot.graph.tensor_spec import Bounds
+from delegraph.aot.passes.reinplacing import updated_value
+
+__all__ = ["LiveBytes", "Unit"]
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Memory of one tensor and of all that shows it, from node `first` to node `last`. `origin` made it, as its result
+    `position`; `is_kept`: some value in it is a result of the graph."""
+
+    origin: Node
+    position: int
+    nbytes: int
+    first: int
+    last: int
+    is_kept: bool = False
+    joined: Unit | None = None
+    """Whose memory it has become."""
+
+
+class LiveBytes:
+    """The units of one graph. `given` are the placeholders that have planned memory, `always` those among them that
+    keep it, `roots` what the graph returns."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        bounds: Bounds,
+        roots: Sequence[Any],
+        given: Collection[Node] = (),
+        always: Collection[Node] = (),
+    ) -> None:
+        live = live_nodes(module.graph, roots)
+        self.order = [node for node in module.graph.nodes if node in live or node in given]
+        self.position = {node: i for i, node in enumerate(self.order, 1)}
+        self._bounds = bounds
+        self._of: dict[Node, Unit] = {}
+        self._results: dict[tuple[Node, int], Unit] = {}
+        end = len(self.order) + 1
+        for node in self.order:
+            self._read(node)
+            if node.op == "call_function" or node in given:
+                self._make(node, 0 if node in given else self.position[node])
+        for root in roots:
+            if (unit := self.of(root)) is not None:
+                unit.last, unit.is_kept = end, True
+        for node in always:
+            if (unit := self.of(node)) is not None:
+                unit.last = end
+        self._alive = np.zeros(end + 1, np.int64)
+        for unit in self.units():
+            self._alive[unit.first : unit.last + 1] += unit.nbytes
+
+    def units(self) -> list[Unit]:
+        """All of them, those that were joined to others too."""
+        return list(dict.fromkeys([*self._of.values(), *self._results.values()]))
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that are alive at one node."""
+        return int(self._alive.max())
+
+    def of(self, node: Any) -> Unit | None:
+        """Whose memory a node's tensor lies in; None for what is not one planned tensor."""
+        return _home(self._of.get(node)) if isinstance(node, Node) else None
+
+    def results(self, node: Node) -> list[Unit | None]:
+        """Those of a call's results, in order."""
+        value = node.meta.get("val")
+        if isinstance(value, (tuple, list)):
+            return [_home(self._results.get((node, i))) for i in range(len(value))]
+        return [self.of(node)]
+
+    def join(self, whole: Unit, others: Sequence[Unit]) -> bool:
+        """Let `others` lie in the memory of `whole`, unless more bytes were alive at the peak then."""
+        units = (whole, *others)
+        first, last = min(unit.first for unit in units), max(unit.last for unit in units)
+        alive = self._alive.copy()
+        for unit in units:
+            alive[unit.first : unit.last + 1] -= unit.nbytes
+        alive[first : last + 1] += whole.nbytes
+        if alive.max() > self.peak:
+            return False
+        self._alive = alive
+        whole.first, whole.last = first, last
+        whole.is_kept = any(unit.is_kept for unit in units)
+        for unit in others:
+            unit.joined = whole
+        return True
+
+    def _read(self, node: Node) -> None:
+        for source in node.all_input_nodes if node.op == "call_function" else ():
+            if (unit := self.of(source)) is not None:
+                unit.last = self.position[node]
+
+    def _make(self, node: Node, first: int) -> None:
+        value, use = node.meta.get("val"), memory_use(node)
+        if use in (MemoryUse.VIEW, MemoryUse.RESIZED_VIEW):
+            self._show(node, node.args[0])
+        elif use is MemoryUse.IN_PLACE:
+            self._show(node, updated_value(node))
+        elif node.target is operator.getitem:
+            found = self._results.get((node.args[0], node.args[1]))  # type: ignore[arg-type]
+            if found is not None:
+                self._of[node] = found
+        elif isinstance(value, torch.Tensor):
+            self._of[node] = Unit(node, 0, self._nbytes(value, node), first, max(first, self.position[node]))
+        elif isinstance(value, (tuple, list)):
+            for i, one in enumerate(value):
+                if isinstance(one, torch.Tensor):
+                    self._results[node, i] = Unit(node, i, self._nbytes(one, node), first, first)
+
+    def _show(self, node: Node, source: Any) -> None:
+        if (unit := self.of(source)) is not None:
+            self._of[node] = unit
+
+    def _nbytes(self, value: torch.Tensor, node: Node) -> int:
+        return self._bounds.spec(value, node).nbytes
+
+
+def _home(unit: Unit | None) -> Unit | None:
+    while unit is not None and unit.joined is not None:
+        unit = unit.joined
+    return unit
