@@ -333,6 +333,35 @@ def test_dlpack(build: Any, kernels: Any) -> None:
         model(OnDevice(X), Y, Z)
 
 
+def test_results_into_the_callers_arrays(build: Any, kernels: Any) -> None:
+    plan = two_sums(build, result=text(dict_of(sum=LEAF, rest=tuple_of(LEAF))))
+    model = load(build.program(plan), kernels=[kernels])
+    total, rest = np.zeros(2, np.float32), np.zeros(2, np.float32)
+    result = model(X, Y, Z, out={"sum": total, "rest": (rest,)})
+    assert result["sum"] is total and result["rest"][0] is rest
+    np.testing.assert_array_equal(total, X + Y)
+    np.testing.assert_array_equal(rest, Y + Z)
+    assert model(X, Y, Z, out={"sum": None, "rest": (rest,)})["sum"] is not total
+    with pytest.raises(InvalidArgument, match=r"method 'forward', out: \* stands where the model takes"):
+        model(X, Y, Z, out=total)
+
+
+def test_an_argument_called_out_is_the_models(build: Any, kernels: Any) -> None:
+    model = load(build.program(two_sums(build, arguments(LEAF, LEAF, out=LEAF))), kernels=[kernels])
+    np.testing.assert_array_equal(model(X, Y, out=Z)[1], Y + Z)
+
+
+def test_how_inputs_and_outputs_are_lent(build: Any, kernels: Any) -> None:
+    program = build.program(two_sums(build))
+    model = load(program, kernels=[kernels], inputs="borrow", outputs="borrow")
+    assert model["forward"].method.borrowed_inputs == (0, 1, 2)
+    first = model(X, Y, Z)
+    assert model(Z, Y, X)[0] is first[0]
+    assert model.session()["forward"].method.borrowed_inputs == (0, 1, 2)
+    with pytest.raises(InvalidArgument, match="outputs='view': outputs are one of 'copy', 'borrow'"):
+        load(program, kernels=[kernels], outputs="view")  # type: ignore[arg-type]
+
+
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None
