@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from collections import Counter
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -88,17 +90,55 @@ def test_a_recipe_from_one_call_to_the_kernels(
     assert constants < nbytes
     lowered = bytes(delegraph.lower(quantized))
     assert len(lowered) < nbytes + 9_000
-    run, eager = delegraph.load(lowered), program.module()
+    eager = program.module()
     x = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(2))  # another batch size, and unseen
     with torch.no_grad():
-        got, reference, wanted = np.asarray(run(x.numpy())), eager(x).numpy(), net(x).numpy()
+        reference, wanted = eager(x).numpy(), net(x).numpy()
     step = np.abs(reference).max() / 100  # a step of the output's int8, about
-    assert np.abs(got - reference).max() <= step
-    assert sqnr(wanted, got) > decibels
+    runs = {library: delegraph.load(lowered, kernels=[library]) for library in ("portable", "aten")}
+    runs["cpu"] = delegraph.load(bytes(delegraph.lower(quantized, backends=["cpu"])))
+    for name, run in runs.items():
+        got = np.asarray(run(x.numpy()))
+        layers = 4 if name == "cpu" else 1  # where integers are multiplied, each may round a tie the other way
+        assert np.abs(got - reference).max() <= layers * step, name
+        assert sqnr(wanted, got) > decibels, name
     report = quantized.report.methods["forward"]
     assert report.nbytes == constants
     assert report.output_sqnr is not None
     assert report.output_sqnr > decibels
+
+
+EXECUTORCH = """
+import glob, sys, torch
+import executorch.kernels.quantized
+from executorch.extension.pybindings import portable_lib
+
+x = torch.load("x.pt")
+outputs = {}
+for path in glob.glob("*.pte"):
+    outputs[path] = portable_lib._load_for_executorch(path).run_method("forward", (x,))[0].clone()
+torch.save(outputs, "outputs.pt")
+"""
+
+
+@pytest.mark.executorch
+def test_the_same_files_on_executorch(executorch_python: str, float_program: ExportedProgram, tmp_path: Path) -> None:
+    (x,) = batches(1)[0]
+    torch.save(x, tmp_path / "x.pt")
+    wanted = {}
+    for number, (recipe, *_) in enumerate(RECIPES):
+        lowered = delegraph.lower(delegraph.quantize(float_program, batches(), recipe=recipe))
+        lowered.save(tmp_path / f"{number}.pte")
+        wanted[f"{number}.pte"] = torch.from_numpy(np.array(delegraph.load(bytes(lowered))(x.numpy())))
+    ran = subprocess.run(
+        [executorch_python, "-c", EXECUTORCH], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    got = torch.load(tmp_path / "outputs.pt")
+    assert set(got) == set(wanted)
+    for name, output in got.items():
+        step = float(wanted[name].abs().max()) / 100
+        torch.testing.assert_close(output, wanted[name], atol=step, rtol=0)
 
 
 def test_weight_only_and_dynamic_recipes_need_no_data(net: Net) -> None:
@@ -212,6 +252,12 @@ def test_a_backend_brings_its_quantizer(net: Net, plugins: PluginRegistry) -> No
     rules = {"head": "float", "stem": "int8_per_tensor", "default": "int8"}
     hybrid = delegraph.quantize(net, batches(), backends=["npu"], recipe=rules, plugins=plugins)
     assert stored(hybrid) == {"hidden": "int8"}
+
+
+def test_a_recipe_reads_as_it_was_written() -> None:
+    for text in ("int8", "int8{observer=percentile, percentile=99.9}", "int4_weight_only{group_size=64}", "float"):
+        assert recipe_named(text).text == text
+        assert recipe_named(recipe_named(text)) == recipe_named(text)
 
 
 # ---- what it gives ---------------------------------------------------------------------------------

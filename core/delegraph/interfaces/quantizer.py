@@ -33,4 +33,9 @@ class QuantizerFactory(Protocol):
     """What stands behind a `delegraph.quantizers` entry point, whose name is the strategy's."""
 
     def __call__(self, options: Mapping[str, Any], /) -> Quantizer:
-        """Make a quantizer. As with `PartitionerFactory`, options may be keyword parameters."""
+        """Make a quantizer. As with `PartitionerFactory`, options may be keyword parameters.
+
+        `delegraph.quantize(recipe=…, backends=[name])` gives the option `recipe`, as the user wrote it:
+        `"int8{observer=minmax}"`; `delegraph.aot.recipe_named` reads it. A quantizer annotates what its device does
+        well in that recipe, and raises `LoweringError` for one that it has no part in.
+        """
