@@ -121,6 +121,7 @@ check: lint types floors
 bench: setup setup-executorch
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.kernel_libraries
+	$(BIN)/python -m benchmarks.quantized
 	$(BIN)/python -m benchmarks.decode
 	$(BIN)/python -m benchmarks.borrowed
 	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge

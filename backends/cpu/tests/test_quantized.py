@@ -117,9 +117,8 @@ def conv(kind: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
         ((1, 8, 9, 9), (6, 8, 5, 3), {"padding": "same"}),
     ],
 )
-@pytest.mark.parametrize("per_channel", [True, False])
-def test_convolution(shape: Sequence[int], weight: Sequence[int], options: dict[str, Any], per_channel: bool) -> None:
-    layer = Layer(Weight(*weight, per_channel=per_channel), conv(F.conv2d, **options))
+def test_convolution(shape: Sequence[int], weight: Sequence[int], options: dict[str, Any]) -> None:
+    layer = Layer(Weight(*weight), conv(F.conv2d, **options))
     found = compare(layer, random(*shape), step=OUT[0])
     assert found == {"QuantizeLinear": 1, "QLinearConv": 1, "DequantizeLinear": 1}
 
@@ -130,8 +129,8 @@ def test_convolution_of_other_ranks(dims: int, kind: Callable[..., Tensor]) -> N
     assert compare(layer, random(2, 3, *[6] * dims), step=OUT[0])["QLinearConv"] == 1
 
 
-def test_convolution_without_bias() -> None:
-    layer = Layer(Weight(4, 3, 3, 3, biased=False), conv(F.conv2d))
+def test_convolution_without_bias_and_with_one_scale() -> None:
+    layer = Layer(Weight(4, 3, 3, 3, per_channel=False, biased=False), conv(F.conv2d))
     assert compare(layer, random(1, 3, 6, 6), step=OUT[0])["QLinearConv"] == 1
 
 
@@ -154,8 +153,7 @@ def test_an_unbatched_convolution() -> None:
     compare(Layer(Weight(4, 3, 3, 3), conv(F.conv2d)), random(3, 6, 6), step=OUT[0])
 
 
-@pytest.mark.parametrize("shape", [(5, 24), (2, 3, 24), (24,)])
-@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize(("shape", "per_channel"), [((5, 24), True), ((2, 3, 24), False), ((24,), True)])
 def test_linear(shape: Sequence[int], per_channel: bool) -> None:
     layer = Layer(Weight(10, 24, per_channel=per_channel), lambda x, w, b: grid(F.linear(grid(x), w, b), *OUT))
     assert compare(layer, random(*shape), step=OUT[0])["QGemm"] == 1
@@ -454,8 +452,9 @@ def test_values_of_tokens() -> None:
 # ---- weights alone ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("inner", "shape"), [(64, (5, 64)), (300, (2, 3, 300)), (41, (41,))])
-@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize(
+    ("inner", "shape", "per_channel"), [(64, (5, 64), True), (300, (2, 3, 300), False), (41, (41,), True)]
+)
 def test_a_weight_of_8_bits_stays_in_8_bits(inner: int, shape: Sequence[int], per_channel: bool) -> None:
     """And the product is one of floats."""
     layer = Layer(Weight(10, inner, per_channel=per_channel), F.linear)
@@ -476,6 +475,15 @@ def test_inputs_rounded_to_int8() -> None:
     steps = x.abs().max() / 127 * layer.weight().abs().sum(1)  # every input is off by half of one
     assert (np.abs(ours(x)[0] - layer(x).detach().numpy()) <= steps.numpy() / 2 + 1e-5).all()
     assert cpu_partitioner(int8_inputs=True).delegation_spec.compile_specs == [CompileSpec("int8_inputs", b"1")]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_rows_of_a_quantized_table(per_channel: bool) -> None:
+    weight = Weight(50, 40, per_channel=per_channel)
+    weight.zeros[::3] = 5  # type: ignore[index]
+    layer = Layer(weight, lambda rows, w, b: F.embedding(rows, w))
+    found = compare(layer, torch.tensor([[3, 49], [0, 6]]), step=1e-6)
+    assert found["DequantizeLinear"] == 0  # of the whole table, for each call
 
 
 class Packed(torch.nn.Module):
@@ -502,8 +510,7 @@ class Packed(torch.nn.Module):
         return F.linear(x, rows.view(packed.shape[0], -1))
 
 
-@pytest.mark.parametrize("zero_points", [False, True])
-@pytest.mark.parametrize(("inner", "group"), [(64, 32), (128, 128), (48, 48)])
+@pytest.mark.parametrize(("inner", "group", "zero_points"), [(64, 32, True), (128, 128, False), (48, 48, True)])
 def test_a_weight_of_4_bits_stays_packed(inner: int, group: int, zero_points: bool) -> None:
     layer = Packed(80, inner, group, zero_points)
     found = compare(layer, random(5, inner), step=1e-4)

@@ -7,13 +7,15 @@
     convolution.py  convolutions
     products.py     linear layers and matrix products, calibrated or quantized at run time
     packed.py       linear layers in float whose weights alone are quantized, to 8 or 4 bits
+    embedding.py    rows of quantized tables
+    weights.py      the weights and biases that kernels for integers take
     pointwise.py    sums, products, activations, averages, concatenations
 
 Every converted node has its value in float as before; what nothing needs of it is left out of the graph. A node whose
 value is on a grid has integers as well, and the converters here go from integers to integers.
 """
 
-from delegraph_cpu.aot.quantized import convolution, moves, packed, pointwise, products  # noqa: F401
+from delegraph_cpu.aot.quantized import convolution, embedding, moves, packed, pointwise, products  # noqa: F401
 from delegraph_cpu.aot.quantized.packed import unpacking_converter
 from delegraph_cpu.aot.quantized.q_dq import quantized_converter
 from delegraph_cpu.aot.quantized.table import on_integers, wanted_grids
