@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import Converter, converter_of
-from delegraph_cpu.aot.dtypes import onnx_type
-from delegraph_cpu.aot.fusions import fusions
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
+from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
+from delegraph_cpu.aot.fusions import Fusion, fusions
+from delegraph_cpu.aot.graph_builder import Dim, GraphBuilder, dtype_of, outer_dtype_of
 from delegraph_cpu.aot.quantized import on_integers, quantized_converter, unpacking_converter, wanted_grids
 from delegraph_cpu.blob import TensorInfo
 
-__all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
+__all__ = ["ConvertedModel", "ExternalWeight", "convert", "convert_graph", "support"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> Converted
     external = tuple(_add_weights(builder, signature))
     inputs = [_input(builder, node) for node in signature.inputs]
     held = [_input(builder, node) for node in signature.states]
-    _convert_calls(builder, program, signature)
+    _convert_calls(builder, program.graph, fusions(program.graph, signature))
     outputs = [_output(builder, node, index) for index, node in enumerate(signature.outputs)]
     results = {w.target: _new_state(builder, w, index) for index, w in enumerate(signature.write_backs)}
     states = [
@@ -91,6 +91,16 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> Converted
         tuple(states),
         external,
     )
+
+
+def convert_graph(graph: Graph, inputs: Sequence[Node], outputs: Sequence[Node]) -> ConvertedModel:
+    """The ONNX model of a graph that has neither weights nor states. Raises as `convert`."""
+    builder = GraphBuilder()
+    given = [_input(builder, node) for node in inputs]
+    _convert_calls(builder, graph, {})
+    results = [_output(builder, node, index) for index, node in enumerate(outputs)]
+    model = builder.model([value for value, _ in given if value is not None], [value for value, _ in results])
+    return ConvertedModel(model, tuple(info for _, info in given), tuple(info for _, info in results))
 
 
 def _add_weights(builder: GraphBuilder, signature: ResolvedSignature) -> Iterator[ExternalWeight]:
@@ -111,8 +121,8 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorIn
         return None, TensorInfo(node.name, "", (), scalar=True)
     info = _tensor_info(node, node.name)
     value = _declared(ir.Value(), info, node)
-    inner = value if outer_dtype_of(node) == dtype_of(node) else builder.cast(value, dtype_of(node))
-    builder.values[node] = builder.record(inner, info.shape)
+    inner = builder.cast(value, dtype_of(node)) if outer_dtype_of(node) in HALVES else value
+    builder.values[node] = builder.record(inner, _inner_shape(node))
     return value, info
 
 
@@ -125,7 +135,7 @@ def _output(builder: GraphBuilder, node: object, index: int) -> tuple[ir.Value, 
     info = _tensor_info(node, f"output_{index}")
     # An output of its own, never an input, a weight or another output, whose names are taken.
     inner, outer = builder.value(node), outer_dtype_of(node)
-    result = builder.op("Identity", inner) if outer == dtype_of(node) else builder.cast(inner, outer)
+    result = builder.cast(inner, outer) if outer in HALVES else builder.op("Identity", inner)
     return _declared(result, info, node), info
 
 
@@ -134,7 +144,7 @@ def _new_state(builder: GraphBuilder, write_back: WriteBack, index: int) -> tupl
     node = write_back.source
     info = _tensor_info(node, f"{_NEW}{index}")
     value = builder.value(node)
-    if outer_dtype_of(node) != dtype_of(node):
+    if outer_dtype_of(node) in HALVES:
         value = builder.cast(value, outer_dtype_of(node))
     elif value.producer() is None or str(value.name).startswith(_NEW):
         value = builder.op("Identity", value)
@@ -146,18 +156,25 @@ _NEW = "new:"
 
 
 def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
+    dtype = outer_dtype_of(node)
     value.name = info.name
-    value.shape = ir.Shape(info.shape)
-    value.type = ir.TensorType(onnx_type(outer_dtype_of(node)))
+    value.shape = ir.Shape((*info.shape, 2) if dtype in COMPLEX else info.shape)
+    value.type = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
     return value
+
+
+def _inner_shape(node: Node) -> tuple[Dim, ...]:
+    """The shape that a node's tensor has within the delegate; none of a number."""
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return ()
+    return (*value.shape, 2) if value.dtype in COMPLEX else tuple(value.shape)
 
 
 def _tensor_info(node: Node, name: str) -> TensorInfo:
     dtype = outer_dtype_of(node)
-    try:
-        onnx_type(dtype)
-    except KeyError:
-        raise UnsupportedOperator(f"CpuBackend has no tensors of {dtype}", node=node.name) from None
+    if dtype not in ONNX_TYPES and dtype not in COMPLEX:
+        raise UnsupportedOperator(f"CpuBackend has no tensors of {dtype}", node=node.name)
     value = node.meta["val"]
     text = str(dtype).removeprefix("torch.")
     if not isinstance(value, torch.Tensor):
@@ -165,11 +182,10 @@ def _tensor_info(node: Node, name: str) -> TensorInfo:
     return TensorInfo(name, text, tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape))
 
 
-def _convert_calls(builder: GraphBuilder, program: ExportedProgram, signature: ResolvedSignature) -> None:
+def _convert_calls(builder: GraphBuilder, graph: Graph, fused: Mapping[Node, Fusion]) -> None:
     """Convert all calls: those of a fusion together, every other by itself."""
-    fused = fusions(program.graph, signature)
     replaced = {node for fusion in fused.values() for node in fusion.replaced}
-    for node in program.graph.nodes:
+    for node in graph.nodes:
         if node in fused:
             fused[node].convert(builder)
         elif node.op == "call_function" and node not in replaced:
@@ -200,7 +216,7 @@ def _convert_node(builder: GraphBuilder, node: Node) -> None:
             value = converter.convert(builder, node)
         builder.values[node] = value
         if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
-            builder.record(value, node.meta["val"].shape)
+            builder.record(value, _inner_shape(node))
 
 
 def _converter(node: Node) -> Converter | None:
