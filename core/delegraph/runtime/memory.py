@@ -6,17 +6,21 @@ ExecuTorch's `memory_manager.h` and `hierarchical_allocator.h`. `memory_id` coun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import DelegraphError, MemoryAllocationFailed
+from delegraph.errors import DelegraphError, InvalidArgument, MemoryAllocationFailed
 from delegraph.interfaces.device import DeviceMemoryBuffer
 from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import Buffer
+
+PLAN_ALIGNMENT: Final = 16
+"""Bytes. Offsets in a plan are multiples of it (ExecuTorch `exir/tensor.py`), so memory has to begin at one."""
 
 
 class TempAllocator(Protocol):
@@ -79,6 +83,49 @@ class HierarchicalAllocator:
         ]
         if short:
             raise MemoryAllocationFailed("planned memory is too small: " + "; ".join(short))
+
+
+def callers_buffers(
+    given: Mapping[int, Buffer | NDArray[Any]], sizes: Sequence[int], shared: int = 0
+) -> dict[int, NDArray[np.uint8]]:
+    """The buffers that a caller gives for some of a plan's memories, zeroed as far as the plan uses them.
+
+    `sizes` are the plan's `non_const_buffer_sizes[1:]`; `shared` is the memory of what methods share. Raises
+    `InvalidArgument` and `MemoryAllocationFailed` for a buffer that does not fit.
+    """
+    found: dict[int, NDArray[np.uint8]] = {}
+    for memory_id, buffer in given.items():
+        if memory_id not in range(1, len(sizes) + 1):
+            raise InvalidArgument(f"memory is given for memory_id {memory_id!r}; the method has {_ids(sizes)}")
+        if memory_id == shared:
+            raise InvalidArgument(f"memory_id {memory_id} is what methods share: its memory is that of a SharedState")
+        found[memory_id] = _callers(memory_id, buffer, sizes[memory_id - 1])
+    spans = sorted((one.ctypes.data, one.ctypes.data + len(one), memory_id) for memory_id, one in found.items())
+    for (_, end, one), (start, _, other) in pairwise(spans):
+        if start < end:
+            raise InvalidArgument(f"the buffers given for memory_id {one} and {other} overlap")
+    for buffer in found.values():
+        buffer[:] = 0
+    return found
+
+
+def _callers(memory_id: int, given: Buffer | NDArray[Any], needed: int) -> NDArray[np.uint8]:
+    try:
+        buffer = _as_bytes(given)
+    except (TypeError, ValueError, BufferError) as error:
+        raise InvalidArgument(f"memory_id {memory_id}: {type(given).__name__} is not a buffer: {error}") from error
+    if len(buffer) < needed:
+        raise MemoryAllocationFailed(f"memory_id {memory_id} needs {needed:,} bytes, given {len(buffer):,}")
+    if needed and buffer.ctypes.data % PLAN_ALIGNMENT:
+        raise InvalidArgument(
+            f"memory_id {memory_id}: the buffer begins at address {buffer.ctypes.data:#x}, which is not a multiple of"
+            f" {PLAN_ALIGNMENT}; tensors have to"
+        )
+    return buffer[:needed]
+
+
+def _ids(sizes: Sequence[int]) -> str:
+    return f"memories 1 to {len(sizes)}" if sizes else "no planned memory"
 
 
 def allocate(platform: Platform, nbytes: int) -> NDArray[np.uint8]:

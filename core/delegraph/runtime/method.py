@@ -39,7 +39,7 @@ from delegraph.runtime.faults import instruction_fault
 from delegraph.runtime.inputs import InputSetter, borrowing_setter, expected_text, give_back, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
 from delegraph.runtime.limits import Limits
-from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager
+from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, callers_buffers
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.outputs import Outputs, Targets
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
@@ -79,6 +79,7 @@ class Method:
         shared_state: SharedState | None = None,
         like: Method | None = None,
         borrowing: Borrowing | None = None,
+        memory: Mapping[int, Any] | None = None,
     ) -> None:
         self.program = program
         self._plan = plan
@@ -92,7 +93,7 @@ class Method:
         self._kernels: Mapping[Need, Kernel]
         self._delegates_buffers: dict[str, StateBuffer] = {}
         with _load_traced(event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
-            self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared)
+            self._memory = memory_manager or _new_memory(program, plan, self._limits, self._shared, memory or {})
             self._load(self._memory, backend_options or {}, like)
         self.state = State(self._state_buffers(), [self._alone])
         """The mutable buffers, by name."""
@@ -483,10 +484,13 @@ class Method:
         )
 
 
-def _new_memory(program: Program, plan: ExecutionPlan, limits: Limits, shared: SharedState | None) -> MemoryManager:
+def _new_memory(
+    program: Program, plan: ExecutionPlan, limits: Limits, shared: SharedState | None, given: Mapping[int, Any]
+) -> MemoryManager:
     limits.require_planned(plan)
     backends = find_backends(plan, program.environment.backend_registry()) if plan.non_const_buffer_device else {}
-    own = {} if shared is None else {shared.memory_id: shared.memory}
+    own = callers_buffers(given, plan.non_const_buffer_sizes[1:], 0 if shared is None else shared.memory_id)
+    own |= {} if shared is None else {shared.memory_id: shared.memory}
     return MemoryManager(HierarchicalAllocator(planned_buffers(plan, program.environment.platform, backends, own)))
 
 

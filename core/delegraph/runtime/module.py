@@ -33,6 +33,8 @@ from delegraph.runtime.tracing import EventTracer
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from delegraph.plugins.registry import PluginRegistry
 
 
@@ -51,6 +53,7 @@ def load(
     limits: Limits | None = None,
     inputs: InputMode = "auto",
     outputs: OutputMode = "copy",
+    memory: Mapping[int, schema.Buffer | NDArray[Any]] | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -61,6 +64,8 @@ def load(
     installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
     `limits` say what each method may use (None: the defaults of `Limits`). `inputs` ("auto", "borrow", "copy") say
     where inputs are read, and `outputs` ("copy", "borrow") whether they are the caller's own: see `Borrowing`.
+    `memory` has buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`);
+    other methods and other sessions allocate theirs.
     Raises `InvalidArgument` for another one or for a backend that the program does not have, and what `Program.load`
     and `Program.load_method` raise.
     """
@@ -73,6 +78,7 @@ def load(
         event_tracer=event_tracer,
         backend_options=backend_options,
         borrowing=Borrowing(inputs, outputs),
+        memory=memory,
     )
 
 
@@ -155,14 +161,21 @@ class Module:
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
         borrowing: Borrowing | None = None,
+        memory: Mapping[int, schema.Buffer | NDArray[Any]] | None = None,
     ) -> None:
-        self._begin(Sessions(program, event_tracer, backend_options, borrowing), method)
+        self._begin(Sessions(program, event_tracer, backend_options, borrowing), method, memory)
         self._main  # noqa: B018  # what loading raises is raised here
 
-    def _begin(self, sessions: Sessions, main_name: str) -> None:
+    def _begin(
+        self,
+        sessions: Sessions,
+        main_name: str,
+        memory: Mapping[int, schema.Buffer | NDArray[Any]] | None = None,
+    ) -> None:
         self.program = sessions.program
         self._sessions = sessions
         self._main_name = main_name
+        self._memory = memory
         self._shared = SharedState(self.program)
         self._loaded: dict[str, StructuredMethod] = {}
         self._lock = Lock()
@@ -179,7 +192,8 @@ class Module:
         """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
         with self._lock:
             if name not in self._loaded:
-                method = self._sessions.load(name, self._shared)
+                memory = self._memory if name == self._main_name else None
+                method = self._sessions.load(name, self._shared, memory)
                 self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
             return self._loaded[name]
 

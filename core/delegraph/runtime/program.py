@@ -32,6 +32,8 @@ from delegraph.runtime.value_parser import TensorSources
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from delegraph.program.flat_tensor import ExternalData
 
 
@@ -132,6 +134,7 @@ class Program:
         shared_state: SharedState | None = None,
         like: Method | None = None,
         borrowing: Borrowing | None = None,
+        memory: Mapping[int, Buffer | NDArray[Any]] | None = None,
     ) -> Method:
         """A new Method with memory of its own; what it allocates is freed with it.
 
@@ -140,6 +143,9 @@ class Program:
         what the caller shares; `backend_options` are load-time options by backend: by
         its id in the file, or by the name that it has in lowering; `limits` take the place of the environment's, and
         `borrowing` says where inputs are read and what outputs are.
+        `memory` has buffers of the caller's for some of the method's planned memories, by memory id: of the size that
+        `MethodMeta` says or more, writable, beginning at a multiple of 16 bytes. They are zeroed, and the Method's for
+        as long as it lives.
         With `like`, this method as it was loaded before, kernels are not looked up again, and delegates share with
         those of `like` what no run changes, where their backends can (`BackendInterface.fork`) and options and tracer
         are the same.
@@ -151,6 +157,8 @@ class Program:
             raise InvalidArgument("shared_state is of another program; make one of this one: SharedState(program)")
         if like is not None and (like.program is not self or like.metadata.name() != name):
             raise InvalidArgument(f"like is another method than {name!r} of this program")
+        if memory_manager is not None and memory is not None:
+            raise InvalidArgument("memory_manager gives all of a method's memory, so that memory has no use beside it")
         shared = None if memory_manager is not None else shared_state or self._own_shared_state()
         method = Method(
             self,
@@ -162,6 +170,7 @@ class Program:
             shared,
             like,
             borrowing,
+            memory,
         )
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method

@@ -6,8 +6,9 @@ what is bound to both is each session's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from delegraph.runtime.backend_options import BackendOptions
@@ -39,8 +40,9 @@ class Sessions:
         self._loaded: dict[str, WeakSet[Method]] = {}
         self._lock = Lock()
 
-    def load(self, name: str, shared_state: SharedState) -> Method:
-        """The method `name` for the session whose state this is. Raises as `Program.load_method`."""
+    def load(self, name: str, shared_state: SharedState, memory: Mapping[int, Any] | None = None) -> Method:
+        """The method `name` for the session whose state this is. `memory`, and what is raised, are those of
+        `Program.load_method`."""
         with self._lock:
             like = next((method for method in self._loaded.get(name, ()) if not method.is_closed), None)
         method = self.program.load_method(
@@ -50,6 +52,7 @@ class Sessions:
             shared_state=shared_state,
             like=like,
             borrowing=self.borrowing,
+            memory=memory,
         )
         with self._lock:
             self._loaded.setdefault(name, WeakSet()).add(method)

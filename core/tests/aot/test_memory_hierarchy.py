@@ -198,3 +198,12 @@ def test_the_command_line_takes_the_file(tmp_path: Path, capsys: pytest.CaptureF
     small = board(tmp_path, '[[memory]]\nname = "tcm"\nsize = "256 B"\n')
     assert main([*words, small]) == 1
     assert "needs 512 bytes of memory 'tcm'" in capsys.readouterr().err
+
+
+def test_a_cat_that_is_written_in_parts_is_listed_as_one_tensor() -> None:
+    class Joined(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x.exp(), x.sin()]) * 2
+
+    with pytest.raises(LoweringError, match=r"2,048 bytes  aten_cat_default \(.*torch\.cat\(\[x\.exp\(\), x\.sin"):
+        delegraph.lower(Joined(), (X,), memory=MemoryHierarchy((Memory("sram", 1024),)))

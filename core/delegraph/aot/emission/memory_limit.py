@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delegraph.aot.emission.method import EmittedMethod
+from delegraph.aot.graph.memory_use import MemoryUse, memory_use, part_of
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
@@ -53,8 +54,8 @@ def _peak(lifetimes: Sequence[Lifetime]) -> tuple[int, int]:
 
 def _line(method: EmittedMethod, one: Lifetime) -> str:
     """`1,024 bytes  relu (net.py:7, in forward: …)`; copies that emission has made have no node."""
-    nodes = (node for (node, _), index in method.node_values.items() if index == one.id)
-    node = next(nodes, None)
+    nodes = [node for (node, _), index in method.node_values.items() if index == one.id and part_of(node) is None]
+    node = next((node for node in nodes if memory_use(node) is MemoryUse.WHOLE), next(iter(nodes), None))
     info = getattr(method.builder.table.values[one.id], "extra_tensor_info", None)
     name = (info.fully_qualified_name if info else None) or (node.name if node is not None else "a copy")
     where = user_location(node) if node is not None else None
