@@ -123,6 +123,7 @@ bench: setup setup-executorch
 	$(BIN)/python -m benchmarks.kernel_libraries
 	$(BIN)/python -m benchmarks.quantized
 	$(BIN)/python -m benchmarks.decode
+	$(BIN)/python -m benchmarks.memory_plans --hard
 	$(BIN)/python -m benchmarks.borrowed
 	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge
 
