@@ -15,7 +15,7 @@ from delegraph.cli import kernel_order
 if TYPE_CHECKING:
     from delegraph.devtools import BundledProgram
     from delegraph.devtools.summary import DelegateSummary, KernelUse, MethodSummary, ProgramSummary, ValueSummary
-    from delegraph.runtime.data_loader import DataLoader
+    from delegraph.interfaces.data_loader import DataLoader
     from delegraph.runtime.kernels import KernelRegistry
     from delegraph.tables import Table
 

@@ -10,6 +10,8 @@ An entry-point group, the class that its objects fit, the half that uses it, and
     delegraph.memory_planners   `MemoryPlanner`                                  AOT      places tensors in memory
     delegraph.backends          `BackendInterface`                               runtime  runs blobs
     delegraph.kernels           `KernelLibraryInterface`, mostly `KernelLibrary` runtime  has kernels of operators
+    delegraph.platforms         `PlatformFactory`; it makes a `Platform`         runtime  clock, log and memory
+    delegraph.data_loaders      `DataLoaderFactory`; it makes a `DataLoader`     runtime  reads files from URLs
     delegraph.plugins           `ToolHooks`                                      either   wraps and watches the others
 
 What is checked when a plug-in is loaded, and what tools may wrap, is read off these classes (`delegraph.plugins`): the
@@ -29,6 +31,7 @@ otherwise, and have more where they have defaults.
     tool.py              events, and the hooks that may be wrapped
     options.py           what a user wrote beside a plug-in's name
     platform.py          the machine: clock, log, abort, allocation
+    data_loader.py       where files come from
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
+    from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
@@ -81,7 +85,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.memory_hierarchy import Memory, MemoryHierarchy, read_memory_hierarchy
     from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
     from delegraph.interfaces.options import Options
-    from delegraph.interfaces.platform import LogLevel, Platform
+    from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
     from delegraph.interfaces.tool import ToolHooks
@@ -102,6 +106,8 @@ __all__ = [
     "Buffer",
     "Compatibility",
     "CompileSpec",
+    "DataLoader",
+    "DataLoaderFactory",
     "DelegationSpec",
     "Device",
     "DeviceAllocator",
@@ -132,6 +138,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "Platform",
+    "PlatformFactory",
     "PreprocessResult",
     "Quantizer",
     "QuantizerFactory",
@@ -187,7 +194,8 @@ __getattr__, __dir__ = lazy_names(
         "memory_hierarchy": ("Memory", "MemoryHierarchy", "read_memory_hierarchy"),
         "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
         "options": ("Options",),
-        "platform": ("LogLevel", "Platform"),
+        "platform": ("LogLevel", "Platform", "PlatformFactory"),
+        "data_loader": ("DataLoader", "DataLoaderFactory"),
         "quantizer": ("Quantizer", "QuantizerFactory"),
         "stamp": ("BlobStamp", "read_stamp"),
         "tool": ("ToolHooks",),

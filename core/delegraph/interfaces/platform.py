@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,3 +71,10 @@ class Platform:
 
 
 DEFAULT_PLATFORM: Final = Platform()
+
+
+class PlatformFactory(Protocol):
+    """A function: the object behind a `delegraph.platforms` entry point."""
+
+    def __call__(self) -> Platform:
+        """The machine's platform. Called for each program that is loaded with it."""

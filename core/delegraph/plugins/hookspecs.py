@@ -108,6 +108,8 @@ GROUPS: Final[Mapping[str, Group]] = {
         Group("delegraph.memory_planners", "memory_planner", "MemoryPlanner", Form.FUNCTION, torch_free=True),
         _implemented("delegraph.backends", "backend", "BackendInterface", Form.INSTANCE, True),
         _implemented("delegraph.kernels", "kernel", "KernelLibraryInterface", Form.INSTANCE, True, "KernelLibrary"),
+        Group("delegraph.platforms", "platform", "PlatformFactory", Form.FUNCTION, torch_free=True),
+        Group("delegraph.data_loaders", "data_loader", "DataLoaderFactory", Form.FUNCTION, torch_free=True),
         Group("delegraph.plugins", "tool", "ToolHooks", Form.INSTANCE, torch_free=True),
     )
 }

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
         Compatibility,
         Verdict,
     )
+    from delegraph.interfaces.data_loader import DataLoader
     from delegraph.interfaces.kernel import Kernel, KernelContext, KernelLibrary
     from delegraph.interfaces.platform import LogLevel, Platform
     from delegraph.runtime.backends import BackendRegistry
     from delegraph.runtime.borrowing import Borrowing
     from delegraph.runtime.data_loader import (
         BufferDataLoader,
-        DataLoader,
         FileDataLoader,
         MmapDataLoader,
         UrlDataLoader,
@@ -97,9 +97,10 @@ __getattr__, __dir__ = lazy_names(
             "Verdict",
         ),
         ".interfaces.kernel": ("Kernel", "KernelContext", "KernelLibrary"),
+        ".interfaces.data_loader": ("DataLoader",),
         ".interfaces.platform": ("LogLevel", "Platform"),
         "backends": ("BackendRegistry",),
-        "data_loader": ("BufferDataLoader", "DataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
+        "data_loader": ("BufferDataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
         "etdump": ("make_etdump",),
         "kernels": ("KernelRegistry",),
         "borrowing": ("Borrowing",),

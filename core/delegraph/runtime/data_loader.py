@@ -8,40 +8,24 @@ from __future__ import annotations
 
 import os
 import stat
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
-from typing import BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from delegraph.errors import AccessFailed, DelegraphError
+from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program.schema import Buffer
+
+if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
 
 _MEMORY: Final = "the buffer"
 
 
-class DataLoader(ABC):
-    """Gives ranges of bytes of one source (`SegmentSource` for the reader of programs)."""
-
-    @abstractmethod
-    def load(self, offset: int, size: int) -> Buffer:
-        """The bytes `[offset, offset + size)`, read-only. Raises `AccessFailed` if the source ends before."""
-
-    @abstractmethod
-    def size(self) -> int:
-        """The length of the source, in bytes."""
-
-    def load_into(self, offset: int, size: int, buffer: memoryview) -> None:
-        """Copy the range into the first `size` bytes of `buffer`. Raises `AccessFailed`."""
-        buffer[:size] = self.load(offset, size)
-
-    def release(self, data: Buffer) -> None:  # most have nothing to do
-        """Let go of the memory behind `data`, which `load` returned: nobody reads it soon. It may still be read."""
-
-
 Source: TypeAlias = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
-"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a URL (through fsspec), a
-`DataLoader`."""
+"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a URL (through the data loader
+that is installed for its scheme, else through fsspec), a `DataLoader`."""
 
 
 class BufferDataLoader(DataLoader):
@@ -209,17 +193,18 @@ def _faults_as_access_failed(what: str) -> Iterator[None]:
         raise AccessFailed(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def open_data_loader(source: Source) -> DataLoader:
+def open_data_loader(source: Source, plugins: PluginRegistry | None = None) -> DataLoader:
     """The loader for `source`: bytes, a binary file object (read to its end), a path (mapped), a URL, or a loader.
 
-    Raises `AccessFailed`, and `TypeError` for anything else.
+    `plugins` (None: the process's registry) has the loaders for URLs. Raises `AccessFailed`, a `PluginError` for a
+    loader that cannot be loaded, and `TypeError` for anything else.
     """
     if isinstance(source, DataLoader):
         return source if type(source) in _OURS else _Guarded(source)
     if isinstance(source, bytes | bytearray | memoryview):
         return BufferDataLoader(source)
     if isinstance(source, str) and "://" in source:
-        return UrlDataLoader(source)
+        return _url_loader(source, plugins)
     if isinstance(source, str | os.PathLike):
         return MmapDataLoader(source)
     if hasattr(source, "read"):
@@ -229,6 +214,24 @@ def open_data_loader(source: Source) -> DataLoader:
             raise TypeError("the file object gives text; open it in binary mode ('rb')")
         return BufferDataLoader(data)
     raise TypeError(f"expected bytes, a path, a binary file object or a DataLoader, got {type(source).__name__}")
+
+
+def _url_loader(url: str, plugins: PluginRegistry | None) -> DataLoader:
+    from delegraph.plugins.registry import default_registry
+
+    registry, scheme = plugins or default_registry(), url.partition("://")[0]
+    if scheme not in registry.names("delegraph.data_loaders"):
+        return UrlDataLoader(url)
+    factory = registry.load("delegraph.data_loaders", scheme)
+    try:
+        loader: object = factory(url)
+    except DelegraphError:
+        raise
+    except Exception as error:
+        raise AccessFailed(f"{url}: the data loader for {scheme!r} raised {type(error).__name__}: {error}") from error
+    if not isinstance(loader, DataLoader):
+        raise AccessFailed(f"{url}: the data loader for {scheme!r} gave {loader!r:.80}, which is not a DataLoader")
+    return _Guarded(loader)
 
 
 def _open(path: str) -> BinaryIO:

@@ -47,6 +47,23 @@ class Environment:
         return BackendRegistry(self.plugin_registry(), self.backends or {})
 
 
+def platform_called(platform: Platform | str, plugins: PluginRegistry | None) -> Platform:
+    """`platform`, or that which is installed under this name. Raises a `PluginError`."""
+    if isinstance(platform, Platform):
+        return platform
+    from delegraph.plugins.loader import failure
+
+    registry = Environment(plugins=plugins).plugin_registry()
+    factory, offer = registry.load("delegraph.platforms", platform), registry.find("delegraph.platforms", platform)
+    try:
+        made: object = factory()
+    except Exception as error:
+        raise failure(offer, f"it raised {type(error).__name__}: {error}", "report it to its authors") from error
+    if not isinstance(made, Platform):
+        raise failure(offer, f"it made {made!r:.80}, which is not a Platform", "its authors return what fits")
+    return made
+
+
 def preferring(plugins: PluginRegistry | None, prefer: Mapping[str, str] | None) -> PluginRegistry | None:
     """`plugins` (None: the process's registry) with the preferences `prefer`. Raises as `PluginRegistry.preferring`."""
     if not prefer:

@@ -18,11 +18,13 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from delegraph.errors import InvalidExternalData
+from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program.schema import Program
 from delegraph.program.weights_origin import WeightMark, WeightsOrigin, origin_of
-from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
+from delegraph.runtime.data_loader import Source, open_data_loader
 
 if TYPE_CHECKING:
+    from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.flat_tensor import ExternalData, FlatTensor
 
 DataSources: TypeAlias = Source | Sequence[Source]
@@ -36,10 +38,10 @@ class DataFile(NamedTuple):
     loader: DataLoader
 
 
-def open_data_files(sources: DataSources) -> list[DataFile]:
-    """Open one source or several. Raises `AccessFailed`."""
+def open_data_files(sources: DataSources, plugins: PluginRegistry | None = None) -> list[DataFile]:
+    """Open one source or several. Raises as `open_data_loader`."""
     listed = sources if isinstance(sources, list | tuple) else (sources,)
-    return [DataFile(_name(source, i), open_data_loader(source)) for i, source in enumerate(listed)]
+    return [DataFile(_name(source, i), open_data_loader(source, plugins)) for i, source in enumerate(listed)]
 
 
 def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[str, ExternalData]:

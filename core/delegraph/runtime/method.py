@@ -14,32 +14,27 @@ from delegraph.errors import (
     DelegateInvalidHandle,
     DelegraphError,
     Internal,
-    InvalidArgument,
     InvalidState,
     MemoryAllocationFailed,
     NotFound,
-    RuntimeFault,
-    restated,
 )
 from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.kernel import BoundCall
 from delegraph.interfaces.options import Options
-from delegraph.program.contract import Dims
 from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.runtime import executor
 from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.backend_options import BackendOptions, by_backend_id
-from delegraph.runtime.borrowing import Borrowing, Group, Lent, Uses, find_lent
+from delegraph.runtime.borrowing import Borrowing, Lent, Uses, find_lent
 from delegraph.runtime.context import MethodContext
-from delegraph.runtime.contract import dims_of_inputs, relation_check
 from delegraph.runtime.delegates import find_backends, load_delegates
 from delegraph.runtime.device_memory import planned_buffers
 from delegraph.runtime.exclusive import Exclusive
 from delegraph.runtime.faults import instruction_fault
-from delegraph.runtime.inputs import InputSetter, borrowing_setter, expected_text, give_back, input_setter
 from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
 from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, callers_buffers
+from delegraph.runtime.method_inputs import MethodInputs
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.outputs import Outputs, Targets
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
@@ -50,7 +45,7 @@ from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import parse_values
 from delegraph.runtime.values import Array
-from delegraph.runtime.writes import changed_inputs, unplanned_inputs
+from delegraph.runtime.writes import unplanned_inputs
 
 if TYPE_CHECKING:
     from delegraph.interfaces.kernel import Kernel
@@ -98,7 +93,6 @@ class Method:
         self.state = State(self._state_buffers(), [self._alone])
         """The mutable buffers, by name."""
         self._caller_sets = [buffer for buffer in self.state.buffers.values() if not buffer.is_set]
-        self._inputs_set = not plan.inputs
         self._own = self._borrowing.outputs == "copy"
         self._targets: Targets | None = None
         self._has_run = False
@@ -154,10 +148,8 @@ class Method:
             with np.errstate(all="ignore"):
                 fault_of = partial(instruction_fault, plan, self._values.slots)
                 blocks = bind_blocks(plan, binder, self._finish(memory), fault_of)
-            dims = dims_of_inputs(self._contract, plan)
-            self._bind_inputs(dims, lent.inputs)
+            self._inputs = MethodInputs(plan, self._values, self._contract, lent.inputs, self._borrowing)
             self._outputs = Outputs(plan, self._values, lent.outputs)
-            self._check_relations = self._relation_check(dims)
             execute = self._how_to_execute(blocks, kernels, delegates, memory, fault_of)
             self._execute = _run_traced(self._tracer, np.errstate(all="ignore")(execute))
         except BaseException:
@@ -173,34 +165,6 @@ class Method:
             lambda: Uses(self._plan, lambda call: delegates[call.delegate_index].num_outputs, replaced, {shared} - {0}),
             again,
         )
-
-    def _bind_inputs(self, dims: Sequence[Dims | None], lent: Mapping[int, Group]) -> None:
-        """What sets the inputs, for a call and for `set_inputs`."""
-        plan, values, changed = self._plan, self._values, changed_inputs(self._plan)
-        known = dict(zip(plan.inputs, dims, strict=True))
-        self._setters = [
-            input_setter(
-                values,
-                index,
-                known[index],
-                views=lent[index].values[1:] if index in lent else (),
-                changed=index in changed,
-            )
-            for index in plan.inputs
-        ]
-        self._setters_of_calls = [
-            borrowing_setter(values, index, known[index], lent[index].views) if index in lent else setter
-            for index, setter in zip(plan.inputs, self._setters, strict=True)
-        ]
-        if self._borrowing.inputs == "borrow":
-            self._setters = self._setters_of_calls
-        self._lent_inputs = tuple(index for group in lent.values() for index in group.values)
-        self.borrowed_inputs = tuple(
-            position
-            for position, index in enumerate(plan.inputs)
-            if index in lent or (index in unplanned_inputs(plan) and self._borrowing.inputs != "copy")
-        )
-        """Which inputs, by position, `execute` reads where the caller has them; all others it copies."""
 
     def _finish(self, memory: MemoryManager) -> Finish:
         """What is put around each bound call: nothing, unless a tracer or a bounded temporary memory was given."""
@@ -259,14 +223,13 @@ class Method:
         own = self._own if clone_outputs is None else clone_outputs
         with self._alone:
             targets = self._targets if out is None else self._new_targets(out, inputs)
-            self._set_inputs(inputs, self._setters_of_calls)
+            self._torch = any_torch_tensor(inputs)
             try:
+                self._inputs.set(inputs, self._inputs.of_calls)
                 self._run(own, targets)
                 return self._get_outputs(own, targets)
             finally:
-                if self._lent_inputs:
-                    self._inputs_set = False
-                    give_back(self._values, self._lent_inputs)
+                self._inputs.give_back()
 
     def set_inputs(self, inputs: Sequence[object]) -> None:
         """Set all inputs, for one `run` or several. Raises as `execute`.
@@ -275,7 +238,8 @@ class Method:
         `borrowed_inputs` are read by each `run`, and must not go or change meanwhile.
         """
         with self._alone:
-            self._set_inputs(inputs, self._setters)
+            self._torch = any_torch_tensor(inputs)
+            self._inputs.set(inputs, self._inputs.of_steps)
 
     def set_outputs(self, out: Sequence[object] | None) -> None:
         """Let outputs go to `out`, as `execute` does, in each run from now on; None: no more. Raises as `execute`."""
@@ -304,43 +268,10 @@ class Method:
         planned = [one for one in self._memory.planned_memory.buffers if isinstance(one, np.ndarray)]
         return planned + [buffer.array for buffer in self.state.buffers.values()]
 
-    def _set_inputs(self, inputs: Sequence[object], setters: Sequence[InputSetter]) -> None:
-        if len(inputs) != len(setters):
-            raise InvalidArgument(self._wrong_count(len(inputs)))
-        self._inputs_set = False
-        self._torch = any_torch_tensor(inputs)
-        index = 0
-        try:
-            for setter in setters:
-                setter(inputs[index])
-                index += 1
-        except RuntimeFault as error:
-            where = f"method {self._plan.name!r}, {self.arguments.names[index]}"
-            raise restated(error, f"{where}: {error}") from error
-        if self._check_relations is not None:
-            self._check_relations()
-        self._inputs_set = True
-
-    def _relation_check(self, dims: Sequence[Dims | None]) -> Callable[[], None] | None:
-        """What compares the inputs' shapes with each other; None where nothing was assumed of them."""
-        if self._contract is None or not self._contract.relations:
-            return None
-        check = relation_check(self._contract.relations, lambda: self.arguments.names)
-        slots, name = self._values.slots, self._plan.name
-        inputs = [(index, one is not None) for index, one in zip(self._plan.inputs, dims, strict=True)]
-
-        def check_shapes() -> None:
-            try:
-                check(tuple([slots[index].shape if is_tensor else () for index, is_tensor in inputs]))
-            except InvalidArgument as error:
-                raise InvalidArgument(f"method {name!r}: {error}") from error
-
-        return check_shapes
-
     def _run(self, own: bool, targets: Targets | None) -> None:
         if self._closed:
             raise DelegateInvalidHandle(f"method {self._plan.name!r} was closed; load it again")
-        if not self._inputs_set:
+        if not self._inputs.are_set:
             text = "are not set; execute reads them during its call alone" if self._has_run else "were never set"
             raise InvalidState(f"method {self._plan.name!r}: its inputs {text}")
         if self._caller_sets:
@@ -379,23 +310,17 @@ class Method:
             return outputs
         return [found if given is None else given for found, given in zip(outputs, targets.given, strict=True)]
 
-    def _wrong_count(self, given: int) -> str:
-        records = [self._plan.values[index] for index in self._plan.inputs]
-        expected = ", ".join(
-            f"{name}: {expected_text(record, dims)}" if isinstance(record, Tensor) else f"{name}: {record!r}"
-            for name, record, dims in zip(
-                self.arguments.names, records, dims_of_inputs(self._contract, self._plan), strict=True
-            )
-        )
-        return f"method {self._plan.name!r} takes {len(self._setters)} inputs ({expected}), got {given}"
-
     # ---- state ----
 
-    @cached_property
+    @property
     def arguments(self) -> Arguments:
         """What the inputs are called, and how a call's arguments become them."""
-        parameters = () if self._contract is None else self._contract.parameters
-        return Arguments(self._plan.container_meta_type.encoded_inp_str, len(self._plan.inputs), parameters)
+        return self._inputs.arguments
+
+    @property
+    def borrowed_inputs(self) -> tuple[int, ...]:
+        """The inputs, by position, that `execute` reads where the caller has them; all others it copies."""
+        return self._inputs.borrowed
 
     @property
     def metadata(self) -> MethodMeta:

@@ -19,7 +19,7 @@ from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.environment import Environment, preferring
+from delegraph.runtime.environment import Environment, platform_called, preferring
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder
 from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
@@ -49,7 +49,7 @@ def load(
     event_tracer: EventTracer | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
-    platform: Platform = DEFAULT_PLATFORM,
+    platform: Platform | str = DEFAULT_PLATFORM,
     limits: Limits | None = None,
     inputs: InputMode = "auto",
     outputs: OutputMode = "copy",
@@ -62,6 +62,7 @@ def load(
     with external weights, or several (where two have the same key, the later one counts), `backend_options` are
     load-time options by backend (its id in the file, or its name in lowering), `plugins` takes the place of what is
     installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
+    `platform` is the machine's clock, log and memory, or the name of an installed one.
     `limits` say what each method may use (None: the defaults of `Limits`). `inputs` ("auto", "borrow", "copy") say
     where inputs are read, and `outputs` ("copy", "borrow") whether they are the caller's own: see `Borrowing`.
     `memory` has buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`);
@@ -69,7 +70,9 @@ def load(
     Raises `InvalidArgument` for another one or for a backend that the program does not have, and what `Program.load`
     and `Program.load_method` raise.
     """
-    environment = Environment(kernels, backends, preferring(plugins, prefer), platform, limits or DEFAULT_LIMITS)
+    plugins = preferring(plugins, prefer)
+    platform = platform_called(platform, plugins)
+    environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
     return Module(

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState, NotFound
+from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program import schema
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.contract import contracts_of
@@ -19,7 +20,7 @@ from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.borrowing import Borrowing
-from delegraph.runtime.data_loader import DataLoader, Source, open_data_loader
+from delegraph.runtime.data_loader import Source, open_data_loader
 from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
 from delegraph.runtime.limits import Limits
@@ -34,6 +35,7 @@ from delegraph.tables import printable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.flat_tensor import ExternalData
 
 
@@ -91,12 +93,13 @@ class Program:
 
         Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`.
         """
-        loaders, records = _read_program(source)
+        plugins = None if environment is None else environment.plugins
+        loaders, records = _read_program(source, plugins)
         if isinstance(source, schema.Program) and verification is Verification.InternalConsistency:
             from delegraph.program.verify import verify_program
 
             verify_program(source)
-        files = [] if data_path is None else open_data_files(data_path)
+        files = [] if data_path is None else open_data_files(data_path, plugins)
         external = read_external_data(files, records) if files else None
         loaders += [file.loader for file in files] if loaders else []
         return cls(records, environment=environment, external_data=external, event_tracer=event_tracer, loaders=loaders)
@@ -244,12 +247,14 @@ class Program:
         return f"Program({', '.join(map(printable, sorted(self._plans)))})"
 
 
-def _read_program(source: Source | schema.Program) -> tuple[list[DataLoader], schema.Program]:
+def _read_program(
+    source: Source | schema.Program, plugins: PluginRegistry | None
+) -> tuple[list[DataLoader], schema.Program]:
     if isinstance(source, schema.Program):
         return [], source
     from delegraph.program.deserialize import deserialize_program
 
-    loader = open_data_loader(source)
+    loader = open_data_loader(source, plugins)
     return [loader], deserialize_program(loader)
 
 

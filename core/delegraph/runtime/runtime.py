@@ -13,7 +13,7 @@ from delegraph.program import schema
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.environment import Environment, preferring
+from delegraph.runtime.environment import Environment, platform_called, preferring
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
 from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
@@ -49,13 +49,13 @@ class Runtime:
         kernels: KernelOrder | None = None,
         backends: Mapping[str, BackendInterface] | None = None,
         plugins: PluginRegistry | None = None,
-        platform: Platform = DEFAULT_PLATFORM,
+        platform: Platform | str = DEFAULT_PLATFORM,
         prefer: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.environment = Environment(
-            kernels, backends, preferring(plugins, prefer), platform, limits or DEFAULT_LIMITS
-        )
+        plugins = preferring(plugins, prefer)
+        platform = platform_called(platform, plugins)
+        self.environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS)
 
     @staticmethod
     @cache

@@ -97,7 +97,7 @@ def test_show(install: Install, backend_source: str, capsys: pytest.CaptureFixtu
     assert run("show", "Npu") == 0
     out = capsys.readouterr().out
     assert f"location      {site}" in out
-    assert "hooks         is_available(), check(stamp), init(context, processed, compile_specs), execute(" in out
+    assert "hooks         is_available(), check(stamp), init(context, processed, compile_specs), fork(" in out
     assert run("show", "acme", "--json") == 0
     assert [row["name"] for row in told(capsys)] == ["Npu"]
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegraph.errors import InvalidProgram, LimitExceeded, MemoryAllocationFailed
+from delegraph.errors import InvalidProgram, LimitExceeded, MemoryAllocationFailed, PluginLoadError, PluginNotFound
+from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import AllocationDetails, TensorShapeDynamism
-from delegraph.runtime import KernelLibrary, Limits, Platform, Runtime
+from delegraph.runtime import KernelLibrary, Limits, Platform, Runtime, load
 
 
 class Counting:
@@ -37,17 +38,17 @@ def allocate() -> Counting:
 
 
 @pytest.fixture
-def load(allocate: Counting, kernels: KernelLibrary) -> Any:
+def loaded(allocate: Counting, kernels: KernelLibrary) -> Any:
     @kernels.kernel("test::positive.out")
     def positive(context: Any, a: Any, out: Any) -> None:
         found = a[a > 0]
         context.resize(out, found.shape)[...] = found
 
-    def load(build: Any, plan: Any, **options: Any) -> Any:
+    def of(build: Any, plan: Any, **options: Any) -> Any:
         runtime = Runtime(kernels=[kernels], platform=Platform(allocate=allocate))
         return runtime.load_program(build.program(plan)).load_method("forward", **options)
 
-    return load
+    return of
 
 
 def unbounded(build: Any, rank: int = 1) -> int:
@@ -64,16 +65,16 @@ def positives(build: Any) -> Any:
     return build.plan([x], [out])
 
 
-def test_an_output_without_bound_is_the_allocators_and_the_callers(build: Any, load: Any, allocate: Counting) -> None:
-    method = load(build, positives(build))
+def test_an_output_without_bound_is_the_allocators_and_the_callers(build: Any, loaded: Any, allocate: Counting) -> None:
+    method = loaded(build, positives(build))
     outputs = [method.execute([np.float32(x)])[0] for x in ([1, -2, 3], [-1], [4, 5, 6, 7])]
     assert [one.tolist() for one in outputs] == [[1, 3], [], [4, 5, 6, 7]]
     assert allocate.gave(outputs[0])
     assert allocate.gave(outputs[2])
 
 
-def test_memory_is_kept_while_it_is_large_enough(build: Any, load: Any, allocate: Counting) -> None:
-    method = load(build, positives(build))
+def test_memory_is_kept_while_it_is_large_enough(build: Any, loaded: Any, allocate: Counting) -> None:
+    method = loaded(build, positives(build))
     allocate.given.clear()
     for count in (2, 2, 1, 4, 3):
         method.execute([np.ones(count, np.float32)])
@@ -81,11 +82,11 @@ def test_memory_is_kept_while_it_is_large_enough(build: Any, load: Any, allocate
     assert sorted(allocate.sizes) == sorted(inner + output)
 
 
-def test_tensors_without_planned_memory_come_from_the_platform(build: Any, load: Any, allocate: Counting) -> None:
+def test_tensors_without_planned_memory_come_from_the_platform(build: Any, loaded: Any, allocate: Counting) -> None:
     x, inner, out = build.tensor(2), build.tensor(2, planned=False), build.tensor(2, planned=False)
     build.call("aten::add.out", x, x, build.int(1), inner)
     build.call("aten::add.out", inner, x, build.int(1), out)
-    method = load(build, build.plan([x], [out]))
+    method = loaded(build, build.plan([x], [out]))
     assert allocate.sizes == [64, 8], "planned memory, and what lies between the two additions"
     first, second = (method.execute([np.full(2, n, np.float32)])[0] for n in (1, 2))
     assert (first.tolist(), second.tolist()) == ([3, 3], [6, 6])
@@ -93,16 +94,16 @@ def test_tensors_without_planned_memory_come_from_the_platform(build: Any, load:
     assert allocate.gave(first) and allocate.gave(second)
 
 
-def test_the_limit_holds_as_they_grow(build: Any, load: Any) -> None:
-    method = load(build, positives(build), limits=Limits(unplanned_bytes=40))
+def test_the_limit_holds_as_they_grow(build: Any, loaded: Any) -> None:
+    method = loaded(build, positives(build), limits=Limits(unplanned_bytes=40))
     assert len(method.execute([np.ones(5, np.float32)])[0]) == 5
     with pytest.raises(LimitExceeded, match="need 48 bytes, and 40 are allowed them"):
         method.execute([np.ones(6, np.float32)])
     assert len(method.execute([np.ones(2, np.float32)])[0]) == 2, "after an error it works"
 
 
-def test_an_allocator_that_fails(build: Any, load: Any, allocate: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = load(build, positives(build))
+def test_an_allocator_that_fails(build: Any, loaded: Any, allocate: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = loaded(build, positives(build))
 
     def fail(self: Any, nbytes: int) -> Any:
         raise RuntimeError("the arena is full")
@@ -114,14 +115,37 @@ def test_an_allocator_that_fails(build: Any, load: Any, allocate: Counting, monk
     assert len(method.execute([np.ones(3, np.float32)])[0]) == 3
 
 
-def test_an_unbounded_tensor_has_no_place(build: Any, load: Any) -> None:
+def test_an_unbounded_tensor_has_no_place(build: Any, loaded: Any) -> None:
     x = unbounded(build)
     build.values[x] = replace(build.values[x], allocation_info=AllocationDetails(1, 0))
     with pytest.raises(InvalidProgram, match="value 0: a tensor without an upper bound has a place"):
-        load(build, replace(build.plan([x], []), non_const_buffer_sizes=(0, 64)))
+        loaded(build, replace(build.plan([x], []), non_const_buffer_sizes=(0, 64)))
 
 
-def test_an_unbounded_output_into_the_callers_array(build: Any, load: Any) -> None:
-    method, target = load(build, positives(build)), np.zeros(2, np.float32)
+def test_an_unbounded_output_into_the_callers_array(build: Any, loaded: Any) -> None:
+    method, target = loaded(build, positives(build)), np.zeros(2, np.float32)
     assert method.execute([np.float32([1, -2, 3])], out=[target])[0] is target
     assert target.tolist() == [1, 3]
+
+
+# ---- plug-ins ----------------------------------------------------------------------------------------
+
+
+def test_a_platform_by_its_name(build: Any, kernels: Any, allocate: Counting) -> None:
+    registry = PluginRegistry()
+    registry.register("delegraph.platforms", "arena", lambda: Platform(allocate=allocate))
+    program = build.program(positives(build))
+    runtime = Runtime(kernels=[kernels], plugins=registry, platform="arena")
+    assert runtime.environment.platform.allocate is allocate
+    with pytest.raises(PluginNotFound, match="arean"):
+        load(program, kernels=[kernels], plugins=registry, platform="arean")
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"), [(lambda: 5, "it made 5, which is not a Platform"), (lambda: {}["x"], "it raised KeyError")]
+)
+def test_a_platform_that_is_none(build: Any, factory: Any, text: str) -> None:
+    registry = PluginRegistry()
+    registry.register("delegraph.platforms", "arena", factory)
+    with pytest.raises(PluginLoadError, match=text):
+        Runtime(plugins=registry, platform="arena")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from delegraph.errors import AccessFailed, DelegraphError, InvalidExternalData, InvalidProgram
+from delegraph.plugins.registry import PluginRegistry
 from delegraph.program import ExternalData, FlatTensor, serialize_flat_tensor, serialize_program
 from delegraph.program.flat_tensor import TensorLayout
 from delegraph.program.schema import NamedData, ScalarType
@@ -219,3 +220,15 @@ def test_delegates_see_the_data_of_both_files(build: Any) -> None:
 def test_a_ptd_that_is_none(build: Any) -> None:
     with pytest.raises(DelegraphError):
         load(program_bytes(build, external(build)), data_path=b"FT01")
+
+
+def test_a_scheme_has_a_loader_of_its_own() -> None:
+    registry = PluginRegistry()
+    registry.register("delegraph.data_loaders", "acme", lambda url: BufferDataLoader(url.encode()))
+    registry.register("delegraph.data_loaders", "none", lambda url: url)
+    registry.register("delegraph.data_loaders", "broken", lambda url: {}["x"])
+    assert bytes(open_data_loader("acme://model", registry).load(7, 5)) == b"model"
+    with pytest.raises(AccessFailed, match="'none' gave 'none://model', which is not a DataLoader"):
+        open_data_loader("none://model", registry)
+    with pytest.raises(AccessFailed, match="the data loader for 'broken' raised KeyError"):
+        open_data_loader("broken://model", registry)
