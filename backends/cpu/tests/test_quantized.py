@@ -325,6 +325,14 @@ def test_linear_layers_of_all_sizes_and_grids(
     compare(layer, random(rows, inner), step=scales[1], within=1 + bias_step)
 
 
+def test_halves_between_quantized_values() -> None:
+    def half(x: Tensor) -> Tensor:
+        q = quantize(x)
+        return qd.dequantize_per_tensor(q, SCALE, ZERO, -128, 127, torch.int8, out_dtype=torch.float16)  # type: ignore
+
+    compare(lambda x: grid((half(x).view(2, 12).relu() * 2).float(), *OUT), random(2, 3, 4), step=OUT[0])
+
+
 def test_integers_across_the_delegates_border() -> None:
     """int8 in and out, stored as uint8 in between."""
     layer = Layer(
@@ -363,8 +371,16 @@ def test_a_dynamic_batch() -> None:
 # ---- processors without VNNI --------------------------------------------------------------------------------------
 
 
-def _tied(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return grid(F.linear(grid(F.linear(grid(x), w, b), *OUT), w, b), *OUT)
+def _convolved(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return grid(F.conv2d(x, w, b, padding=1), *OUT)
+
+
+TIED: dict[str, tuple[Sequence[int], Sequence[int], Callable[..., Tensor]]] = {
+    "linear": ((24, 24), (3, 24), lambda x, w, b: grid(F.linear(grid(F.linear(grid(x), w, b), *OUT), w, b), *OUT)),
+    "convolution": ((6, 6, 3, 3), (1, 6, 5, 5), lambda x, w, b: _convolved(_convolved(grid(x), w, b), w, b)),
+    "dynamic": ((24, 24), (3, 24), lambda x, w, b: F.linear(dynamic(F.linear(dynamic(x), w, b)), w, b)),
+}
+"""Two layers with one weight."""
 
 
 @pytest.fixture
@@ -374,13 +390,15 @@ def saturating(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("saturating")
-@pytest.mark.parametrize("level", ["disabled", "all"])
-def test_where_products_saturate_weights_become_uint8(level: str) -> None:
+@pytest.mark.parametrize(("kind", "level"), [("linear", "disabled"), *((kind, "all") for kind in TIED)])
+def test_where_products_saturate_weights_become_uint8(kind: str, level: str) -> None:
     """The same numbers; a weight that two layers share is no obstacle."""
-    layer, x = Layer(Weight(24, 24), _tied), torch.full((3, 24), 100.0)
-    program = edge(layer, (x,))
+    weight, shape, function = TIED[kind]
+    layer, x = Layer(Weight(*weight), function), random(*shape) * 100
     exact = layer(x).detach().numpy()
-    np.testing.assert_allclose(Lowered(program, {"optimization_level": level})(x)[0], exact, atol=2.001 * OUT[0])
+    step = OUT[0] if kind != "dynamic" else float(np.abs(exact).max()) / 100
+    got = Lowered(edge(layer, (x,)), {"optimization_level": level})(x)[0]
+    np.testing.assert_allclose(got, exact, atol=2.001 * step)
 
 
 def test_whether_products_saturate_is_found_out_by_multiplying(monkeypatch: pytest.MonkeyPatch) -> None:

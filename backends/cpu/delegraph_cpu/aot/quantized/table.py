@@ -46,12 +46,18 @@ def integers_for(operators: str, *, commutes: bool = False) -> Callable[[_F], _F
 
 def on_integers(g: GraphBuilder, node: Node) -> Converted | None:
     """Convert `node` on integers, if it can be; its value in float, which is left out of the graph unless needed."""
-    convert = _TABLE.get(node.target)  # type: ignore[arg-type]
+    convert = _TABLE.get(node.target) if _gives_float32(node) else None  # type: ignore[arg-type]
     found = None if convert is None else convert(g, node, *schema_arguments(node))
     if found is None or isinstance(found, ir.Value):
         return found
     g.integers[node] = found
     return dequantized(g, found) if isinstance(found, Integers) else [dequantized(g, part) for part in found]
+
+
+def _gives_float32(node: Node) -> bool:
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return isinstance(first, torch.Tensor) and first.dtype == torch.float32
 
 
 def activation(g: GraphBuilder, node: object) -> tuple[Integers, Affine] | None:
