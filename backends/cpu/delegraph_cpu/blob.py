@@ -45,7 +45,7 @@ _PREFIX: Final = struct.Struct("<8sII")
 
 ITEM_SIZES: Final[dict[str, int]] = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8,
-    "float64": 8,
+    "float64": 8, "complex64": 8, "complex128": 16,
 }  # fmt: skip
 
 

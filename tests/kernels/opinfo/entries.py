@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from delegraph.errors import RuntimeFault
 with warnings.catch_warnings(action="ignore"):  # torch's testing modules warn when imported
     from torch.testing._internal.common_methods_invocations import op_db
 
-__all__ = ["DTYPES", "ENTRIES", "Cell", "EntryResult", "recordings", "run_entry"]
+__all__ = ["DTYPES", "ENTRIES", "Cell", "Declined", "EntryResult", "recordings", "run_entry"]
 
 ALIKE = 2
 """Calls of one operator, on tensors of the same dtypes, shapes and strides and with the same other arguments, that are
@@ -92,9 +92,17 @@ class EntryResult:
         return cls(content["name"], **counters, cells=cells, declined=content["declined"])
 
 
-def run_entry(name: str, modes: Sequence[str] = Oracle.modes) -> EntryResult:
-    """Run every sample of every dtype that torch's CPU kernels support, and compare every call that has a kernel."""
-    run = _Run(EntryResult(name), tuple(modes))
+class Declined(Exception):
+    """What is tested does not take a call, and says why: no failure."""
+
+
+def run_entry(
+    name: str, modes: Sequence[str] = Oracle.modes, oracle_of: Callable[[Call], Oracle] | None = None
+) -> EntryResult:
+    """Run every sample of every dtype that torch's CPU kernels support, and compare every call that has a kernel: with
+    what the kernel gives, or the oracle that `oracle_of` makes for the call."""
+    oracle = Oracle()
+    run = _Run(EntryResult(name), tuple(modes), oracle_of or (lambda call: oracle))
     for dtype, recording in recordings(name):
         run.count(dtype, recording)
     run.other_dtypes()
@@ -107,7 +115,7 @@ class _Run:
 
     result: EntryResult
     modes: tuple[str, ...]
-    oracle: Oracle = field(default_factory=Oracle)
+    oracle_of: Callable[[Call], Oracle]
     seen: Counter[object] = field(default_factory=Counter)
     examples: dict[str, Call] = field(default_factory=dict)
 
@@ -163,7 +171,10 @@ class _Run:
     def _check(self, call: Call, cell: Cell) -> None:
         cell.compared += 1
         try:
-            check(self.oracle, call, self.modes)
+            check(self.oracle_of(call), call, self.modes)
+        except Declined as declined:
+            cell.compared -= 1
+            cell.skipped[str(declined)] += 1
         except (AssertionError, RuntimeFault) as failure:
             _note(cell, str(failure))
         except Exception as failure:  # a kernel may only raise faults

@@ -55,12 +55,12 @@ def write_counts(results: dict[str, EntryResult]) -> None:
     COUNTS.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 
-def save(result: EntryResult) -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"{quote(result.name, safe='')}.json").write_text(json.dumps(result.as_json()))
+def save(result: EntryResult, folder: Path = FOLDER) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{quote(result.name, safe='')}.json").write_text(json.dumps(result.as_json()))
 
 
-def load_all() -> dict[str, EntryResult]:
+def load_all(folder: Path = FOLDER) -> dict[str, EntryResult]:
     """The results of the last run, by entry."""
-    loaded = (EntryResult.from_json(json.loads(path.read_text())) for path in sorted(FOLDER.glob("*.json")))
+    loaded = (EntryResult.from_json(json.loads(path.read_text())) for path in sorted(folder.glob("*.json")))
     return {result.name: result for result in loaded}

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.converters import Converter, converter_of
-from delegraph_cpu.aot.dtypes import onnx_type
+from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
 from delegraph_cpu.aot.fusions import fusions
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of
+from delegraph_cpu.aot.graph_builder import Dim, GraphBuilder, dtype_of, outer_dtype_of
 from delegraph_cpu.aot.quantized import on_integers, quantized_converter, unpacking_converter, wanted_grids
 from delegraph_cpu.blob import TensorInfo
 
-__all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
+__all__ = ["ConvertedModel", "ExternalWeight", "convert", "convert_graph", "support"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,18 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> Converted
     )
 
 
+def convert_graph(graph: Graph, inputs: Sequence[Node], outputs: Sequence[Node]) -> ConvertedModel:
+    """The ONNX model of a graph that has neither weights nor states. Raises as `convert`."""
+    builder = GraphBuilder()
+    given = [_input(builder, node) for node in inputs]
+    for node in graph.nodes:
+        if node.op == "call_function":
+            _convert_node(builder, node)
+    results = [_output(builder, node, index) for index, node in enumerate(outputs)]
+    model = builder.model([value for value, _ in given if value is not None], [value for value, _ in results])
+    return ConvertedModel(model, tuple(info for _, info in given), tuple(info for _, info in results))
+
+
 def _add_weights(builder: GraphBuilder, signature: ResolvedSignature) -> Iterator[ExternalWeight]:
     """Weights and constants become initialisers; those that are external inputs, which are returned."""
     for node, spec in signature.others.items():
@@ -111,8 +123,8 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorIn
         return None, TensorInfo(node.name, "", (), scalar=True)
     info = _tensor_info(node, node.name)
     value = _declared(ir.Value(), info, node)
-    inner = value if outer_dtype_of(node) == dtype_of(node) else builder.cast(value, dtype_of(node))
-    builder.values[node] = builder.record(inner, info.shape)
+    inner = builder.cast(value, dtype_of(node)) if outer_dtype_of(node) in HALVES else value
+    builder.values[node] = builder.record(inner, _inner_shape(node))
     return value, info
 
 
@@ -125,7 +137,7 @@ def _output(builder: GraphBuilder, node: object, index: int) -> tuple[ir.Value, 
     info = _tensor_info(node, f"output_{index}")
     # An output of its own, never an input, a weight or another output, whose names are taken.
     inner, outer = builder.value(node), outer_dtype_of(node)
-    result = builder.op("Identity", inner) if outer == dtype_of(node) else builder.cast(inner, outer)
+    result = builder.cast(inner, outer) if outer in HALVES else builder.op("Identity", inner)
     return _declared(result, info, node), info
 
 
@@ -134,7 +146,7 @@ def _new_state(builder: GraphBuilder, write_back: WriteBack, index: int) -> tupl
     node = write_back.source
     info = _tensor_info(node, f"{_NEW}{index}")
     value = builder.value(node)
-    if outer_dtype_of(node) != dtype_of(node):
+    if outer_dtype_of(node) in HALVES:
         value = builder.cast(value, outer_dtype_of(node))
     elif value.producer() is None or str(value.name).startswith(_NEW):
         value = builder.op("Identity", value)
@@ -146,18 +158,25 @@ _NEW = "new:"
 
 
 def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
+    dtype = outer_dtype_of(node)
     value.name = info.name
-    value.shape = ir.Shape(info.shape)
-    value.type = ir.TensorType(onnx_type(outer_dtype_of(node)))
+    value.shape = ir.Shape((*info.shape, 2) if dtype in COMPLEX else info.shape)
+    value.type = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
     return value
+
+
+def _inner_shape(node: Node) -> tuple[Dim, ...]:
+    """The shape that a node's tensor has within the delegate; none of a number."""
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return ()
+    return (*value.shape, 2) if value.dtype in COMPLEX else tuple(value.shape)
 
 
 def _tensor_info(node: Node, name: str) -> TensorInfo:
     dtype = outer_dtype_of(node)
-    try:
-        onnx_type(dtype)
-    except KeyError:
-        raise UnsupportedOperator(f"CpuBackend has no tensors of {dtype}", node=node.name) from None
+    if dtype not in ONNX_TYPES and dtype not in COMPLEX:
+        raise UnsupportedOperator(f"CpuBackend has no tensors of {dtype}", node=node.name)
     value = node.meta["val"]
     text = str(dtype).removeprefix("torch.")
     if not isinstance(value, torch.Tensor):
@@ -200,7 +219,7 @@ def _convert_node(builder: GraphBuilder, node: Node) -> None:
             value = converter.convert(builder, node)
         builder.values[node] = value
         if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
-            builder.record(value, node.meta["val"].shape)
+            builder.record(value, _inner_shape(node))
 
 
 def _converter(node: Node) -> Converter | None:

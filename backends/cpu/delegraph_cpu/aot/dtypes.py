@@ -7,7 +7,19 @@ from typing import Final
 import onnx_ir as ir
 import torch
 
-__all__ = ["ALL", "FLOATS", "HALVES", "INDICES", "NARROW", "NUMBERS", "ONNX_TYPES", "REALS", "computed_in", "onnx_type"]
+__all__ = [
+    "ALL",
+    "COMPLEX",
+    "FLOATS",
+    "HALVES",
+    "INDICES",
+    "NARROW",
+    "NUMBERS",
+    "ONNX_TYPES",
+    "REALS",
+    "computed_in",
+    "onnx_type",
+]
 
 ONNX_TYPES: Final[dict[torch.dtype, ir.DataType]] = {
     torch.float32: ir.DataType.FLOAT,
@@ -28,6 +40,9 @@ HALVES: Final = frozenset({torch.float16, torch.bfloat16})
 casts around each operator cost more than the operators. What comes out is torch's result without the rounding that
 torch does between operators."""
 
+COMPLEX: Final = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+"""Pairs of these within a delegate, and where they cross its border."""
+
 NARROW: Final = frozenset({torch.int8, torch.int16, torch.uint8})
 """Moved as they are; an operator that computes with them does so in int32, and wraps the result as torch does."""
 
@@ -45,4 +60,4 @@ def onnx_type(dtype: torch.dtype) -> ir.DataType:
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:
     """What tensors of `dtype` are within a delegate."""
-    return torch.float32 if dtype in HALVES else dtype
+    return torch.float32 if dtype in HALVES else COMPLEX.get(dtype, dtype)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.program.flat_tensor import TensorLayout
-from delegraph_cpu.aot.dtypes import computed_in, onnx_type
+from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, computed_in, onnx_type
 from delegraph_cpu.blob import TensorInfo
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class GraphBuilder:
 
     def add_parameter(self, node: Node, tensor: torch.Tensor) -> None:
         """Make the placeholder `node` an initialiser over the memory of `tensor`."""
-        array = as_array(tensor.to(computed_in(tensor.dtype)))
+        inner = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.to(dtype_of(node))
+        array = as_array(inner)
         self._parameters[node] = array
         self.values[node] = self._initializer(node.name, array)
 
@@ -66,10 +67,13 @@ class GraphBuilder:
         order = layout.dim_order
         shape = tuple(layout.sizes[dim] for dim in order)
         dtype = outer_dtype_of(node)
-        stored = ir.Value(name=node.name, shape=ir.Shape(shape), type=ir.TensorType(onnx_type(dtype)))
-        self._external.append(self.record(stored, shape))
-        inner = stored if dtype == dtype_of(node) else self.record(self.cast(stored, dtype_of(node)), shape)
-        self.values[node] = self.transpose(inner, [order.index(dim) for dim in range(len(order))])
+        pair = [2] if dtype in COMPLEX else []
+        held = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
+        stored = ir.Value(name=node.name, shape=ir.Shape([*shape, *pair]), type=held)
+        self._external.append(self.record(stored, [*shape, *pair]))
+        inner = self.record(self.cast(stored, dtype_of(node)), shape) if dtype in HALVES else stored
+        permutation = [order.index(dim) for dim in range(len(order))]
+        self.values[node] = self.transpose(inner, [*permutation, len(order)] if pair else permutation)
         return TensorInfo(node.name, str(dtype).removeprefix("torch."), shape)
 
     def parameter(self, argument: object) -> NDArray[Any] | None:

@@ -219,7 +219,7 @@ def _with_external(graph: bytes, external: Sequence[ExternalWeight]) -> bytes:
     for weight in external:
         value = inputs[weight.info.name]
         tensor = model.graph.initializer.add(name=value.name, data_type=value.type.tensor_type.elem_type)
-        tensor.dims.extend(_shape(weight.info))
+        tensor.dims.extend(dim.dim_value for dim in value.type.tensor_type.shape.dim)
         tensor.data_location = onnx.TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value="weights")
         tensor.external_data.add(key="offset", value="0")

@@ -36,7 +36,7 @@ from delegraph_cpu.blob import (
 from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
-from delegraph_cpu.runtime.ort_values import as_array, numpy_dtype, ort_value
+from delegraph_cpu.runtime.ort_values import PAIRS, as_array, numpy_dtype, ort_value
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -129,7 +129,7 @@ class CpuBackend(BackendInterface):
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
-                result = as_array(results[index])
+                result = as_array(results[index], handle.outputs[index].dtype)
                 np.copyto(context.resize(out, result.shape), result)
 
     def bind(
@@ -203,6 +203,7 @@ def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
     taken = {info.name: info.dtype for info in blob.inputs if info.dtype}
     taken |= {state.name: state.dtype for state in blob.states}
     given = {info.name: info.dtype for info in blob.outputs} | {state.output: state.dtype for state in blob.states}
+    taken, given = ({name: PAIRS.get(dtype, dtype) for name, dtype in side.items()} for side in (taken, given))
     outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
     if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or given != outputs:
         raise DelegateInvalidCompatibility(

@@ -12,23 +12,31 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["as_array", "numpy_dtype", "ort_value"]
+__all__ = ["PAIRS", "as_array", "numpy_dtype", "ort_value"]
+
+PAIRS: Final = {"complex64": "float32", "complex128": "float64"}
+"""What complex tensors are pairs of, for onnxruntime."""
 
 _BFLOAT16: Final = 16
 """The element type in ONNX (onnx.proto, TensorProto.DataType)."""
 
 
 def ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
-    """A value over the memory of `array`, which is contiguous and must outlive it."""
+    """A value over the memory of `array`, which is contiguous and must outlive it; complex numbers are pairs."""
     from onnxruntime import OrtValue
 
+    if array.dtype.kind == "c":
+        array = array.reshape(-1).view(array.real.dtype).reshape(*array.shape, 2)
     if array.dtype.name == "bfloat16":
         return OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BFLOAT16)
     return OrtValue.ortvalue_from_numpy(array)
 
 
-def as_array(value: onnxruntime.OrtValue) -> NDArray[Any]:
-    """The content of `value`; of bfloat16, valid as long as it."""
+def as_array(value: onnxruntime.OrtValue, dtype: str = "") -> NDArray[Any]:
+    """The content of `value`; pairs as complex numbers if `dtype` says so. That of bfloat16 is valid as long as it."""
+    if dtype in PAIRS:
+        pairs: NDArray[Any] = value.numpy()
+        return pairs.reshape(-1).view(dtype).reshape(pairs.shape[:-1])
     if value.data_type() != "tensor(bfloat16)":
         array: NDArray[Any] = value.numpy()
         return array

@@ -2,6 +2,7 @@
 
 from delegraph_cpu.aot.converters import (  # noqa: F401
     attention,
+    complex_numbers,
     convolution,
     counting,
     creation,

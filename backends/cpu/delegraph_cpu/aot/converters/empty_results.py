@@ -6,7 +6,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.dtypes import computed_in
+from delegraph_cpu.aot.dtypes import COMPLEX, computed_in
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 
 __all__ = ["gives_nothing", "is_empty", "nothing"]
@@ -38,16 +38,16 @@ def nothing(g: GraphBuilder, node: Node) -> Converted:
     """The results of a node that gives no elements: computed from nothing."""
 
     def empty(result: torch.Tensor) -> ir.Value:
-        dtype = computed_in(result.dtype)
+        dtype, pair = computed_in(result.dtype), [2] if result.dtype in COMPLEX else []
         if all(isinstance(size, int) for size in result.shape):
-            return g.tensor_of_zeros(result.shape, dtype)
+            return g.tensor_of_zeros([*result.shape, *pair], dtype)
         origins = [size if isinstance(size, int) else _origin(node, size) for size in result.shape]
         sizes = [
             found if isinstance(found, int) else g.size(g.value(found[0]), found[1])
             for found in origins
             if found is not None
         ]
-        return g.op("Expand", g.tensor(0, dtype), g.sizes(sizes))
+        return g.op("Expand", g.tensor(0, dtype), g.sizes([*sizes, *pair]))
 
     results = node.meta["val"]
     return empty(results) if isinstance(results, torch.Tensor) else [empty(result) for result in results]

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NUMBERS, REALS, computed_in
+from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, REALS, computed_in
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of, outer_dtype_of
 
 BOOL = torch.bool
@@ -106,7 +106,11 @@ def expm1(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 def atan2(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
     """The arc tangent of the quotient, half a turn further where `other` is negative, of both signs of zero."""
     dtype = dtype_of(node)
-    y, x = g.tensor(self, dtype), g.tensor(other, dtype)
+    return arc_tangent(g, g.tensor(self, dtype), g.tensor(other, dtype), dtype)
+
+
+def arc_tangent(g: GraphBuilder, y: ir.Value, x: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """The angle of (x, y)."""
     zero, pi = g.tensor(0.0, dtype), g.tensor(math.pi, dtype)
     infinite = g.op("And", g.op("IsInf", y), g.op("IsInf", x))
     no_angle = g.op("And", g.op("Equal", x, zero), g.op("Equal", y, zero))
@@ -187,7 +191,7 @@ for _names, _op_type, _dtypes in (
 @convert_with("add.Tensor add.Scalar", dtypes=NUMBERS_OR_BOOL)
 def add(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, alpha: Scalar) -> ir.Value:
     if dtype_of(node) == BOOL:
-        return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL))
+        return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)
     return g.op("Add", g.tensor(self, dtype_of(node)), _scaled(g, node, other, alpha))
 
 
@@ -363,7 +367,17 @@ def masked_fill(g: GraphBuilder, node: Node, self: Node, mask: Node, value: Tens
 # ---- activations ------------------------------------------------------------------------------------------------
 
 
-@convert_with("clamp hardtanh relu6", dtypes=NUMBERS)
+def _bounds_of_the_dtype(node: Node, self: Node, *bounds: Any) -> str | None:
+    """torch wraps a bound that the dtype does not have."""
+    dtype = outer_dtype_of(node)
+    if dtype not in NARROW:
+        return None
+    limits = torch.iinfo(dtype)
+    beyond = [bound for bound in bounds if bound is not None and not limits.min <= bound <= limits.max]
+    return f"a bound {beyond[0]} of {dtype}" if beyond else None
+
+
+@convert_with("clamp hardtanh relu6", dtypes=NUMBERS, check=_bounds_of_the_dtype)
 def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = None) -> ir.Value:
     if node.target == torch.ops.aten.relu6.default:
         low, high = 0, 6

@@ -13,10 +13,11 @@ from torch.fx import Node
 from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.empty_results import gives_nothing, is_empty, nothing
 from delegraph_cpu.aot.converters.widening import convert_widened
-from delegraph_cpu.aot.dtypes import FLOATS, NARROW, ONNX_TYPES, computed_in
+from delegraph_cpu.aot.dtypes import COMPLEX, FLOATS, HALVES, NARROW, ONNX_TYPES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 
 __all__ = [
+    "COMPLEX_CONVERTERS",
     "CONVERTERS",
     "Check",
     "Convert",
@@ -59,7 +60,7 @@ class Converter:
     def support(self, node: Node) -> str | None:
         """None if `node` can be converted, else why not."""
         if gives_nothing(node):
-            return _check_dtypes(node, frozenset(ONNX_TYPES))
+            return _check_dtypes(node, frozenset(ONNX_TYPES) | COMPLEX.keys())
         return _check_dtypes(node, self.dtypes) or _check_sizes(node, self.takes_empty) or self._check(node)
 
     def _check(self, node: Node) -> str | None:
@@ -117,8 +118,14 @@ def convert_named(
     return register
 
 
+COMPLEX_CONVERTERS: Final[dict[Callable[..., Any], Converter]] = {}
+"""Those of operators on complex tensors."""
+
+
 def converter_of(node: Node) -> Converter | None:
     """The row for `node`, if there is one."""
+    if any(tensor.dtype in COMPLEX for tensor in tensors_of(node)):
+        return COMPLEX_CONVERTERS.get(node.target)  # type: ignore[arg-type]
     found = CONVERTERS.get(node.target)  # type: ignore[arg-type]
     schema = getattr(node.target, "_schema", None)
     return NAMED.get(schema.name) if found is None and schema is not None else found
@@ -152,13 +159,13 @@ def used_results(node: Node) -> list[int]:
 
 
 def _admitted_as(dtype: torch.dtype) -> torch.dtype:
-    return torch.int32 if dtype in NARROW else computed_in(dtype)
+    return torch.int32 if dtype in NARROW else torch.float32 if dtype in HALVES else dtype
 
 
 def _check_dtypes(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
     for tensor in tensors_of(node):
         if _admitted_as(tensor.dtype) not in dtypes and tensor.dtype not in dtypes:
-            known = tensor.dtype in ONNX_TYPES
+            known = tensor.dtype in ONNX_TYPES or tensor.dtype in COMPLEX
             return f"dtype {tensor.dtype} is not supported {'by this operator' if known else 'by this backend'}"
     return None
 

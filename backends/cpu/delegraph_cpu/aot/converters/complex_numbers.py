@@ -1,0 +1,320 @@
+"""Complex tensors as pairs: complex64[a, b] is float32[a, b, 2] within a delegate, real part first.
+
+That is how they lie in memory, so that they cross the delegate's border as they are, and a view as real numbers costs
+nothing. Moves are those of the pairs, with a dim more; Fourier transforms are ONNX's DFT, which takes pairs too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import onnx_ir as ir
+import torch
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+import delegraph_cpu.aot.converters.indexing  # the rows that pairs are moved by
+import delegraph_cpu.aot.converters.shapes  # noqa: F401
+from delegraph_cpu.aot.converters.creation import CASTS
+from delegraph_cpu.aot.converters.pointwise import arc_tangent
+from delegraph_cpu.aot.converters.table import COMPLEX_CONVERTERS, CONVERTERS, Check, Converter, aten
+from delegraph_cpu.aot.dtypes import COMPLEX
+from delegraph_cpu.aot.graph_builder import (
+    Converted,
+    GraphBuilder,
+    Scalar,
+    dtype_of,
+    outer_dtype_of,
+    rank_of,
+    shape_of,
+)
+
+Operand: TypeAlias = "Node | complex | float"
+_DTYPES: Final = frozenset({*COMPLEX, torch.float32, torch.float64, torch.int64, torch.int32})
+
+
+def _convert_complex(names: str, check: Check | None = None) -> Callable[[Any], Any]:
+    def register(function: Any) -> Any:
+        for name in names.split():
+            COMPLEX_CONVERTERS[aten(name)] = Converter(function, _DTYPES, check)
+        return function
+
+    return register
+
+
+# ---- parts --------------------------------------------------------------------------------------------------------
+
+
+@_convert_complex("view_as_real view_as_real_copy view_as_complex view_as_complex_copy resolve_conj")
+def pairs_as_they_are(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.value(self)
+
+
+@_convert_complex("complex")
+def complex_(g: GraphBuilder, node: Node, real: Node, imag: Node) -> ir.Value:
+    return _pair(g, g.value(real), g.value(imag))
+
+
+@_convert_complex("polar")
+def polar(g: GraphBuilder, node: Node, length: Node, angle: Node) -> ir.Value:
+    factors = (g.op(name, g.value(angle)) for name in ("Cos", "Sin"))
+    return _pair(g, *(g.op("Mul", g.value(length), factor) for factor in factors))
+
+
+@_convert_complex("real imag")
+def part(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return _parts(g, g.value(self))[int(node.target == aten("imag"))]
+
+
+@_convert_complex("abs")
+def length(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("ReduceL2", g.value(self), g.ints([-1]), keepdims=0)
+
+
+@_convert_complex("angle")
+def angle(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    real, imag = _parts(g, g.value(self))
+    return arc_tangent(g, imag, real, dtype_of(node))
+
+
+def _pair(g: GraphBuilder, real: ir.Value, imag: ir.Value) -> ir.Value:
+    return g.op("Concat", *(g.op("Unsqueeze", one, g.ints([-1])) for one in (real, imag)), axis=-1)
+
+
+def _parts(g: GraphBuilder, pairs: ir.Value) -> tuple[ir.Value, ir.Value]:
+    real, imag = (g.op("Gather", pairs, g.tensor(i, torch.int64), axis=-1) for i in (0, 1))
+    return real, imag
+
+
+def _operand(g: GraphBuilder, operand: Operand, dtype: torch.dtype) -> tuple[ir.Value, ir.Value | None]:
+    """Real and imaginary part; None for that of a real number."""
+    if isinstance(operand, Node):
+        if outer_dtype_of(operand) in COMPLEX:
+            return _parts(g, g.cast(g.value(operand), dtype) if dtype_of(operand) != dtype else g.value(operand))
+        return g.tensor(operand, dtype), None
+    number = complex(operand)
+    return g.tensor(number.real, dtype), g.tensor(number.imag, dtype) if number.imag else None
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+@_convert_complex("neg")
+def neg(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Neg", g.value(self))
+
+
+@_convert_complex("_conj _conj_copy _conj_physical conj_physical")
+def conj(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    real, imag = _parts(g, g.value(self))
+    return _pair(g, real, g.op("Neg", imag))
+
+
+for _names, _op_type in (("add.Tensor add.Scalar", "Add"), ("sub.Tensor sub.Scalar", "Sub")):
+
+    def _sum(
+        g: GraphBuilder, node: Node, self: Operand, other: Operand, alpha: Scalar, op_type: str = _op_type
+    ) -> ir.Value:
+        dtype = dtype_of(node)
+        (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
+        real, zero = g.op(op_type, a, c), g.op("Sub", a, a) if b is None else g.op("Sub", c, c)
+        imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
+        return _pair(g, real, imag)
+
+    _convert_complex(_names, check=lambda node, self, other, alpha: None if alpha == 1 else "alpha")(_sum)
+
+
+@_convert_complex("mul.Tensor mul.Scalar")
+def mul(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
+    dtype = dtype_of(node)
+    return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "Mul")
+
+
+@_convert_complex("mm bmm matmul")
+def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    dtype = dtype_of(node)
+    return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "MatMul")
+
+
+def _product(
+    g: GraphBuilder, one: tuple[ir.Value, ir.Value | None], two: tuple[ir.Value, ir.Value | None], op_type: str
+) -> ir.Value:
+    (a, b), (c, d) = one, two
+    if b is None or d is None:
+        real, imag = g.op(op_type, a, c), g.op(op_type, *((a, d) if b is None else (b, c)))
+        return _pair(g, real, imag)
+    real = g.op("Sub", g.op(op_type, a, c), g.op(op_type, b, d))
+    return _pair(g, real, g.op("Add", g.op(op_type, a, d), g.op(op_type, b, c)))
+
+
+@_convert_complex("div.Tensor div.Scalar")
+def div(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
+    """(a + bi) / (c + di), where c and d are divided by the larger one before they are multiplied: their squares may
+    be too large for their dtype (Smith)."""
+    dtype = dtype_of(node)
+    (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
+    if d is None:
+        return _pair(g, *(g.op("Div", one, c) for one in (a, b) if one is not None))
+    b = g.op("Sub", a, a) if b is None else b
+    larger = g.op("Max", g.op("Abs", c), g.op("Abs", d))
+    e, f = g.op("Div", c, larger), g.op("Div", d, larger)
+    divisor = g.op("Add", g.op("Mul", c, e), g.op("Mul", d, f))
+    real = g.op("Add", g.op("Mul", a, e), g.op("Mul", b, f))
+    imag = g.op("Sub", g.op("Mul", b, e), g.op("Mul", a, f))
+    return _pair(g, g.op("Div", real, divisor), g.op("Div", imag, divisor))
+
+
+@_convert_complex("exp")
+def exp(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    real, imag = _parts(g, g.value(self))
+    length = g.op("Exp", real)
+    return _pair(g, *(g.op("Mul", length, g.op(name, imag)) for name in ("Cos", "Sin")))
+
+
+# ---- moves: those of the pairs ------------------------------------------------------------------------------------
+
+_SIZED: Final = "view view_copy _unsafe_view reshape expand expand_copy"
+_ALONG_A_DIM: Final = """unsqueeze unsqueeze_copy squeeze.dim squeeze_copy.dim slice.Tensor slice_copy.Tensor cat
+select.int select_copy.int transpose.int transpose_copy.int split_with_sizes split_with_sizes_copy unbind.int"""
+_WITHOUT_DIMS: Final = "clone alias alias_copy detach detach_copy index.Tensor"
+_DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2}
+
+
+def _move(operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], list[Any]]) -> None:
+    """Let pairs be moved as `operator` moves real tensors, its arguments changed by `rewrite` for the dim more."""
+    real = CONVERTERS[operator]
+
+    def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
+        twins = {operand: _as_pairs(g, operand) for operand in node.all_input_nodes}
+        changed = rewrite(node, list(arguments))
+        twin = Graph().call_function(operator, ())
+        twin.meta = {**node.meta, "val": pytree.tree_map_only(torch.Tensor, _with_pairs, node.meta["val"])}
+        return real.function(g, twin, *pytree.tree_map_only(Node, lambda n: twins.get(n, n), changed))
+
+    COMPLEX_CONVERTERS[operator] = Converter(convert, _DTYPES, real.check)
+
+
+def _as_pairs(g: GraphBuilder, operand: Node) -> Node:
+    if outer_dtype_of(operand) not in COMPLEX:
+        return operand
+    twin = Graph().placeholder(operand.name)
+    twin.meta["val"] = _with_pairs(operand.meta["val"])
+    g.values[twin] = g.value(operand)
+    return twin
+
+
+def _with_pairs(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of the pairs' shape and dtype, without content."""
+    if value.dtype not in COMPLEX:
+        return value
+    dtype = torch.float64 if value.dtype == torch.complex128 else torch.float32
+    return torch.empty([*value.shape, 2], dtype=dtype, device="meta")
+
+
+def _one_size_more(node: Node, arguments: list[Any]) -> list[Any]:
+    return [arguments[0], [*arguments[1], 2], *arguments[2:]]
+
+
+def _dims_from_the_front(node: Node, arguments: list[Any]) -> list[Any]:
+    name = str(node.target).split(".")[1]
+    rank = rank_of(arguments[0]) if isinstance(arguments[0], Node) else rank_of(arguments[0][0])
+    rank += "unsqueeze" in name
+    at = [1, 2] if name.startswith("transpose") else [_DIM_AT.get(name, 1)]
+    return [argument % rank if i in at else argument for i, argument in enumerate(arguments)]
+
+
+def _last_dim_stays(node: Node, arguments: list[Any]) -> list[Any]:
+    rank = rank_of(node)
+    return [arguments[0], [*(dim % rank for dim in arguments[1]), rank]]
+
+
+def _listed_dims_from_the_front(node: Node, arguments: list[Any]) -> list[Any]:
+    return [arguments[0], [dim % rank_of(arguments[0]) for dim in arguments[1]]]
+
+
+for _name in ("squeeze.dims", "squeeze_copy.dims"):
+    _move(aten(_name), _listed_dims_from_the_front)
+for _name in _SIZED.split():
+    _move(aten(_name), _one_size_more)
+for _name in _ALONG_A_DIM.split():
+    _move(aten(_name), _dims_from_the_front)
+for _name in _WITHOUT_DIMS.split():
+    _move(aten(_name), lambda node, arguments: arguments)
+for _name in ("permute", "permute_copy"):
+    _move(aten(_name), _last_dim_stays)
+
+
+def _cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
+    """From real numbers, with imaginary parts of 0, or between complex dtypes."""
+    dtype = dtype_of(node)
+    real, imag = _operand(g, self, dtype)
+    if imag is None:
+        imag = g.op("Expand", g.tensor(0.0, dtype), g.op("Shape", real))
+    return _pair(g, real, imag)
+
+
+for _operator in CASTS:
+    COMPLEX_CONVERTERS[_operator] = Converter(_cast, _DTYPES, lambda node, *_: (
+        None if outer_dtype_of(node) in COMPLEX else "a complex number made real"))  # fmt: skip
+
+# ---- Fourier transforms -------------------------------------------------------------------------------------------
+
+
+def _known_sizes(node: Node, self: Node, dims: Sequence[int], *_: object) -> str | None:
+    known = all(isinstance(shape_of(each)[dim], int) for each in (self, node) for dim in dims)
+    return None if known else "a Fourier transform along a dynamic dim"
+
+
+@_convert_complex("_fft_c2c", check=_known_sizes)
+def fft_c2c(
+    g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, forward: bool
+) -> ir.Value:
+    sizes = [int(shape_of(self)[dim]) for dim in dims]
+    value = _transformed(g, g.value(self), [dim % rank_of(self) for dim in dims], forward)
+    return _scaled(g, value, dtype_of(node), sizes, normalization, not forward)
+
+
+@_convert_complex("_fft_r2c", check=_known_sizes)
+def fft_r2c(
+    g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, onesided: bool
+) -> ir.Value:
+    axes, sizes = [dim % rank_of(self) for dim in dims], [int(shape_of(self)[dim]) for dim in dims]
+    raised = g.op("Unsqueeze", g.value(self), g.ints([-1]))
+    value = g.op("DFT", raised, None, g.tensor(axes[-1], torch.int64), onesided=int(onesided))
+    value = _transformed(g, value, axes[:-1], forward=True)
+    return _scaled(g, value, dtype_of(node), sizes, normalization, inverse=False)
+
+
+@_convert_complex("_fft_c2r", check=lambda node, self, dims, normalization, size: (
+    _known_sizes(node, self, dims) or (None if isinstance(size, int) else "a dynamic size")))  # fmt: skip
+def fft_c2r(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, size: int) -> ir.Value:
+    """The half that is left away is the other half's conjugate; what is not real of the result comes of rounding."""
+    axes = [dim % rank_of(self) for dim in dims]
+    sizes = [*(int(shape_of(self)[dim]) for dim in dims[:-1]), size]
+    value, last = _transformed(g, g.value(self), axes[:-1], forward=False), g.ints([axes[-1]])
+    half = size // 2 + 1
+    value = g.op("Slice", value, g.ints([0]), g.ints([half]), last)
+    if size > half:
+        mirrored = g.op("Slice", value, g.ints([size - half]), g.ints([0]), last, g.ints([-1]))
+        real, imag = _parts(g, mirrored)
+        value = g.op("Concat", value, _pair(g, real, g.op("Neg", imag)), axis=axes[-1])
+    value = _transformed(g, value, axes[-1:], forward=False)
+    return _scaled(g, _parts(g, value)[0], dtype_of(node), sizes, normalization, inverse=True)
+
+
+def _transformed(g: GraphBuilder, value: ir.Value, axes: Sequence[int], forward: bool) -> ir.Value:
+    for axis in axes:
+        value = g.op("DFT", value, None, g.tensor(axis, torch.int64), inverse=int(not forward))
+    return value
+
+
+def _scaled(
+    g: GraphBuilder, value: ir.Value, dtype: torch.dtype, sizes: Sequence[int], normalization: int, inverse: bool
+) -> ir.Value:
+    """By torch's normalisation (0 none, 1 by the root of the number of elements, 2 by it), where an inverse DFT of
+    ONNX's has divided by it already."""
+    count = math.prod(sizes)
+    factor = (count if inverse else 1.0) / (1.0, math.sqrt(count), float(count))[normalization]
+    return value if factor == 1 else g.op("Mul", value, g.tensor(factor, dtype))

@@ -1,0 +1,103 @@
+"""Complex tensors, pairs within a delegate: rotary embeddings, Fourier transforms, and what crosses the border."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from backends.cpu.tests.harness import Function, Lowered, as_array, declined, edge, run
+from torch.export import Dim
+
+import delegraph
+
+torch.manual_seed(0)
+X = torch.randn(2, 6, 8)
+Z = torch.randn(2, 6, 8, dtype=torch.complex64)
+W = torch.randn(6, 8, dtype=torch.complex64)
+
+
+def rotated(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "rotary": (rotated, (X, torch.polar(torch.ones(6, 4), torch.randn(6, 4)))),
+    "rotary_made_inside": (lambda x, a: rotated(x, torch.polar(torch.ones_like(a), a)), (X, torch.randn(6, 4))),
+    "parts": (lambda z: (z.real, z.imag, z.abs(), z.angle()), (Z,)),
+    "made": (torch.complex, (X, X.flip(0))),
+    "arithmetic": (lambda z, w: (z + w, z - w, z * w, -z, z.conj() * 2, z / 3, z * 2j, z / w), (Z, W)),
+    "with_real": (lambda z, x: (z * x, z + x, x - z, z / (x.abs() + 1)), (Z, X)),
+    "exp": (torch.exp, (Z,)),
+    "matmul": (lambda z, w: z @ w.T, (Z, W)),
+    "moved": (
+        lambda z: (z.permute(2, 0, 1), z[:, 1:4], z[..., 2], z.reshape(3, 4, 8), z.unsqueeze(-1), z.transpose(-1, 0)),
+        (Z,),
+    ),
+    "joined": (lambda z, w: (torch.cat([z[0], w], -1), torch.stack([z[0], w]), w.expand(3, 6, 8)), (Z, W)),
+    "split": (lambda z: (*z.chunk(2, -1), *z.unbind(0)), (Z,)),
+    "picked": (lambda z, i: z[i], (W, torch.tensor([1, 0, 5]))),
+    "cast": (lambda x: x.to(torch.complex64) * 1j, (X,)),
+    "fft": (lambda z: (torch.fft.fft(z), torch.fft.ifft(z, dim=1, norm="ortho")), (Z,)),
+    "fft_of_odd_length": (lambda z: torch.fft.fft(z[..., :7]), (Z,)),
+    "fft2": (lambda x: torch.fft.fft2(x).real, (X,)),
+    "rfft": (lambda x: (torch.fft.rfft(x), torch.fft.rfftn(x, norm="forward")), (X,)),
+    "irfft": (lambda x: (torch.fft.irfft(torch.fft.rfft(x)), torch.fft.irfft(torch.fft.rfft(x[..., :7]), 7)), (X,)),
+    "irfft2": (lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * 2, norm="ortho"), (X,)),
+    "stft": (
+        lambda x: torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True).abs(), (torch.randn(2, 64),),
+    ),
+    "double": (lambda z: z * z, (Z.to(torch.complex128),)),
+}  # fmt: skip
+
+
+def compare(ours: list[np.ndarray], wanted: Any) -> None:
+    for result, reference in zip(ours, torch.utils._pytree.tree_leaves(wanted), strict=True):
+        expected = as_array(reference.resolve_conj())
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_eager(name: str) -> None:
+    function, args = CASES[name]
+    compare(run(function, *args), function(*args))
+
+
+def test_a_complex_weight_and_a_dynamic_length() -> None:
+    class Rotary(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("turns", torch.polar(torch.ones(16, 4), torch.randn(16, 4)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return rotated(x, self.turns[: x.shape[1]])
+
+    model, length = Rotary(), Dim("length", min=2, max=16)
+    lowered = delegraph.lower(model, (X,), dynamic_shapes=({1: length},), backends=["cpu"])
+    assert len(lowered.report.methods["forward"].delegates) == 1, str(lowered.report)
+    loaded = delegraph.load(bytes(lowered))
+    for size in (3, 16):
+        x = torch.randn(2, size, 8)
+        compare([loaded(x.numpy())], model(x))
+
+
+def test_a_complex_result_of_dynamic_size() -> None:
+    program = edge(Function(lambda z: z * z), (W,), (({0: Dim("n", min=2, max=8)},),))
+    for n in (2, 5):
+        compare(Lowered(program)(W[:n].clone()), W[:n] * W[:n])
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (torch.sin, "no converter"),
+        (lambda z: torch.add(z, z, alpha=2), "alpha"),
+    ],
+)  # fmt: skip
+def test_what_is_left(function: Callable[..., Any], reason: str) -> None:
+    reasons = declined(edge(Function(function), (Z,)))
+    assert any(reason in text for text in reasons.values()), reasons
