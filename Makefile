@@ -9,7 +9,7 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/po
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search test test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo soak fuzz lint types
+.PHONY: help setup setup-executorch demo search test test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
 .PHONY: floors check bench clean
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
+	@echo "make opinfo-cpu  the same against the CPU backend, a delegate for each call; renews docs/operators-cpu.md"
 	@echo "make soak    a hundred thousand runs of each kind of program, in which nothing may grow"
 	@echo "make fuzz    $(FUZZ) hostile files, guided by what they reach, against everything that reads or runs one"
 
@@ -93,7 +94,11 @@ test-wheels: wheels
 
 opinfo: setup
 	rm -rf build/opinfo
-	$(BIN)/python -m pytest -q -n 2 -m opinfo; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
+	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_opinfo.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
+
+opinfo-cpu: setup
+	rm -rf build/opinfo-cpu
+	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table; exit $$status
 
 soak: setup
 	$(BIN)/python -m pytest -q -n 2 -m soak

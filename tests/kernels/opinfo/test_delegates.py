@@ -1,4 +1,4 @@
-"""Every sample of torch's operator database against the CPU backend: one delegate for each call (`make opinfo`).
+"""Every sample of torch's operator database against the CPU backend: one delegate for each call (`make opinfo-cpu`).
 
 The halves' reference is torch's of float32, rounded once, as `compare.py` has it: what the backend promises.
 """
