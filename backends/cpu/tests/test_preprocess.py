@@ -114,9 +114,11 @@ X = torch.randn(2, 3, 8, 8)
 I = torch.zeros(8, dtype=torch.int64)  # noqa: E741
 
 DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
-    "dtype_of_the_backend": (lambda t: t * 2, (X.to(torch.complex64),), "complex64 is not supported by this backend"),
+    "dtype_of_the_backend": (
+        lambda t: t.reshape(-1), (torch.ones(2, 3, dtype=torch.uint16),), "uint16 is not supported by this backend",
+    ),
     "dtype_of_the_operator": (torch.sin, (torch.ones(3, dtype=torch.int64),), "not supported by this operator"),
-    "complex": (lambda t: t * t, (torch.ones(3, dtype=torch.complex64),), "torch.complex64"),
+    "complex": (torch.sin, (torch.ones(3, dtype=torch.complex64),), "no converter for aten.sin.default"),
     "empty": (lambda t: t.sum(0), (torch.ones(0, 3),), "a tensor is empty"),
     "no_converter": (torch.erfinv, (X,), "no converter for aten.erfinv.default"),
     "mask_index": (
