@@ -148,6 +148,22 @@ def test_weight_only_and_dynamic_recipes_need_no_data(net: Net) -> None:
         assert "not measured" in str(quantized.report)
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "the calibration data is empty; give a few typical inputs"),
+        (
+            torch.zeros(2, 3),
+            r"calibration batch 0 is a Tensor; a batch is a tuple of arguments \(for one write \(x,\)\)",
+        ),
+    ],
+    ids=["none", "a tensor"],
+)
+def test_what_is_no_batch_is_told_before_anything_is_exported(net: Net, data: Any, message: str) -> None:
+    with pytest.raises(LoweringError, match=message):
+        delegraph.quantize(net, data)
+
+
 def test_embeddings_are_gathered_before_they_are_dequantized() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import GraphModule
 
-from delegraph.aot.quantize.request import Batch
+from delegraph.aot.quantize.request import Batch, not_a_batch
 from delegraph.errors import LoweringError
 
 __all__ = ["Arguments", "calibrate"]
@@ -47,10 +47,7 @@ def _arguments(which: str, batch: Any, names: Sequence[str], positional: int) ->
     if isinstance(batch, (tuple, list)):
         return batch, {}
     if not isinstance(batch, Mapping):
-        raise LoweringError(
-            f"{which} is a {type(batch).__name__}; a batch is a tuple of arguments (for one write (x,)) or a mapping of"
-            " all by name"
-        )
+        raise not_a_batch(which, batch)
     if missing := [name for name in names if name not in batch]:
         raise LoweringError(f"{which} has no {', '.join(missing)}; the inputs are {_names(names, positional)}")
     by_position = names[:positional]

@@ -21,6 +21,7 @@ __all__ = [
     "CalibrationData",
     "Quantization",
     "Quantizers",
+    "not_a_batch",
     "quantization_by_method",
     "quantization_by_recipe",
     "quantization_for_training",
@@ -224,12 +225,25 @@ def _batches(given: Any, methods: Collection[str]) -> dict[str, Iterable[Batch]]
 def with_example(data: Any) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any] | None]:
     """The batches of a single method, and the positional and named arguments of the first of them.
 
-    What is not such data is left to `quantization_by_method`, which says so.
+    What has no batches is left to `quantization_by_method`, which says so. Raises `LoweringError` for a first batch
+    that is none, and where there is none.
     """
     if data is None or isinstance(data, (str, Mapping)) or not hasattr(data, "__iter__"):
         return data, None, None
     batches = list(data)
-    first = batches[0] if batches else None
+    if not batches:
+        raise LoweringError("the calibration data is empty; give a few typical inputs")
+    first = batches[0]
     if isinstance(first, Mapping):
         return batches, (), dict(first)
-    return batches, tuple(first) if isinstance(first, (tuple, list)) else None, None
+    if isinstance(first, (tuple, list)):
+        return batches, tuple(first), None
+    raise not_a_batch("calibration batch 0", first)
+
+
+def not_a_batch(which: str, given: Any) -> LoweringError:
+    """What to raise for the batch `which`."""
+    return LoweringError(
+        f"{which} is a {type(given).__name__}; a batch is a tuple of arguments (for one write (x,)) or a mapping of all"
+        " by name"
+    )
