@@ -91,7 +91,8 @@ def executorch(xnnpack: bool, threads: int) -> Figures:
     portable_lib._unsafe_reset_threadpool(threads)
     program = exported().run_decompositions({})  # it refuses in-place calls on what `.to()` returned
     edge = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()] if xnnpack else [])
-    model = portable_lib._load_for_executorch_from_buffer(edge.to_executorch().buffer)
+    buffer = edge.to_executorch().buffer  # which its runtime reads without owning it
+    model = portable_lib._load_for_executorch_from_buffer(buffer)
     return decode(lambda token, at: model.forward((torch.tensor([[token]]), torch.tensor([at])))[0])
 
 

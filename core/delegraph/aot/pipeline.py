@@ -122,8 +122,8 @@ def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     (method,) = methods
-    program = with_flat_calls(with_plain_weights(method, lowering.programs[method]))
     preserved = dict.fromkeys(lowering.config.edge.preserve_ops)
+    program = with_flat_calls(with_plain_weights(method, lowering.programs[method], preserved))
     keeps = {
         name: {**kept_whole(program, one, name), **preserved}
         for name, one in lowering.partitioners.get(method, {}).items()

@@ -215,7 +215,7 @@ def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
 
 def lies_as(array: Array, tensor: MovingTensor) -> bool:
     """Whether `array`, of its shape and dtype, is dense in the dim order of `tensor`."""
-    if array.flags.c_contiguous and tensor.in_order:
+    if tensor.in_order and isinstance(array, np.ndarray) and array.flags.c_contiguous:
         return True
     strides = byte_strides(array.shape, tensor.dim_order, tensor.dtype.itemsize)
     axes = zip(array.shape, array.strides, strides, strict=True)

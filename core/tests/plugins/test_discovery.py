@@ -82,7 +82,7 @@ def test_the_order_does_not_depend_on_hash_or_path(install: Install, tmp_path: P
 # ---- choices -------------------------------------------------------------------------------------------
 
 
-OWN = {"greedy", "naive", "constant_folding"}
+OWN = {"best_fit", "greedy", "naive", "search", "constant_folding"}
 """What the host brings, whatever is allowed beside it."""
 
 

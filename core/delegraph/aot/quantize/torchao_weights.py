@@ -13,7 +13,7 @@ token by token goes through `quantized_decomposed.quantize_per_token`, which has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -30,8 +30,13 @@ __all__ = ["with_plain_weights"]
 aten = torch.ops.aten
 
 
-def with_plain_weights(method: str, program: ExportedProgram) -> ExportedProgram:
-    """`program` itself if it has no weights of torchao's. Raises `LoweringError` as `exported_again`."""
+def with_plain_weights(
+    method: str, program: ExportedProgram, preserved: Collection[torch._ops.OpOverload] = ()
+) -> ExportedProgram:
+    """`program` itself if it has no weights of torchao's; calls of the operators in `preserved` stay as they are.
+
+    Raises `LoweringError` as `exported_again`.
+    """
     held = [*program.state_dict.values(), *program.constants.values()]
     if not any(isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor) for tensor in held):
         return program
@@ -40,7 +45,8 @@ def with_plain_weights(method: str, program: ExportedProgram) -> ExportedProgram
     assert isinstance(module, GraphModule)
     _unwrap(module)
     for node in list(module.graph.nodes):
-        rule = _RULES.get(str(node.target)) if node.op == "call_function" else None
+        known = node.op == "call_function" and node.target not in preserved
+        rule = _RULES.get(str(node.target)) if known else None
         if rule is not None and (made := rule(module, node)) is not None:
             made.meta = {**node.meta}
             node.replace_all_uses_with(made)
