@@ -9,7 +9,7 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e "backends/cpu[aot]" -e plugins/po
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
 .PHONY: floors check bench clean
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make search  lower a sentence-embedding model and search a few sentences"
 	@echo "make generate  train and lower a small language model, generate text without torch"
 	@echo "make test    all tests but the long ones below"
+	@echo "make test-models  the tests that lower and run whole models"
 	@echo "make test-kernels  kernels on a few samples of each entry of torch's operator database; make test-docs runs every snippet"
 	@echo "make test-accuracy  models trained here, quantized by each recipe and in training: how many digits they still read"
 	@echo "make wheels  every distribution built into dist/; make test-wheels installs them, and plug-ins, in empty environments"
@@ -66,7 +67,10 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not database and not docs and not executorch and not fuzz and not opinfo and not soak and not zoo and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not database and not docs and not executorch and not fuzz and not models and not opinfo and not soak and not zoo and not wheels and not install"
+
+test-models: setup
+	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
 
 test-kernels: setup
 	$(BIN)/python -m pytest -q -n 2 -m database

@@ -101,6 +101,7 @@ def assert_swapping_gives_the_other_model(model: torch.nn.Module, args: tuple[to
         np.testing.assert_allclose(output, expected.numpy(), rtol=2e-5, atol=2e-5 * expected.abs().max().item())
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_whatever_would_be_folded_is_swapped(backend: str) -> None:
     torch.manual_seed(0)

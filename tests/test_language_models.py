@@ -11,6 +11,8 @@ import torch
 
 import delegraph
 
+pytestmark = pytest.mark.models
+
 PROMPT = [3, 14, 15, 9]
 
 

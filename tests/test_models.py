@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 
 import delegraph
 
+pytestmark = pytest.mark.models
+
 # float32 through some tens of layers: relative to the largest output
 TOLERANCE = {"portable": 2e-5, "cpu": 2e-5}
 

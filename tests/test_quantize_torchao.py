@@ -15,6 +15,8 @@ from torchao.quantization.quant_primitives import MappingType
 import delegraph
 from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig
 
+pytestmark = pytest.mark.models
+
 
 class Net(nn.Module):
     def __init__(self) -> None:

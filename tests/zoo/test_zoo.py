@@ -1,7 +1,8 @@
 """Small configurations of real architectures: exported, lowered, run without torch, compared with eager.
 
 The CPU backend takes each in as few pieces as its row says, so that a graph that is cut anew is seen, and
-memory is planned within 2 % of what is alive at one time. `make zoo` runs all of them; `make test` the quick ones.
+memory is planned within 2 % of what is alive at one time. `make zoo` runs all of them, `make test-models` the quick
+ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ARCHITECTURES = [
 
 def case(architecture: Architecture) -> object:
     """`architecture` as a parameter of a test."""
-    marks = [] if architecture.quick else [pytest.mark.zoo]
+    marks = [pytest.mark.models if architecture.quick else pytest.mark.zoo]
     if architecture.fails:
         marks.append(pytest.mark.xfail(reason=architecture.fails, strict=True))
     return pytest.param(architecture, id=architecture.name, marks=marks)

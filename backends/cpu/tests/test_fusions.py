@@ -18,6 +18,8 @@ from delegraph.errors import DelegraphError
 from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.blob import unpack
 
+pytestmark = pytest.mark.models
+
 PLACES, HEADS, GROUPS, SIZE = 24, 4, 2, 16
 
 

@@ -102,7 +102,7 @@ def exported(name: str) -> ExportedProgram:
     return export(model, args)
 
 
-@pytest.mark.slow
+@pytest.mark.models
 @pytest.mark.parametrize("model", models.MODELS)
 def test_what_the_first_takes_is_the_same_as_when_it_is_alone(model: str) -> None:
     each_is_first_once = tuple(permutations(three()))[::2]

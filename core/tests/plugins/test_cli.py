@@ -183,6 +183,7 @@ class Leak(Sound):
 """
 
 
+@pytest.mark.models
 def test_check_tries_out_what_it_checks(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     """Each part is sound by itself; whether they fit shows when a small model goes through them."""
     names = ("sound", "raw", "leak", "other", "picky")
@@ -237,6 +238,7 @@ class Away(Sound):
 """
 
 
+@pytest.mark.models
 def test_a_compiler_or_device_that_is_absent_is_no_fault(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     entries = {
         "partitioners": {"uncompiled": "acme_aot:uncompiled", "away": "acme_aot:away"},
@@ -299,6 +301,7 @@ def test_list_imports_neither_torch_nor_a_plug_in(install: Install) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.models
 def test_a_partitioner_that_kills_its_process_is_blamed_alone(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:

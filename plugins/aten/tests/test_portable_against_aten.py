@@ -22,7 +22,7 @@ SEARCHED = int(os.environ.get("DELEGRAPH_RANDOM_PROGRAMS", "0"))
 LIBRARIES = ("portable", "aten")
 
 drawn = settings(
-    max_examples=SEARCHED or 60,
+    max_examples=SEARCHED or 40,
     derandomize=not SEARCHED,
     database=None,
     deadline=None,
@@ -37,7 +37,7 @@ def test_portable_and_aten_and_eager_agree(recipe: Recipe) -> None:
     _compare(model, bytes(delegraph.lower(model, recipe.inputs)), [recipe.inputs])
 
 
-@settings(drawn, max_examples=SEARCHED or 15)
+@settings(drawn, max_examples=SEARCHED or 10)
 @given(recipes(any_size=True))
 def test_they_agree_on_dynamic_sizes(recipe: Recipe) -> None:
     model = Program(recipe)
