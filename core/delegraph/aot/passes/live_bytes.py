@@ -70,15 +70,12 @@ class LiveBytes:
         self._alive = np.zeros(end + 1, np.int64)
         for unit in self.units():
             self._alive[unit.first : unit.last + 1] += unit.nbytes
+        self.peak = int(self._alive.max())
+        """The most bytes that are alive at one node."""
 
     def units(self) -> list[Unit]:
         """All of them, those that were joined to others too."""
         return list(dict.fromkeys([*self._of.values(), *self._results.values()]))
-
-    @property
-    def peak(self) -> int:
-        """The most bytes that are alive at one node."""
-        return int(self._alive.max())
 
     def of(self, node: Any) -> Unit | None:
         """Whose memory a node's tensor lies in; None for what is not one planned tensor."""
@@ -95,13 +92,16 @@ class LiveBytes:
         """Let `others` lie in the memory of `whole`, unless more bytes were alive at the peak then."""
         units = (whole, *others)
         first, last = min(unit.first for unit in units), max(unit.last for unit in units)
-        alive = self._alive.copy()
+        before = self._alive[first : last + 1]  # only this stretch changes, which is short in most graphs
+        alive = before + whole.nbytes
         for unit in units:
-            alive[unit.first : unit.last + 1] -= unit.nbytes
-        alive[first : last + 1] += whole.nbytes
+            alive[unit.first - first : unit.last + 1 - first] -= unit.nbytes
         if alive.max() > self.peak:
             return False
-        self._alive = alive
+        was_highest = before.max() == self.peak
+        before[:] = alive
+        if was_highest and alive.max() < self.peak:
+            self.peak = int(self._alive.max())
         whole.first, whole.last = first, last
         whole.is_kept = any(unit.is_kept for unit in units)
         for unit in others:
