@@ -126,7 +126,6 @@ def _decibels(expected: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> floa
 
 def _session(path: Path, arrays: list[Any]) -> tuple[Run, float]:
     options = onnxruntime.SessionOptions()
-    options.use_per_session_threads = False  # the pool that our delegates made
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     feeds = {i.name: x for i, x in zip(session.get_inputs(), arrays, strict=True)}

@@ -95,7 +95,10 @@ class StateInfo:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob's content. `graph` and `data` (what offsets of weights and states count from) are views when read."""
+    """A blob's content. `graph` and `data` (what offsets of weights and states count from) are views when read.
+
+    `multiply_adds` is about what a run computes; None: not known.
+    """
 
     onnxruntime: str
     inputs: tuple[TensorInfo, ...]
@@ -104,6 +107,7 @@ class Blob:
     graph: Buffer
     data: Buffer = b""
     states: tuple[StateInfo, ...] = ()
+    multiply_adds: int | None = None
 
 
 def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
@@ -131,6 +135,7 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
             "weights": weights,
             "states": states,
             "graph": len(blob.graph),
+            "multiply_adds": blob.multiply_adds,
         }
     ).encode()
     crc = zlib.crc32(blob.graph, zlib.crc32(header))
@@ -162,6 +167,7 @@ def unpack(processed: Buffer) -> Blob:
             graph,
             view[_aligned(graph_start + graph_size) :],
             tuple(_state(entry) for entry in fields["states"]) if version > 1 else (),
+            _size_or_none(fields.get("multiply_adds")),  # blobs of earlier versions of this package have none
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise _damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
@@ -204,7 +210,7 @@ def _state(entry: dict[str, Any]) -> StateInfo:
         _text(entry["dtype"]),
         tuple(_size(dim) for dim in entry["shape"]),
         _flag(entry["in_place"]),
-        None if initial is None else _size(initial),
+        _size_or_none(initial),
     )
 
 
@@ -224,6 +230,10 @@ def _size(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"expected a size, not {value!r:.40}")
     return value
+
+
+def _size_or_none(value: Any) -> int | None:
+    return None if value is None else _size(value)
 
 
 def _check_names(blob: Blob) -> None:

@@ -1,7 +1,8 @@
-"""onnxruntime sessions, and the thread pool that they share.
+"""onnxruntime sessions, and the threads that they run on: their own, or those of the process.
 
-onnxruntime has one global pool per process. Once it exists, every session of the process must use it: a
-session that asks for threads of its own is refused. So the first delegate decides: "shared" makes the pool.
+onnxruntime has one global pool per process. Once it exists, every session of the process must use it, an application's
+as well: one that asks for threads of its own is refused. So it is made only where "shared" is asked for. Its threads
+wait busily for milliseconds; how long a session's own do is set (of the global pool Python can set the size alone).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def use_shared_pool(options: onnxruntime.SessionOptions, num_threads: int) -> No
     options.use_per_session_threads = False
 
 
-def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spinning: bool) -> None:
+def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spin_duration_us: int) -> None:
     """Give a session threads of its own. Raises `InvalidArgument` if the shared pool exists."""
     if _pool_size is not None:
         raise InvalidArgument(
@@ -53,7 +54,8 @@ def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spinn
             " then allows no other; load all delegates with thread_pool='session'"
         )
     options.intra_op_num_threads = num_threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin_duration_us else "0")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_duration_us))
 
 
 def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 import torch
 from backends.cpu.tests.harness import Context, Function, Lowered, edge
@@ -20,7 +21,7 @@ from torch.export import Dim
 import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
-from delegraph_cpu.aot.preprocess import CpuLowering
+from delegraph_cpu.aot.convert import convert
 from delegraph_cpu.blob import BLOB_VERSION, READABLE_VERSIONS, Blob, pack, unpack
 from delegraph_cpu.runtime.backend import CpuBackend
 
@@ -166,11 +167,14 @@ def test_availability_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_options_are_checked(linear: Lowered) -> None:
     backend = CpuBackend()
     for specs, message in (
-        ({"threads": 2}, "has no option threads; it has num_threads, optimization_level, spinning, thread_pool"),
+        (
+            {"threads": 2},
+            "has no option threads; it has num_threads, optimization_level, spin_duration_us, thread_pool",
+        ),
         ({"num_threads": -1}, "option num_threads must be 0 to 1024"),
         ({"num_threads": "2"}, "option num_threads must be"),
-        ({"thread_pool": "none"}, "option thread_pool must be shared or session"),
-        ({"spinning": 1}, "option spinning must be true or false"),
+        ({"thread_pool": "none"}, "option thread_pool must be session or shared"),
+        ({"spin_duration_us": True}, "option spin_duration_us must be 0 to 1000000"),
         ({"optimization_level": "fast"}, "option optimization_level must be disabled, basic, extended, all"),
     ):
         with pytest.raises(InvalidArgument, match=message):
@@ -180,8 +184,8 @@ def test_options_are_checked(linear: Lowered) -> None:
 def test_options_of_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELEGRAPH_CPU_THREADS", "3")
     backend = CpuBackend()
-    backend.set_option({"spinning": False})
-    assert backend.get_option(["num_threads", "spinning"]) == {"num_threads": 3, "spinning": False}
+    backend.set_option({"spin_duration_us": 0})
+    assert backend.get_option(["num_threads", "spin_duration_us"]) == {"num_threads": 3, "spin_duration_us": 0}
     with pytest.raises(InvalidArgument, match="has no option speed"):
         backend.set_option({"speed": 1})
     with pytest.raises(InvalidArgument, match="has no option speed"):
@@ -236,39 +240,88 @@ def in_a_new_process(blob: bytes, folder: Path, specs: list[dict[str, Any]], **e
     return json.loads(run.stdout)
 
 
-def test_delegates_share_one_pool(linear: Lowered, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def large() -> bytes:
+    """The blob of a layer of which is not known how much there is to compute."""
+    return Lowered(edge(nn.Linear(8, 8), (X,), ({0: Dim("n", min=2, max=32)},))).processed
+
+
+def test_delegates_share_one_pool(large: bytes, tmp_path: Path) -> None:
     """Without torch; the count is the same after ten delegates as after one."""
-    counts, faults, after = in_a_new_process(linear.processed, tmp_path, [{"num_threads": 4}] + [{}] * 9)
+    shared = {"thread_pool": "shared"}
+    counts, faults, after = in_a_new_process(large, tmp_path, [shared | {"num_threads": 4}] + [shared] * 9)
     assert faults == []
     assert set(counts) == {counts[0]}
     assert after == counts[0] <= 4
 
 
-def test_the_environment_sets_the_number_of_threads(linear: Lowered, tmp_path: Path) -> None:
-    counts, _, _ = in_a_new_process(linear.processed, tmp_path, [{}], DELEGRAPH_CPU_THREADS="1")
-    more, _, _ = in_a_new_process(linear.processed, tmp_path, [{}], DELEGRAPH_CPU_THREADS="6")
+def test_the_environment_sets_the_number_of_threads(large: bytes, tmp_path: Path) -> None:
+    counts, _, _ = in_a_new_process(large, tmp_path, [{}], DELEGRAPH_CPU_THREADS="1")
+    more, _, _ = in_a_new_process(large, tmp_path, [{}], DELEGRAPH_CPU_THREADS="6")
     assert more[0] - counts[0] >= 4
 
 
-def test_sessions_with_threads_of_their_own(linear: Lowered, tmp_path: Path) -> None:
-    own = {"thread_pool": "session", "num_threads": 3, "spinning": False}
-    counts, faults, _ = in_a_new_process(linear.processed, tmp_path, [own, own])
+def test_sessions_with_threads_of_their_own(large: bytes, tmp_path: Path) -> None:
+    counts, faults, _ = in_a_new_process(
+        large, tmp_path, [{"num_threads": 3, "spin_duration_us": 0}, {"num_threads": 4}]
+    )
     assert faults == []
-    assert counts[1] - counts[0] == 2
+    assert counts[1] - counts[0] == 3
+
+
+def test_little_work_gets_no_threads(linear: Lowered, tmp_path: Path) -> None:
+    """Waking one up takes longer than 256 products; a blob of an earlier version does not say how many there are."""
+    blob = unpack(linear.processed)
+    assert blob.multiply_adds == 4 * 8 * (8 + 2 * 16)
+    counts, _, _ = in_a_new_process(linear.processed, tmp_path, [{"num_threads": 4}] * 3)
+    assert len(set(counts)) == 1
 
 
 def test_pools_that_contradict_each_other_are_refused(linear: Lowered, tmp_path: Path) -> None:
-    specs = [{"num_threads": 2}, {"num_threads": 3}, {"thread_pool": "session", "num_threads": 1}, {}]
+    shared = {"thread_pool": "shared"}
+    specs = [shared | {"num_threads": 2}, shared | {"num_threads": 3}, {"num_threads": 1}, shared]
     _, faults, _ = in_a_new_process(linear.processed, tmp_path, specs)
     assert "num_threads=3, but the thread pool that this process's delegates share was made with 2 threads" in faults[0]
     assert "thread_pool='session', but an earlier delegate of this process made the shared pool" in faults[1]
     assert len(faults) == 2
 
 
-def test_lowering_works_where_the_pool_exists(linear: Lowered) -> None:
-    """In this process the pool exists by now."""
-    result = CpuLowering.preprocess(edge(nn.Linear(8, 2), (X,)), [])
-    assert unpack(result.processed_bytes).outputs[0].shape == (4, 2)
+AN_APPLICATION = """
+import sys
+import numpy as np, onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort
+from delegraph.interfaces import BackendInitContext
+from delegraph_cpu.runtime.backend import CpuBackend
+graph, blob, with_global_pool = open(sys.argv[1], "rb").read(), open(sys.argv[2], "rb").read(), sys.argv[3] == "True"
+if with_global_pool:
+    ort.set_global_thread_pool_sizes(2, 1)
+x, y = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8), np.zeros((4, 8), np.float32)
+def run_its_own():
+    options = onnxruntime.SessionOptions()
+    options.use_per_session_threads = not with_global_pool
+    options.intra_op_num_threads = 0 if with_global_pool else 2
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    (result,) = session.run(None, {session.get_inputs()[0].name: x})
+    np.testing.assert_array_equal(result, np.maximum(x, 0))
+def run_a_delegate():
+    handle = CpuBackend().init(BackendInitContext("forward"), blob, [])
+    CpuBackend().execute(None, handle, [x, y])
+    assert y.any()
+    y[...] = 0
+for run in (run_its_own, run_a_delegate, run_its_own, run_a_delegate):
+    run()
+"""
+
+
+@pytest.mark.parametrize("with_global_pool", [False, True])
+def test_an_applications_own_sessions_keep_their_settings(large: bytes, tmp_path: Path, with_global_pool: bool) -> None:
+    """Threads of their own, before and after a delegate's; and a pool of the process that the application made."""
+    graph, blob = tmp_path / "own.onnx", tmp_path / "blob"
+    graph.write_bytes(ir.to_proto(convert(edge(Function(torch.relu), (X,))).model).SerializeToString())
+    blob.write_bytes(large)
+    command = [sys.executable, "-W", "error", "-c", AN_APPLICATION, str(graph), str(blob), str(with_global_pool)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 def test_handles_run_in_several_threads_at_a_time(linear: Lowered) -> None:

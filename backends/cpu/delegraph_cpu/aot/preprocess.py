@@ -25,6 +25,7 @@ from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.graph_builder import as_array
 from delegraph_cpu.aot.half_weights import has_halves, with_halves
 from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, StateInfo, TensorInfo, Weight, pack
 from delegraph_cpu.sessions import create_session
 
@@ -47,6 +48,7 @@ class Compiled:
     converted: ConvertedModel
     graph: bytes
     weights: dict[str, NDArray[Any]]
+    multiply_adds: int | None
 
 
 class CpuLowering(BackendDetails):
@@ -87,7 +89,7 @@ def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
         graph, weights = _optimize(converted.model, Path(folder))
         if has_halves(program):
             graph, weights = with_halves(graph, weights)
-        return Compiled(converted, _with_external(graph, converted.external), weights)
+        return Compiled(converted, _with_external(graph, converted.external), weights, multiply_adds(program.graph))
 
 
 def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
@@ -107,8 +109,9 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
     states, contents = _states(compiled)
     blob = Blob(
-        onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph, states=states
-    )
+        onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph, states=states,
+        multiply_adds=compiled.multiply_adds,
+    )  # fmt: skip
     chunks += contents
     return PreprocessResult(pack(blob, chunks), data_store_output=store.get_named_data_store_output())
 

@@ -232,7 +232,8 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOption
     if options.thread_pool == "shared":
         sessions.use_shared_pool(settings, options.num_threads)
     else:
-        sessions.use_own_threads(settings, options.num_threads, options.spinning)
+        few = blob.multiply_adds is not None and blob.multiply_adds < LITTLE_WORK
+        sessions.use_own_threads(settings, 1 if few else options.num_threads, options.spin_duration_us)
     values = list(map(ort_value, weights.values()))
     settings.add_external_initializers(list(weights), values)
     if any(product in bytes(blob.graph) for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
@@ -246,6 +247,8 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOption
 
 
 _FATAL_ONLY: Final = 4  # OrtLoggingLevel
+LITTLE_WORK: Final = 8_000_000
+"""Multiply-adds, a quarter of a millisecond of one core, below which waking up others costs what they save."""
 _INTEGER_PRODUCTS: Final = (b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger", b"DynamicQuantize")
 """Operators with these in their names multiply uint8 with int8."""
 _LEVELS: Final = {

@@ -14,7 +14,10 @@ __all__ = ["CpuOptions", "OptionValue"]
 OptionValue: TypeAlias = bool | int | str
 
 THREADS_VARIABLE: Final = "DELEGRAPH_CPU_THREADS"
-THREAD_POOLS: Final = ("shared", "session")
+THREAD_POOLS: Final = ("session", "shared")
+SPIN_DURATION_US: Final = 20
+"""Long enough to bridge the gap between two nodes, short enough to leave the core to others: with another process
+running, onnxruntime's own milliseconds cost two threads half their speed (`python -m benchmarks.shared_machine`)."""
 OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
 
 
@@ -22,21 +25,26 @@ OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
 class CpuOptions:
     """Options of one delegate.
 
-    num_threads: threads that compute, the caller's included; 0 leaves it to onnxruntime (one per physical core).
-    thread_pool: "shared", one pool for all delegates of the process, or "session", one for this delegate.
-    spinning: whether idle threads of a "session" pool wait busily: a lower latency for more power.
+    num_threads: threads that compute at most, the caller's included; 0: one per physical core.
+    thread_pool: "session", threads of this delegate's own (none where there is little to compute), or "shared", one
+        pool for all delegates of the process, which is onnxruntime's for the whole process.
+    spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
     """
 
     num_threads: int = 0
-    thread_pool: str = "shared"
-    spinning: bool = True
+    thread_pool: str = "session"
+    spin_duration_us: int = SPIN_DURATION_US
     optimization_level: str = "all"
 
     def __post_init__(self) -> None:
         _require(type(self.num_threads) is int and 0 <= self.num_threads <= 1024, "num_threads", "0 to 1024")
         _require(self.thread_pool in THREAD_POOLS, "thread_pool", " or ".join(THREAD_POOLS))
-        _require(isinstance(self.spinning, bool), "spinning", "true or false")
+        _require(
+            type(self.spin_duration_us) is int and 0 <= self.spin_duration_us <= 1_000_000,
+            "spin_duration_us",
+            "0 to 1000000",
+        )
         _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
 
     def updated(self, changes: Mapping[str, OptionValue]) -> CpuOptions:
