@@ -97,6 +97,10 @@ class EventTracer(Protocol):
     ) -> None:
         """Record a span that was timed elsewhere (a device's own clock, converted to nanoseconds)."""
 
+    def defer(self, report: Callable[[], object]) -> None:
+        """Call `report`, once, before somebody reads the events; what it logs belongs to the execution in which `defer`
+        was called. For what is known some time after it, by calls on this tracer."""
+
     def log_value(self, name: str, value: Any, *, delegate_debug_id: int | str | None = None) -> None:
         """Keep a copy of `value` (an array, a scalar, a list of them)."""
 

@@ -102,7 +102,7 @@ class EventBlock:
 
 
 class EventTracer:
-    """Collects events in `blocks`, a new one for each load and each execution. Not for two methods at a time.
+    """Collects events in blocks, a new one for each load and each execution. Not for two methods at a time.
 
     The values that it keeps may have `debug_buffer_size` bytes together, unless that is None; what exceeds them raises
     `MemoryAllocationFailed`.
@@ -117,12 +117,33 @@ class EventTracer:
     ) -> None:
         self.debug_level = debug_level
         self.debug_buffer_size = debug_buffer_size
-        self.blocks: list[EventBlock] = []
+        self._blocks: list[EventBlock] = []
+        self._deferred: list[_Deferred] = []
+        self._deferred_into: EventBlock | None = None
         self.place = NOWHERE
         """Chain and instruction of what runs now."""
         self._value_bytes = 0
         self._ticks = platform.current_ticks
         self._ns_per_tick = platform.ns_per_tick
+
+    @property
+    def blocks(self) -> list[EventBlock]:
+        """The blocks so far, complete: what was deferred is in them."""
+        deferred, self._deferred = self._deferred, []
+        now = self.place
+        try:
+            for self._deferred_into, self.place, report in deferred:
+                report()
+        finally:
+            self._deferred_into, self.place = None, now
+        return self._blocks
+
+    def defer(self, report: Callable[[], object]) -> None:
+        """Call `report`, once, before somebody reads the events: what it logs belongs where `defer` was called.
+
+        For backends that know what happened in an execution some time after it.
+        """
+        self._deferred.append((self._block, self.place, report))
 
     def now(self) -> int:
         """The platform's clock, in nanoseconds."""
@@ -131,7 +152,7 @@ class EventTracer:
     def create_event_block(self, name: str) -> EventBlock:
         """Begin a block; later events go into it."""
         block = EventBlock(name)
-        self.blocks.append(block)
+        self._blocks.append(block)
         return block
 
     @contextmanager
@@ -186,7 +207,7 @@ class EventTracer:
 
     def take_blocks(self) -> list[EventBlock]:
         """The blocks so far, and begin anew."""
-        taken, self.blocks, self._value_bytes = self.blocks, [], 0
+        taken, self._blocks, self._value_bytes = self.blocks, [], 0
         return taken
 
     def _take(self, nbytes: int, name: str) -> None:
@@ -203,7 +224,13 @@ class EventTracer:
 
     @property
     def _block(self) -> EventBlock:
-        return self.blocks[-1] if self.blocks else self.create_event_block("default")
+        if self._deferred_into is not None:
+            return self._deferred_into
+        return self._blocks[-1] if self._blocks else self.create_event_block("default")
+
+
+_Deferred: TypeAlias = tuple[EventBlock, tuple[int, int], Callable[[], object]]
+"""The block and the place of what is reported later, and the call that reports it."""
 
 
 class InstructionTracer:

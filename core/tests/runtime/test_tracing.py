@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -172,3 +173,26 @@ def test_a_full_debug_buffer(build: Any, load_method: Any) -> None:
         method.execute([np.float32([1, 2])])
     assert len(tracer.take_blocks()) == 2
     assert tracer.blocks == []
+
+
+def test_what_is_told_later_belongs_where_it_was_deferred() -> None:
+    """Whatever block has begun by then; it is asked for once."""
+    tracer, calls = EventTracer(), []
+
+    def report(name: str) -> None:
+        calls.append(name)
+        tracer.log_profiling(name, 1, 2, delegate_debug_id=name)
+
+    for step, name in enumerate(("first", "second")):
+        tracer.create_event_block(name)
+        tracer.place = 0, step
+        tracer.defer(partial(report, name))
+    tracer.place = 3, 3
+    assert calls == []
+    tracer.create_event_block("third")
+    told = [[(e.name, e.chain, e.instruction) for e in block.profile_events] for block in tracer.blocks]
+    assert told == [[("first", 0, 0)], [("second", 0, 1)], []]
+    assert calls == ["first", "second"]
+    assert tracer.place == (3, 3)
+    assert [block.name for block in tracer.take_blocks()] == ["first", "second", "third"]
+    assert calls == ["first", "second"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 import torch
@@ -46,13 +46,15 @@ class State:
 @dataclass(frozen=True, slots=True)
 class ConvertedModel:
     """The ONNX model of a partition, with the inputs and outputs of its delegate call in order; `states` are inputs and
-    outputs of the model behind these, `external` weights further inputs."""
+    outputs of the model behind these, `external` weights further inputs. `debug_handles` are, by the names of values,
+    those of the calls whose conversion made them."""
 
     model: ir.Model
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     states: tuple[State, ...] = ()
     external: tuple[ExternalWeight, ...] = ()
+    debug_handles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def support(node: Node) -> str | None:
@@ -90,6 +92,7 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> Converted
         tuple(info for _, info in outputs),
         tuple(states),
         external,
+        {str(value.name): handles for value, handles in builder.debug_handles.items()},
     )
 
 
@@ -187,9 +190,11 @@ def _convert_calls(builder: GraphBuilder, graph: Graph, fused: Mapping[Node, Fus
     replaced = {node for fusion in fused.values() for node in fusion.replaced}
     for node in graph.nodes:
         if node in fused:
-            fused[node].convert(builder)
+            with builder.on_behalf_of(node, *fused[node].replaced):
+                fused[node].convert(builder)
         elif node.op == "call_function" and node not in replaced:
-            _convert_node(builder, node)
+            with builder.on_behalf_of(node):
+                _convert_node(builder, node)
 
 
 def _convert_node(builder: GraphBuilder, node: Node) -> None:

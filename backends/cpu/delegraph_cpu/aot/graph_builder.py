@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import ml_dtypes
@@ -37,6 +38,7 @@ class GraphBuilder:
     `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
     int64 scalar. `integers` are what values on a grid are made of, and `wanted` is the grid that all users of a node's
     result put it on, for operators that compute on integers (`quantized/`); `int8_inputs` is the partitioner's option.
+    `debug_handles` says which calls of the program each value was made for.
     """
 
     def __init__(self, *, int8_inputs: bool = False) -> None:
@@ -46,6 +48,7 @@ class GraphBuilder:
         self.initializers: dict[str, ir.Value] = {}
         self.integers: dict[Node, Integers | Sequence[Integers]] = {}
         self.wanted: dict[Node, Affine] = {}
+        self.debug_handles: dict[ir.Value, tuple[int, ...]] = {}
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self._parameters: dict[Node, NDArray[Any]] = {}
@@ -226,6 +229,14 @@ class GraphBuilder:
         self._shapes[value] = _dims(shape)
         return value
 
+    @contextmanager
+    def on_behalf_of(self, *calls: Node) -> Iterator[None]:
+        """Note the debug handles of `calls` for all values that operators added in the body of the `with` have."""
+        before = len(self.nodes)
+        yield
+        found = {call.meta["debug_handle"] for call in calls if "debug_handle" in call.meta}
+        self.debug_handles.update(dict.fromkeys(_results(self.nodes[before:]), tuple(sorted(found))))
+
     # ---- the result ------------------------------------------------------------------------------
 
     def model(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
@@ -319,6 +330,15 @@ def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.No
             kept.append(node)
             wanted.update(id(value) for value in _read(node))
     return kept[::-1]
+
+
+def _results(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
+    """What `nodes` give, those of their branches included."""
+    for node in nodes:
+        yield from node.outputs
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from _results(attribute.as_graph())
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value | None]:

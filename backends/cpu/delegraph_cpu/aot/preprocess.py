@@ -22,6 +22,7 @@ from delegraph.aot import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
+from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.graph_builder import as_array
 from delegraph_cpu.aot.half_weights import has_halves, with_halves
 from delegraph_cpu.aot.in_place import changed_in_place
@@ -49,6 +50,7 @@ class Compiled:
     graph: bytes
     weights: dict[str, NDArray[Any]]
     multiply_adds: int | None
+    debug_handles: dict[str, tuple[int, ...]]
 
 
 class CpuLowering(BackendDetails):
@@ -86,10 +88,12 @@ class CpuLowering(BackendDetails):
 def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> Compiled:
     converted = convert(program, int8_inputs=any(spec.key == INT8_INPUTS for spec in compile_specs))
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
-        graph, weights = _optimize(converted.model, Path(folder))
+        graph, weights, debug_handles = _optimize(converted, Path(folder))
         if has_halves(program):
             graph, weights = with_halves(graph, weights)
-        return Compiled(converted, _with_external(graph, converted.external), weights, multiply_adds(program.graph))
+    return Compiled(
+        converted, _with_external(graph, converted.external), weights, multiply_adds(program.graph), debug_handles
+    )
 
 
 def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
@@ -113,7 +117,9 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         multiply_adds=compiled.multiply_adds,
     )  # fmt: skip
     chunks += contents
-    return PreprocessResult(pack(blob, chunks), data_store_output=store.get_named_data_store_output())
+    return PreprocessResult(
+        pack(blob, chunks), compiled.debug_handles, data_store_output=store.get_named_data_store_output()
+    )
 
 
 def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
@@ -154,8 +160,11 @@ def _content(array: NDArray[Any]) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
-def _optimize(model: ir.Model, folder: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
-    """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED).
+def _optimize(
+    converted: ConvertedModel, folder: Path
+) -> tuple[bytes, dict[str, NDArray[Any]], dict[str, tuple[int, ...]]]:
+    """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, its weights, and
+    the debug handles behind each of its nodes.
 
     Weights go in by reference and come out as a file of their own: no protobuf holds them.
     """
@@ -169,14 +178,16 @@ def _optimize(model: ir.Model, folder: Path) -> tuple[bytes, dict[str, NDArray[A
         "session.optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)
     )
     options.add_session_config_entry("session.disable_prepacking", "1")
-    arrays = _detach_weights(model)
+    arrays = _detach_weights(converted.model)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), values)
     try:
-        create_session(ir.to_proto(model).SerializeToString(), options)
+        create_session(ir.to_proto(converted.model).SerializeToString(), options)
     except Exception as error:  # pybind's exceptions have no common base
         raise PreprocessError(f"onnxruntime {onnxruntime.__version__} refuses the converted graph: {error}") from error
-    return _read_optimized(folder)
+    model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
+    handles = name_nodes(model, converted.model, converted.debug_handles)
+    return model.SerializeToString(), _read_weights(model, folder / "weights"), handles
 
 
 def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
@@ -198,9 +209,7 @@ def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _read_optimized(folder: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
-    model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
-    file = folder / "weights"
+def _read_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]:
     content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
     weights = {}
     for tensor in model.graph.initializer:
@@ -209,7 +218,7 @@ def _read_optimized(folder: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
             offset, length = int(place["offset"]), int(place["length"])
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
             weights[tensor.name] = content[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
-    return model.SerializeToString(), weights
+    return weights
 
 
 def _with_external(graph: bytes, external: Sequence[ExternalWeight]) -> bytes:

@@ -37,6 +37,7 @@ from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
 from delegraph_cpu.runtime.ort_values import PAIRS, as_array, numpy_dtype, ort_value
+from delegraph_cpu.runtime.profiling import ProfiledSession
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -50,10 +51,11 @@ __all__ = ["CpuBackend"]
 class CpuHandle:
     """A loaded blob. `memory` is what the session reads without owning it: the weights. All this forks share.
 
+    `session` is an onnxruntime session, or a `ProfiledSession` around one after the other.
     `options` stop its runs; `states` are the buffers that it changes, whose memory is the runtime's.
     """
 
-    session: onnxruntime.InferenceSession
+    session: onnxruntime.InferenceSession | ProfiledSession
     blob: Blob
     memory: tuple[NDArray[Any], ...]
     options: onnxruntime.RunOptions
@@ -105,13 +107,14 @@ class CpuBackend(BackendInterface):
         refuse_files(blob.graph, {weight.name for weight in blob.weights})
         options = self._defaults().updated(context.runtime_specs)
         weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
-        session = _session(blob, weights, options)
-        _check_borders(session, blob)
+        session = _profiled(blob, weights, options, context) or _session(blob, weights, options)
         shared = (session, blob, tuple(weights.values()))
         return CpuHandle(*shared, _run_options(), hold_states(blob, context.mutable_buffer))
 
-    def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle:
-        """The same session, which may run in several threads at a time, on other states."""
+    def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle | None:
+        """The same session, which may run in several threads at a time, on other states; but for one with a profile."""
+        if isinstance(handle.session, ProfiledSession):
+            return None
         return replace(handle, options=_run_options(), states=hold_states(handle.blob, context.mutable_buffer))
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
@@ -136,10 +139,10 @@ class CpuBackend(BackendInterface):
         self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]
     ) -> Callable[[], object] | None:
         """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place, and the
-        outputs' shapes follow from the inputs'.
+        outputs' shapes follow from the inputs'. Not of a profiled session, in whose place others come.
         """
         infos = (*handle.inputs, *handle.outputs)
-        if len(args) != len(infos) or not all(map(_fits, infos, args)):
+        if isinstance(handle.session, ProfiledSession) or len(args) != len(infos) or not all(map(_fits, infos, args)):
             return None
         binding = handle.session.io_binding()
         inputs = _bind_inputs(binding, handle.inputs, args)
@@ -220,7 +223,19 @@ _DTYPES: Final = {
 """What onnxruntime calls the types of tensors."""
 
 
-def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions) -> onnxruntime.InferenceSession:
+def _profiled(
+    blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions, context: BackendInitContext
+) -> ProfiledSession | None:
+    """A session that tells the tracer of its nodes, if the options and the caller ask for it."""
+    if not options.profiling or context.event_tracer is None:
+        return None
+    return ProfiledSession(partial(_session, blob, weights, options), context.event_tracer)
+
+
+def _session(
+    blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions, profile: str | None = None
+) -> onnxruntime.InferenceSession:
+    """The session of a blob; it writes its profile into a file whose name begins with `profile`."""
     import onnxruntime
 
     from delegraph_cpu import sessions
@@ -234,6 +249,8 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOption
     else:
         few = blob.multiply_adds is not None and blob.multiply_adds < LITTLE_WORK
         sessions.use_own_threads(settings, 1 if few else options.num_threads, options.spin_duration_us)
+    if profile is not None:
+        settings.enable_profiling, settings.profile_file_prefix = True, profile
     values = list(map(ort_value, weights.values()))
     settings.add_external_initializers(list(weights), values)
     if any(product in bytes(blob.graph) for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
@@ -241,9 +258,11 @@ def _session(blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOption
         if options.optimization_level in ("disabled", "basic"):  # which do not include that
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     try:
-        return sessions.create_session(bytes(blob.graph), settings)
+        session = sessions.create_session(bytes(blob.graph), settings)
     except Exception as error:  # pybind's exceptions have no common base
         raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
+    _check_borders(session, blob)
+    return session
 
 
 _FATAL_ONLY: Final = 4  # OrtLoggingLevel

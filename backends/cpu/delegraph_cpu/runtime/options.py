@@ -30,12 +30,14 @@ class CpuOptions:
         pool for all delegates of the process, which is onnxruntime's for the whole process.
     spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
+    profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
     """
 
     num_threads: int = 0
     thread_pool: str = "session"
     spin_duration_us: int = SPIN_DURATION_US
     optimization_level: str = "all"
+    profiling: bool = False
 
     def __post_init__(self) -> None:
         _require(type(self.num_threads) is int and 0 <= self.num_threads <= 1024, "num_threads", "0 to 1024")
@@ -46,6 +48,7 @@ class CpuOptions:
             "0 to 1000000",
         )
         _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
+        _require(isinstance(self.profiling, bool), "profiling", "true or false")
 
     def updated(self, changes: Mapping[str, OptionValue]) -> CpuOptions:
         """These options with `changes`. Raises `InvalidArgument` for an unknown key or a value out of range."""

@@ -1,0 +1,66 @@
+"""Converted model, its optimised graph -> that graph with names for its nodes, and name -> debug handles.
+
+    converted: conv ─x─> bn ─y─> relu ─z─>      x, y and z have the handles 1, 2 and 3
+    optimised: FusedConv ─z─>                   its name is z, and behind z are 1, 2 and 3
+
+An optimiser keeps the names of values that are left. So behind an operator of the optimised graph is what the converted
+one has between its results and the next values that both have. At run time onnxruntime names what it makes of a node
+after that node, or its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+
+__all__ = ["name_nodes"]
+
+
+def name_nodes(
+    optimized: onnx.ModelProto, converted: ir.Model, debug_handles: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Name the nodes of `optimized` after their first results; which debug handles stand behind each name.
+
+    `debug_handles` are those of the values of `converted`.
+    """
+    producers = {str(value.name): node for node in _nodes(converted.graph) for value in node.outputs}
+    nodes = list(_protos(optimized.graph))
+    kept = {name for node in nodes for name in node.output}
+    found: dict[str, tuple[int, ...]] = {}
+    for node in nodes:
+        node.name = node.output[0]
+        between = _between(list(node.output), kept, producers)
+        handles = {handle for name in between for handle in debug_handles.get(name, ())}
+        if handles:
+            found[node.name] = tuple(sorted(handles))
+    return found
+
+
+def _between(results: list[str], kept: set[str], producers: Mapping[str, ir.Node]) -> set[str]:
+    """The values that `results` are computed from, themselves included, up to those that are `kept`."""
+    seen, left = set(results), results
+    while left:
+        producer = producers.get(left.pop())
+        if producer is not None:
+            new = {str(value.name) for value in producer.inputs if value is not None} - kept - seen
+            seen |= new
+            left += new
+    return seen
+
+
+def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    for node in graph:
+        yield node
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from _nodes(attribute.as_graph())
+
+
+def _protos(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _protos(attribute.g)

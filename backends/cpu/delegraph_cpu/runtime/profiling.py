@@ -1,0 +1,119 @@
+"""onnxruntime's profile -> events of a tracer: a span for each node that ran, by its name in the blob's graph.
+
+onnxruntime writes a session's profile once, when it is ended. So the tracer gets the runs' events when somebody asks
+for them, and the runs after that have a new session.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+    from delegraph.interfaces import EventTracer
+
+__all__ = ["ProfiledSession", "blob_name"]
+
+MakeSession = Callable[[str], "onnxruntime.InferenceSession"]
+"""A file's name without its end -> a session that writes its profile there."""
+
+_NODE, _RUN, _SUFFIX = "Node", "model_run", "_kernel_time"
+"""A node's category and the end of its name in the profile, and the event behind those of a run."""
+
+
+class ProfiledSession:
+    """In place of an `InferenceSession`: runs, of which `tracer` is told node by node."""
+
+    def __init__(self, make: MakeSession, tracer: EventTracer) -> None:
+        self._make = make
+        self._tracer = tracer
+        self._profile = _Profile(make)
+
+    @property
+    def session(self) -> onnxruntime.InferenceSession:
+        """The session of the next run."""
+        return self._profile.session
+
+    def io_binding(self) -> onnxruntime.IOBinding:
+        """A binding for the next run alone."""
+        return self.session.io_binding()
+
+    def run_with_iobinding(self, binding: onnxruntime.IOBinding, options: onnxruntime.RunOptions) -> None:
+        """Run, and leave word at the tracer where the run's events are found."""
+        profile, start = self._profile, self._tracer.now()
+        try:
+            profile.session.run_with_iobinding(binding, options)
+        except Exception:
+            self._profile = _Profile(self._make)  # a failed run has an event or has none: do not count on
+            raise
+        self._tracer.defer(partial(self._report, profile, profile.count, start))
+        profile.count += 1
+
+    def _report(self, profile: _Profile, index: int, start: int) -> None:
+        """Log the nodes of a run that began at `start`, in nanoseconds of the tracer's clock."""
+        if profile is self._profile:  # whose session ends with this
+            self._profile = _Profile(self._make)
+        runs = profile.runs()
+        if index < len(runs):  # onnxruntime keeps a million events
+            run = runs[index]
+            for event in run.nodes:
+                begin = start + 1000 * (event["ts"] - run.start)
+                name, operator = blob_name(event["name"].removesuffix(_SUFFIX)), event["args"]["op_name"]
+                self._tracer.log_profiling(operator, begin, begin + 1000 * event["dur"], delegate_debug_id=name)
+
+
+class _Profile:
+    """A session, and the events of its runs, read when they are first asked for: that ends it."""
+
+    def __init__(self, make: MakeSession) -> None:
+        folder = tempfile.mkdtemp(prefix="delegraph-cpu-profile-")
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.session = make(str(Path(folder) / "profile"))
+        self.count = 0
+        self._runs: list[_Run] | None = None
+
+    def runs(self) -> list[_Run]:
+        """The runs so far."""
+        if self._runs is None:
+            self._runs = _runs(json.loads(Path(self.session.end_profiling()).read_bytes()))
+            self._remove()
+        return self._runs
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """When a run began, in microseconds of the profile, and its nodes' events."""
+
+    start: int
+    nodes: list[Mapping[str, Any]]
+
+
+def _runs(events: list[dict[str, Any]]) -> list[_Run]:
+    runs: list[_Run] = []
+    nodes: list[Mapping[str, Any]] = []
+    for event in events:
+        if event["cat"] == _NODE and event["name"].endswith(_SUFFIX):
+            nodes.append(event)
+        elif event["name"] == _RUN:
+            runs.append(_Run(event["ts"], nodes))
+            nodes = []
+    return runs
+
+
+_MADE: Final = re.compile(r"^(?:fused )*(.*?)(?:_nchwc|_nhwc)?(?:_token_\d+)?$")
+
+
+def blob_name(name: str) -> str:
+    """The name in the blob's graph of the node that onnxruntime made one of the given `name` of, when it was loaded."""
+    matched = _MADE.match(name)
+    return matched.group(1) if matched else name
