@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
 from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.graph_builder import as_array
 from delegraph_cpu.aot.half_weights import has_halves, with_halves
@@ -199,13 +200,8 @@ def _read_optimized(folder: Path) -> tuple[bytes, dict[str, NDArray[Any]]]:
     model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
     file = folder / "weights"
     content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
-    weights = {}
-    for tensor in model.graph.initializer:
-        if tensor.external_data:
-            place = {entry.key: entry.value for entry in tensor.external_data}
-            offset, length = int(place["offset"]), int(place["length"])
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            weights[tensor.name] = content[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
+    bring_out_constants(model.graph, content)
+    weights = {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
     return model.SerializeToString(), weights
 
 
