@@ -1,8 +1,7 @@
-"""Edge program -> ONNX model, node by node through the table of converters."""
+"""Edge program -> ONNX model: its inputs, weights, states and outputs, and its calls as `nodes.py` converts them."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,11 +12,10 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
 from delegraph.errors import UnsupportedOperator
-from delegraph_cpu.aot.converters import Converter, converter_of
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
-from delegraph_cpu.aot.fusions import Fusion, fusions
-from delegraph_cpu.aot.graph_builder import Dim, GraphBuilder, dtype_of, outer_dtype_of
-from delegraph_cpu.aot.quantized import on_integers, quantized_converter, unpacking_converter, wanted_grids
+from delegraph_cpu.aot.fusions import fusions
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, inner_shape_of, outer_dtype_of
+from delegraph_cpu.aot.nodes import convert_calls, support
 from delegraph_cpu.blob import TensorInfo
 
 __all__ = ["ConvertedModel", "ExternalWeight", "convert", "convert_graph", "support"]
@@ -57,26 +55,17 @@ class ConvertedModel:
     debug_handles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def support(node: Node) -> str | None:
-    """None if `node` can be converted, else why not."""
-    if node.target is operator.getitem:
-        return _support_getitem(node)
-    converter = _converter(node)
-    return f"no converter for {node.target}" if converter is None else converter.support(node)
-
-
 def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> ConvertedModel:
     """The ONNX model of `program`. Raises `UnsupportedOperator` for a node that `support` declines.
 
     `int8_inputs`: see `cpu_partitioner`.
     """
     builder = GraphBuilder(int8_inputs=int8_inputs)
-    builder.wanted.update(wanted_grids(program.graph))
     signature = ResolvedSignature.of(program)
     external = tuple(_add_weights(builder, signature))
     inputs = [_input(builder, node) for node in signature.inputs]
     held = [_input(builder, node) for node in signature.states]
-    _convert_calls(builder, program.graph, fusions(program.graph, signature))
+    convert_calls(builder, program.graph, fusions(program.graph, signature))
     outputs = [_output(builder, node, index) for index, node in enumerate(signature.outputs)]
     results = {w.target: _new_state(builder, w, index) for index, w in enumerate(signature.write_backs)}
     states = [
@@ -100,7 +89,7 @@ def convert_graph(graph: Graph, inputs: Sequence[Node], outputs: Sequence[Node])
     """The ONNX model of a graph that has neither weights nor states. Raises as `convert`."""
     builder = GraphBuilder()
     given = [_input(builder, node) for node in inputs]
-    _convert_calls(builder, graph, {})
+    convert_calls(builder, graph)
     results = [_output(builder, node, index) for index, node in enumerate(outputs)]
     model = builder.model([value for value, _ in given if value is not None], [value for value, _ in results])
     return ConvertedModel(model, tuple(info for _, info in given), tuple(info for _, info in results))
@@ -125,7 +114,7 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorIn
     info = _tensor_info(node, node.name)
     value = _declared(ir.Value(), info, node)
     inner = builder.cast(value, dtype_of(node)) if outer_dtype_of(node) in HALVES else value
-    builder.values[node] = builder.record(inner, _inner_shape(node))
+    builder.values[node] = builder.record(inner, inner_shape_of(node))
     return value, info
 
 
@@ -166,14 +155,6 @@ def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
     return value
 
 
-def _inner_shape(node: Node) -> tuple[Dim, ...]:
-    """The shape that a node's tensor has within the delegate; none of a number."""
-    value = node.meta["val"]
-    if not isinstance(value, torch.Tensor):
-        return ()
-    return (*value.shape, 2) if value.dtype in COMPLEX else tuple(value.shape)
-
-
 def _tensor_info(node: Node, name: str) -> TensorInfo:
     dtype = outer_dtype_of(node)
     if dtype not in ONNX_TYPES and dtype not in COMPLEX:
@@ -183,53 +164,3 @@ def _tensor_info(node: Node, name: str) -> TensorInfo:
     if not isinstance(value, torch.Tensor):
         return TensorInfo(name, text, (), scalar=True)
     return TensorInfo(name, text, tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape))
-
-
-def _convert_calls(builder: GraphBuilder, graph: Graph, fused: Mapping[Node, Fusion]) -> None:
-    """Convert all calls: those of a fusion together, every other by itself."""
-    replaced = {node for fusion in fused.values() for node in fusion.replaced}
-    for node in graph.nodes:
-        if node in fused:
-            with builder.on_behalf_of(node, *fused[node].replaced):
-                fused[node].convert(builder)
-        elif node.op == "call_function" and node not in replaced:
-            with builder.on_behalf_of(node):
-                _convert_node(builder, node)
-
-
-def _convert_node(builder: GraphBuilder, node: Node) -> None:
-    reason = support(node)
-    if reason is not None:
-        raise UnsupportedOperator(
-            f"CpuBackend cannot convert {node.target}: {reason}", node=node.name, location=node.meta.get("stack_trace")
-        )
-    if node.target is operator.getitem:
-        source, index = node.args
-        results = builder.values[source]  # type: ignore[index]
-        assert not isinstance(results, ir.Value)
-        picked = results[index]  # type: ignore[index]
-        assert picked is not None
-        builder.values[node] = picked
-        integers = builder.integers.get(source)  # type: ignore[arg-type]
-        if isinstance(integers, Sequence):
-            builder.integers[node] = integers[index]  # type: ignore[index]
-    else:
-        value = on_integers(builder, node)
-        if value is None:
-            converter = _converter(node)
-            assert converter is not None
-            value = converter.convert(builder, node)
-        builder.values[node] = value
-        if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
-            builder.record(value, _inner_shape(node))
-
-
-def _converter(node: Node) -> Converter | None:
-    return unpacking_converter(node) or converter_of(node) or quantized_converter(node)
-
-
-def _support_getitem(node: Node) -> str | None:
-    source = node.args[0]
-    assert isinstance(source, Node)
-    reason = support(source) if source.op == "call_function" else "its source is not an operator"
-    return None if reason is None else f"{source.name} is left: {reason}"

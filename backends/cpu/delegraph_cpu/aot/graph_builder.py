@@ -79,6 +79,18 @@ class GraphBuilder:
         self.values[node] = self.transpose(inner, [*permutation, len(order)] if pair else permutation)
         return TensorInfo(node.name, str(dtype).removeprefix("torch."), shape)
 
+    def bind(self, placeholder: Node, argument: TensorLike) -> None:
+        """Let the input of a control-flow body be what its call gives for it, with all that is known of that."""
+        if not isinstance(argument, Node):
+            self.values[placeholder] = self.tensor(argument, dtype_of(placeholder))
+            return
+        self.values[placeholder] = self.values[argument]
+        facts: Sequence[dict[Node, Any]] = (self._parameters, self.integers)
+        for known in facts:
+            known.pop(placeholder, None)
+            if argument in known:
+                known[placeholder] = known[argument]
+
     def parameter(self, argument: object) -> NDArray[Any] | None:
         """The content of `argument` if it is a lifted constant or a weight that is not external, else None."""
         return self._parameters.get(argument) if isinstance(argument, Node) else None
@@ -169,14 +181,23 @@ class GraphBuilder:
 
         Only the operators of the branch that is chosen run.
         """
-        chosen, other = self._branch(then), self._branch(otherwise)
+        chosen, other = self.subgraph(then, ()), self.subgraph(otherwise, ())
         return self.ops("If", len(chosen.outputs), condition, then_branch=chosen, else_branch=other)
 
-    def _branch(self, make: Callable[[], Sequence[ir.Value]]) -> ir.Graph:
+    def input(self, name: str, dtype: torch.dtype, shape: Sequence[Dim]) -> ir.Value:
+        """An input for a `subgraph`; `name` need not be unique."""
+        self._count += 1
+        held = ir.TensorType(onnx_type(dtype))
+        value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(_dims(shape)), type=held)
+        return self.record(value, shape)
+
+    def subgraph(self, make: Callable[[], Sequence[ir.Value]], inputs: Sequence[ir.Value]) -> ir.Graph:
+        """A body of If, Loop or Scan: what `make` adds and gives, which may read what lies outside."""
         outside, self.nodes = self.nodes, []
-        results = [self.op("Identity", value) for value in make()]  # a branch returns nothing from outside it
+        results = [self.op("Identity", value) for value in make()]  # a body gives nothing from outside it
         inside, self.nodes = self.nodes, outside
-        return ir.Graph([], results, nodes=inside, name=f"branch_{self._count}")
+        self._count += 1
+        return ir.Graph(inputs, results, nodes=_needed(inside, results), name=f"body_{self._count}")
 
     def total(self, values: Sequence[ir.Value]) -> ir.Value:
         """The sum of one value and more."""
@@ -275,6 +296,14 @@ def outer_dtype_of(node: Node) -> torch.dtype:
     return {bool: torch.bool, float: torch.float64, torch.SymBool: torch.bool, torch.SymFloat: torch.float64}.get(
         type(value), torch.int64
     )
+
+
+def inner_shape_of(node: Node) -> tuple[Dim, ...]:
+    """The shape that a node's tensor has within the delegate; none of a number."""
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return ()
+    return (*value.shape, 2) if value.dtype in COMPLEX else tuple(value.shape)
 
 
 def shape_of(node: Node) -> tuple[int | torch.SymInt, ...]:

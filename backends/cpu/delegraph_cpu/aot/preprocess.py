@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
 from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.graph_builder import as_array
@@ -187,7 +188,8 @@ def _optimize(
         raise PreprocessError(f"onnxruntime {onnxruntime.__version__} refuses the converted graph: {error}") from error
     model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
     handles = name_nodes(model, converted.model, converted.debug_handles)
-    return model.SerializeToString(), _read_weights(model, folder / "weights"), handles
+    weights = _take_weights(model, folder / "weights")
+    return model.SerializeToString(), weights, handles
 
 
 def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
@@ -209,16 +211,11 @@ def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _read_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]:
+def _take_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]:
+    """What lies in `file`, by name; those of bodies are then the main graph's."""
     content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
-    weights = {}
-    for tensor in model.graph.initializer:
-        if tensor.external_data:
-            place = {entry.key: entry.value for entry in tensor.external_data}
-            offset, length = int(place["offset"]), int(place["length"])
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            weights[tensor.name] = content[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
-    return weights
+    bring_out_constants(model.graph, content)
+    return {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
 
 
 def _with_external(graph: bytes, external: Sequence[ExternalWeight]) -> bytes:

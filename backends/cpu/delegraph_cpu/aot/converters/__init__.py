@@ -3,6 +3,7 @@
 from delegraph_cpu.aot.converters import (  # noqa: F401
     attention,
     complex_numbers,
+    control_flow,
     convolution,
     counting,
     creation,

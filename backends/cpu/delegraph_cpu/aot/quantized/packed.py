@@ -176,8 +176,9 @@ def _source(node: object, names: frozenset[str]) -> Node | None:
 
 def unpacking_converter(node: Node) -> Converter | None:
     """The converter of a call that takes a half of packed codes, if `node` is one."""
-    packed = isinstance(node.args[0], Node) and dtype_of(node.args[0]) == torch.uint8 if node.args else False
-    return _HALVES.get(operator_name(node)) if packed else None
+    converter = _HALVES.get(operator_name(node))
+    packed = converter is not None and isinstance(node.args[0], Node) and dtype_of(node.args[0]) == torch.uint8
+    return converter if packed else None
 
 
 def _lower_half(g: GraphBuilder, node: Node, packed: Node, mask: int) -> ir.Value:
