@@ -9,12 +9,13 @@ there (protobuf.dev/programming-guides/encoding), by the numbers of `onnx.proto3
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
 
-__all__ = ["refuse_files"]
+__all__ = ["ExternalTensor", "external_tensors", "refuse_files"]
 
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _TENSOR, _SPARSE, _FUNCTION, _TRAINING, _MAIN_GRAPH, _INITIALIZER = range(10)
 
@@ -31,12 +32,24 @@ _INSIDE: Final[dict[int, dict[int, int]]] = {
 """The messages in which a tensor can lie: by the kind of message, the numbers of fields that hold others."""
 
 _NODE_OP_TYPE: Final = 4
-_TENSOR_NAME, _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 8, 13, 14
+_TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 1, 2, 8, 13, 14
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _CONTEXT_OF_AN_ENGINE: Final = b"EPContext"
 """An operator of onnxruntime whose attribute names a file."""
 
-Field: TypeAlias = "tuple[int, memoryview | None]"
-"""A field's number, and its bytes if it has a length: a string or a message."""
+Field: TypeAlias = "tuple[int, memoryview | int | None]"
+"""A field's number, and its bytes if it has a length (a string or a message), or its value if it is an integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalTensor:
+    """An initializer whose data lies elsewhere: `nbytes` at `offset`. `element_type` is a number of `onnx.proto3`."""
+
+    name: str
+    element_type: int
+    dims: tuple[int, ...]
+    offset: int
+    nbytes: int
 
 
 def refuse_files(graph: Buffer, weights: Collection[str]) -> None:
@@ -54,7 +67,7 @@ def refuse_files(graph: Buffer, weights: Collection[str]) -> None:
             continue
         inside = _INSIDE[kind]
         for number, content in _fields(message):
-            if content is None:
+            if not isinstance(content, memoryview):
                 continue
             if number in inside:
                 messages.append((inside[number], content))
@@ -66,11 +79,50 @@ def _check_tensor(message: memoryview, left: dict[bytes, str]) -> None:
     """Raise unless the tensor's data lies in it, or it is one of the weights that are `left`, which it then is not."""
     name, external = b"", False
     for number, content in _fields(message):
-        if number == _TENSOR_NAME and content is not None:
+        if number == _TENSOR_NAME and isinstance(content, memoryview):
             name = bytes(content)  # of a field that is there twice, the last one counts
         external |= number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION)
     if external and left.pop(name, None) is None:
         raise _refusal(f"tensor {name.decode(errors='replace')!r:.80} refers to a file, and is not one of its weights")
+
+
+def external_tensors(graph: Buffer) -> list[ExternalTensor]:
+    """The initializers of a model that have their data elsewhere. Raises as `refuse_files`, and `ValueError`."""
+    found: list[ExternalTensor] = []
+    for number, main in _fields(memoryview(graph).cast("B")):
+        if isinstance(main, memoryview) and _INSIDE[_MODEL].get(number) == _MAIN_GRAPH:
+            for inner, tensor in _fields(main):
+                if isinstance(tensor, memoryview) and _INSIDE[_MAIN_GRAPH].get(inner) == _INITIALIZER:
+                    found += _external(tensor)
+    return found
+
+
+def _external(tensor: memoryview) -> Iterator[ExternalTensor]:
+    name, element_type, dims = "", 0, list[int]()
+    place: dict[bytes, bytes] = {}
+    for number, content in _fields(tensor):
+        if isinstance(content, int):
+            if number == _TENSOR_DIMS:
+                dims.append(content)
+            elif number == _TENSOR_DATA_TYPE:
+                element_type = content
+        elif content is not None:
+            if number == _TENSOR_NAME:
+                name = bytes(content).decode()
+            elif number == _TENSOR_DIMS:
+                dims += _packed(content)
+            elif number == _TENSOR_EXTERNAL_DATA:
+                entry = {key: bytes(text) for key, text in _fields(content) if isinstance(text, memoryview)}
+                place[entry.get(_ENTRY_KEY, b"")] = entry.get(_ENTRY_VALUE, b"")
+    if place:
+        yield ExternalTensor(name, element_type, tuple(dims), int(place.get(b"offset", b"0")), int(place[b"length"]))
+
+
+def _packed(content: memoryview) -> Iterator[int]:
+    at = 0
+    while at < len(content):
+        value, at = _varint(content, at)
+        yield value
 
 
 def _fields(message: memoryview) -> Iterator[Field]:
@@ -79,9 +131,9 @@ def _fields(message: memoryview) -> Iterator[Field]:
     while at < end:
         key, at = _varint(message, at)
         number, wire_type = key >> 3, key & 7
-        content = None
+        content: memoryview | int | None = None
         if wire_type == _VARINT:
-            _, at = _varint(message, at)
+            content, at = _varint(message, at)
         elif wire_type in _FIXED:
             at += _FIXED[wire_type]
         elif wire_type == _LENGTH:

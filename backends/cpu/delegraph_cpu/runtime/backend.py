@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from delegraph.interfaces import (
 from delegraph_cpu.blob import (
     BACKEND_ID,
     BLOB_VERSION,
-    ITEM_SIZES,
     READABLE_VERSIONS,
     Blob,
     TensorInfo,
@@ -35,8 +34,9 @@ from delegraph_cpu.blob import (
 )
 from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
+from delegraph_cpu.runtime.open_session import FATAL_ONLY, open_session
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
-from delegraph_cpu.runtime.ort_values import PAIRS, as_array, numpy_dtype, ort_value
+from delegraph_cpu.runtime.ort_values import as_array, numpy_dtype, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
 
 if TYPE_CHECKING:
@@ -107,9 +107,8 @@ class CpuBackend(BackendInterface):
         refuse_files(blob.graph, {weight.name for weight in blob.weights})
         options = self._defaults().updated(context.runtime_specs)
         weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
-        session = _profiled(blob, weights, options, context) or _session(blob, weights, options)
-        shared = (session, blob, tuple(weights.values()))
-        return CpuHandle(*shared, _run_options(), hold_states(blob, context.mutable_buffer))
+        session, memory = open_session(blob, weights, options, context.event_tracer)
+        return CpuHandle(session, blob, memory, _run_options(), hold_states(blob, context.mutable_buffer))
 
     def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle | None:
         """The same session, which may run in several threads at a time, on other states; but for one with a profile."""
@@ -201,88 +200,6 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
     return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")
 
 
-def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
-    """Raise unless the graph takes and gives what the header says; onnxruntime checks shapes when it runs."""
-    taken = {info.name: info.dtype for info in blob.inputs if info.dtype}
-    taken |= {state.name: state.dtype for state in blob.states}
-    given = {info.name: info.dtype for info in blob.outputs} | {state.output: state.dtype for state in blob.states}
-    taken, given = ({name: PAIRS.get(dtype, dtype) for name, dtype in side.items()} for side in (taken, given))
-    outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
-    if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or given != outputs:
-        raise DelegateInvalidCompatibility(
-            "a blob of CpuBackend is damaged: its graph has other inputs or outputs than its header says;"
-            " copy or lower the program again"
-        )
-
-
-_DTYPES: Final = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    **{f"tensor({name})": name for name in ITEM_SIZES},
-}
-"""What onnxruntime calls the types of tensors."""
-
-
-def _profiled(
-    blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions, context: BackendInitContext
-) -> ProfiledSession | None:
-    """A session that tells the tracer of its nodes, if the options and the caller ask for it."""
-    if not options.profiling or context.event_tracer is None:
-        return None
-    return ProfiledSession(partial(_session, blob, weights, options), context.event_tracer)
-
-
-def _session(
-    blob: Blob, weights: Mapping[str, NDArray[Any]], options: CpuOptions, profile: str | None = None
-) -> onnxruntime.InferenceSession:
-    """The session of a blob; it writes its profile into a file whose name begins with `profile`."""
-    import onnxruntime
-
-    from delegraph_cpu import sessions
-
-    settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = _FATAL_ONLY  # what fails is raised
-    settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that was looked through
-    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[options.optimization_level])
-    if options.thread_pool == "shared":
-        sessions.use_shared_pool(settings, options.num_threads)
-    else:
-        few = blob.multiply_adds is not None and blob.multiply_adds < LITTLE_WORK
-        sessions.use_own_threads(settings, 1 if few else options.num_threads, options.spin_duration_us)
-    if profile is not None:
-        settings.enable_profiling, settings.profile_file_prefix = True, profile
-    values = list(map(ort_value, weights.values()))
-    settings.add_external_initializers(list(weights), values)
-    if any(product in bytes(blob.graph) for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
-        settings.add_session_config_entry("session.x64quantprecision", "1")  # weights become uint8
-        if options.optimization_level in ("disabled", "basic"):  # which do not include that
-            settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    try:
-        session = sessions.create_session(bytes(blob.graph), settings)
-    except Exception as error:  # pybind's exceptions have no common base
-        raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
-    _check_borders(session, blob)
-    return session
-
-
-_FATAL_ONLY: Final = 4  # OrtLoggingLevel
-LITTLE_WORK: Final = 8_000_000
-"""Multiply-adds, a quarter of a millisecond of one core, below which waking up others costs what they save."""
-_INTEGER_PRODUCTS: Final = (b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger", b"DynamicQuantize")
-"""Operators with these in their names multiply uint8 with int8."""
-_LEVELS: Final = {
-    "disabled": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "all": "ORT_ENABLE_ALL",
-}
-
-
-def _refusal(made_with: str, here: str, error: Exception) -> str:
-    other = "" if made_with == here else f" (optimised with {made_with!r:.40}, says its header)"
-    return f"onnxruntime {here} refuses the graph{other}: {error}; lower the program again"
-
-
 # ---- running ------------------------------------------------------------------------------------------------------
 
 
@@ -353,7 +270,7 @@ def _run_options() -> onnxruntime.RunOptions:
     import onnxruntime
 
     options = onnxruntime.RunOptions()
-    options.log_severity_level = _FATAL_ONLY
+    options.log_severity_level = FATAL_ONLY
     # No capture of graphs, of which CPUs have none: onnxruntime looks this entry up in each run, and where it is
     # missing that costs an exception, 40 us (1.31, `_graph_annotation_id` in onnxruntime_inference_collection.py).
     options.add_run_config_entry("gpu_graph_id", "-1")

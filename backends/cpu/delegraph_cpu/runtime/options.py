@@ -30,6 +30,7 @@ class CpuOptions:
         pool for all delegates of the process, which is onnxruntime's for the whole process.
     spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
+    cache: a folder in which the optimised graph is kept for later loads on this machine; empty: nowhere.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
     """
 
@@ -37,6 +38,7 @@ class CpuOptions:
     thread_pool: str = "session"
     spin_duration_us: int = SPIN_DURATION_US
     optimization_level: str = "all"
+    cache: str = ""
     profiling: bool = False
 
     def __post_init__(self) -> None:
@@ -48,6 +50,7 @@ class CpuOptions:
             "0 to 1000000",
         )
         _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
+        _require(isinstance(self.cache, str), "cache", "a folder's path")
         _require(isinstance(self.profiling, bool), "profiling", "true or false")
 
     def updated(self, changes: Mapping[str, OptionValue]) -> CpuOptions:

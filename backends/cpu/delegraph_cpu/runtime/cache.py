@@ -1,0 +1,160 @@
+"""A blob, optimised for this machine <-> a file in a folder of the user's, so that it is optimised once.
+
+The file is a blob itself (`blob.py`): the optimised graph, and the weights that optimising changed; for the others the
+key says which of the original's they are. Behind it is the SHA-256 of all of it. Its name is the SHA-256 of what the
+graph depends on: onnxruntime's version, the processor, the settings, and the original with all its weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.interfaces import Buffer
+from delegraph_cpu.blob import ITEM_SIZES, Blob, Weight, pack, unpack
+from delegraph_cpu.graph_files import ExternalTensor, external_tensors, refuse_files
+from delegraph_cpu.runtime.ort_values import numpy_dtype
+
+__all__ = ["Optimized", "optimized_blob"]
+
+_END: Final = ".delegraph-cpu"
+_DIGEST: Final = hashlib.sha256
+_GRAPH, _WEIGHTS = "graph.onnx", "weights"
+
+_ELEMENT_TYPES: Final = {
+    1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
+    16: "bfloat16",
+}  # fmt: skip
+"""The numbers of `TensorProto.DataType` in `onnx.proto3`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """A graph that nothing more is optimised in, and the weights that it refers to, by name."""
+
+    graph: Buffer
+    weights: Mapping[str, NDArray[Any]]
+
+
+def optimized_blob(
+    folder: Path,
+    graph: Buffer,
+    weights: Mapping[str, NDArray[Any]],
+    settings: str,
+    optimize: Callable[[str, str], object],
+) -> Optimized | None:
+    """The blob of `graph` and `weights` as onnxruntime makes it of them here: from `folder`, where it is put otherwise.
+
+    `optimize(path, name)` writes it: the graph to `path`, its weights to the file `name` beside it. `settings` is what
+    else the result depends on. None where it can neither be read nor written; nothing is raised but by `optimize`.
+    """
+    file = folder / (_key(graph, weights, settings) + _END)
+    with suppress(OSError, ValueError, DelegateInvalidCompatibility):  # a file that is damaged, or somebody else's
+        return _opened(_read(file), weights)
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="new-", dir=folder) as new:
+            optimize(str(Path(new) / _GRAPH), _WEIGHTS)
+            with suppress(ValueError, DelegateInvalidCompatibility):  # an element type that blobs do not have
+                content = _packed(Path(new), weights)
+                finished = Path(new) / file.name
+                finished.touch(mode=0o600)
+                finished.write_bytes(content + _DIGEST(content).digest())
+                finished.replace(file)
+                return _opened(content, weights)
+    return None
+
+
+def _key(graph: Buffer, weights: Mapping[str, NDArray[Any]], settings: str) -> str:
+    import onnxruntime
+
+    digest = _DIGEST(repr((onnxruntime.__version__, _processor(), settings)).encode())
+    digest.update(_DIGEST(graph).digest())
+    for name, array in weights.items():
+        digest.update(repr((name, str(array.dtype), array.shape)).encode())
+        digest.update(_DIGEST(_bytes(array)).digest())
+    return digest.hexdigest()
+
+
+@cache
+def _processor() -> tuple[str, ...]:
+    """What tells this processor's instructions from another's: Linux lists them, other systems have its name."""
+    named = [platform.system(), platform.machine(), platform.processor()]
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        wanted = ("flags", "Features", "model name", "CPU part", "isa")
+        named += dict.fromkeys(line for line in lines if line.startswith(wanted))
+    return tuple(named)
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def _read(file: Path) -> bytes:
+    """What a file of ours holds. Raises `ValueError` for one that others may write, or whose digest is another's."""
+    with file.open("rb") as opened:
+        if os.name == "posix":
+            status = os.fstat(opened.fileno())
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                raise ValueError("not ours alone")
+        content = opened.read()
+    size = _DIGEST().digest_size
+    if _DIGEST(content[:-size]).digest() != content[-size:]:
+        raise ValueError("damaged")
+    return content[:-size]
+
+
+def _opened(content: bytes, weights: Mapping[str, NDArray[Any]]) -> Optimized:
+    blob = unpack(content)
+    refuse_files(blob.graph, {weight.name for weight in blob.weights})
+    found = {weight.name: _weight(weight, blob, weights) for weight in blob.weights}
+    return Optimized(blob.graph, found)
+
+
+def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    if weight.key is None:
+        data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
+        return np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape)
+    original = originals.get(weight.key)
+    if original is None or (str(original.dtype), original.shape) != (weight.dtype, weight.shape):
+        raise ValueError("a weight of another blob")
+    return original
+
+
+def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
+    """The blob of what onnxruntime wrote into `new`."""
+    import onnxruntime
+
+    graph, file = (new / _GRAPH).read_bytes(), new / _WEIGHTS
+    data = memoryview(file.read_bytes() if file.exists() else b"")
+    records, chunks = [], []
+    for tensor in external_tensors(graph):
+        content = data[tensor.offset : tensor.offset + tensor.nbytes]
+        record = _record(tensor, content, originals.get(tensor.name))
+        records.append(record)
+        if record.key is None:
+            chunks.append(content)
+    return pack(Blob(onnxruntime.__version__, (), (), tuple(records), graph), chunks)
+
+
+def _record(tensor: ExternalTensor, content: memoryview, original: NDArray[Any] | None) -> Weight:
+    """What a weight is: the original of its name, if that is what it holds still."""
+    dtype = _ELEMENT_TYPES.get(tensor.element_type, "")
+    if dtype not in ITEM_SIZES:
+        raise ValueError(f"element type {tensor.element_type}")
+    same = original is not None and original.shape == tensor.dims and str(original.dtype) == dtype
+    kept = same and original is not None and _bytes(original) == content
+    return Weight(tensor.name, dtype, tensor.dims, tensor.nbytes, key=tensor.name if kept else None)

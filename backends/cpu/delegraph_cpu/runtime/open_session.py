@@ -1,0 +1,169 @@
+"""Blob, weights, options -> an onnxruntime session of its graph, optimised now or for an earlier load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from numpy.typing import NDArray
+
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph_cpu.blob import ITEM_SIZES, Blob
+from delegraph_cpu.runtime.cache import Optimized, optimized_blob
+from delegraph_cpu.runtime.options import CpuOptions
+from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
+from delegraph_cpu.runtime.profiling import ProfiledSession
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+    from delegraph.interfaces import EventTracer
+
+__all__ = ["FATAL_ONLY", "open_session"]
+
+Weights = Mapping[str, NDArray[Any]]
+
+FATAL_ONLY: Final = 4  # OrtLoggingLevel
+LITTLE_WORK: Final = 8_000_000
+"""Multiply-adds, a quarter of a millisecond of one core, below which waking up others costs what they save."""
+_INTEGER_PRODUCTS: Final = (b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger", b"DynamicQuantize")
+"""Operators with these in their names multiply uint8 with int8."""
+_INLINE_BYTES: Final = 256
+"""Weights up to this size stay in a graph that is kept."""
+_LEVELS: Final = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+def open_session(
+    blob: Blob, weights: Weights, options: CpuOptions, tracer: EventTracer | None
+) -> tuple[onnxruntime.InferenceSession | ProfiledSession, tuple[NDArray[Any], ...]]:
+    """A session of `blob`, which tells the tracer of its nodes if the options ask for it; and the arrays that it reads
+    without owning them.
+
+    Raises `DelegateInvalidCompatibility` if onnxruntime refuses the graph, or it is not what the header says.
+    """
+    cached = _cached(blob, weights, options) if options.cache else None
+    if cached is not None:
+        make = partial(_session, blob, cached, options, "disabled")
+        try:
+            return _profiled(make, options, tracer), tuple(cached.weights.values())
+        except DelegateInvalidCompatibility:
+            pass  # a file that is not what we wrote: as if there were none
+    make = partial(_session, blob, Optimized(blob.graph, weights), options, options.optimization_level)
+    return _profiled(make, options, tracer), tuple(weights.values())
+
+
+def _profiled(
+    make: partial[onnxruntime.InferenceSession], options: CpuOptions, tracer: EventTracer | None
+) -> onnxruntime.InferenceSession | ProfiledSession:
+    return ProfiledSession(make, tracer) if options.profiling and tracer is not None else make()
+
+
+def _session(
+    blob: Blob, source: Optimized, options: CpuOptions, level: str, profile: str | None = None
+) -> onnxruntime.InferenceSession:
+    """A session of the graph and weights of `source`; its profile goes to a file whose name begins with `profile`."""
+    from delegraph_cpu import sessions
+
+    settings = _settings(blob, source.weights, level)
+    if options.thread_pool == "shared":
+        sessions.use_shared_pool(settings, options.num_threads)
+    else:
+        few = blob.multiply_adds is not None and blob.multiply_adds < LITTLE_WORK
+        sessions.use_own_threads(settings, 1 if few else options.num_threads, options.spin_duration_us)
+    if profile is not None:
+        settings.enable_profiling, settings.profile_file_prefix = True, profile
+    session = _created(blob, source, settings)
+    _check_borders(session, blob)
+    return session
+
+
+def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOptions:
+    import onnxruntime
+
+    from delegraph_cpu import sessions
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = FATAL_ONLY  # what fails is raised
+    settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that was looked through
+    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
+    settings.add_external_initializers(list(weights), list(map(ort_value, weights.values())))
+    if any(product in bytes(blob.graph) for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
+        settings.add_session_config_entry("session.x64quantprecision", "1")  # weights become uint8
+        if level in ("disabled", "basic"):  # which do not include that
+            settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    return settings
+
+
+def _created(blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    from delegraph_cpu import sessions
+
+    try:
+        return sessions.create_session(bytes(source.graph), settings)
+    except Exception as error:  # pybind's exceptions have no common base
+        raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
+
+
+def _refusal(made_with: str, here: str, error: Exception) -> str:
+    other = "" if made_with == here else f" (optimised with {made_with!r:.40}, says its header)"
+    return f"onnxruntime {here} refuses the graph{other}: {error}; lower the program again"
+
+
+# ---- the cache ----------------------------------------------------------------------------------------------------
+
+
+def _cached(blob: Blob, weights: Weights, options: CpuOptions) -> Optimized | None:
+    """What onnxruntime makes of the blob on this machine, from the folder of the options or put there."""
+    from delegraph_cpu import sessions
+
+    level = options.optimization_level
+    optimize = partial(_optimize, blob, weights, level)
+    settings = f"{level}, without {sessions.SLOWER_FUSIONS}"
+    return optimized_blob(Path(options.cache), blob.graph, weights, settings, optimize)
+
+
+def _optimize(blob: Blob, weights: Weights, level: str, path: str, name: str) -> None:
+    """Write the optimised graph to `path`, its weights to the file `name` beside it."""
+    settings = _settings(blob, weights, level)
+    settings.intra_op_num_threads = 1
+    settings.optimized_model_filepath = path
+    for key, value in (
+        ("optimized_model_external_initializers_file_name", name),
+        ("optimized_model_external_initializers_min_size_in_bytes", str(_INLINE_BYTES)),
+        ("disable_prepacking", "1"),
+    ):
+        settings.add_session_config_entry(f"session.{key}", value)
+    _created(blob, Optimized(blob.graph, weights), settings)
+
+
+# ---- what was made ------------------------------------------------------------------------------------------------
+
+
+def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
+    """Raise unless the graph takes and gives what the header says; onnxruntime checks shapes when it runs."""
+    taken = {info.name: info.dtype for info in blob.inputs if info.dtype}
+    taken |= {state.name: state.dtype for state in blob.states}
+    given = {info.name: info.dtype for info in blob.outputs} | {state.output: state.dtype for state in blob.states}
+    taken, given = ({name: PAIRS.get(dtype, dtype) for name, dtype in side.items()} for side in (taken, given))
+    outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
+    if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or given != outputs:
+        raise DelegateInvalidCompatibility(
+            "a blob of CpuBackend is damaged: its graph has other inputs or outputs than its header says;"
+            " copy or lower the program again"
+        )
+
+
+_DTYPES: Final = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    **{f"tensor({name})": name for name in ITEM_SIZES},
+}
+"""What onnxruntime calls the types of tensors."""
