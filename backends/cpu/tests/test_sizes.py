@@ -16,7 +16,7 @@ import delegraph
 import delegraph.aot
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 
-N, M = Dim("N", min=2, max=16), Dim("M", min=2, max=16)
+N, M, K = Dim("N", min=2, max=16), Dim("M", min=2, max=16), Dim("K", min=4, max=18)
 WEIGHT = torch.nn.Linear(8, 8).requires_grad_(False)
 
 
@@ -69,12 +69,42 @@ def from_a_delegate(x: torch.Tensor) -> torch.Tensor:
     return torch.sigmoid(y.reshape(y.shape[0] * y.shape[2], 1)).reshape(-1) * y.shape[2]
 
 
+def resampled(x: torch.Tensor, like: torch.Tensor) -> list[torch.Tensor]:
+    """Feature maps made as large as another one, and larger by a factor."""
+    size = like.shape[2:]
+    smooth = [
+        F.interpolate(x, size=size, mode=mode, align_corners=corners)
+        for mode in ("bilinear", "bicubic")
+        for corners in (False, True)
+    ]
+    nearest = [F.interpolate(x, size=size, mode=mode) for mode in ("nearest", "nearest-exact")]
+    factors = [F.interpolate(x, scale_factor=2.0, mode="bilinear"), F.interpolate(x, scale_factor=(1.5, 3.0))]
+    return [like * 2, *smooth, *nearest, *factors]
+
+
+def parts(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    first, second = torch.cat([x, y], 1).sigmoid().split([x.shape[1], y.shape[1]], 1)
+    return [first * 2, second + 1, *(piece.exp() for piece in first.chunk(2, 1))]
+
+
+def statistics(x: torch.Tensor) -> list[torch.Tensor]:
+    y = x.sigmoid()
+    windows = torch.cat([y, y, y], 1).unfold(1, 2, 3)
+    return [y.var(1), y.std((0, 1)), y.var((0, 1), correction=2, keepdim=True), *torch.var_mean(y, 0), windows]
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[torch.Tensor, ...]], Any]] = {
     "arithmetic": (arithmetic, matrix, ({0: N, 1: M},)),
     "masks": (masks, lambda n, m: (*rows(n, m), torch.arange(n) % m + 1), ({0: N, 1: M}, {0: N})),
     "rearranged": (rearranged, rows, ({0: N, 1: M},)),
+    "resampled": (
+        resampled, lambda n, m: (torch.randn(1, 2, n + 2, m), torch.randn(1, 2, m + 4, n + 1)),
+        ({2: K, 3: M}, {2: Dim("A", min=4, max=32), 3: Dim("B", min=3, max=32)}),
+    ),
+    "parts": (parts, lambda n, m: (torch.randn(2, 2 * m), torch.randn(2, n)), ({1: 2 * M}, {1: N})),
+    "statistics": (statistics, matrix, ({0: N, 1: M},)),
     "from_a_delegate": (from_a_delegate, matrix, ({0: N, 1: M},)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
