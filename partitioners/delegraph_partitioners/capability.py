@@ -169,8 +169,8 @@ class CapabilityBasedPartitioner(Partitioner):
             for piece in () if self.allow_trivial else components(group):
                 if all(is_trivial(node) for node in piece):
                     kept -= len(piece)
-                    dropped.update(dict.fromkeys(piece, _TRIVIAL))
-            size = sum(node.target is not operator.getitem for node in group if node not in dropped)
+                    dropped.update({node: _NUMBER if is_scalar(node) else _TRIVIAL for node in piece})
+            size = sum(_counts(node) for node in group if node not in dropped)
             if kept and size < self.minimum_nodes:
                 reason = f"its partition would have {size} nodes, fewer than the {self.minimum_nodes} asked for"
                 dropped.update({node: reason for node in group if node not in dropped})
@@ -179,10 +179,17 @@ class CapabilityBasedPartitioner(Partitioner):
 
 _TRIVIAL = "is supported, but only together with views and copies: not worth a delegate"
 
+_NUMBER = "computes a size or another scalar that no delegate needs"
+
+
+def _counts(node: Node) -> bool:
+    """Whether `node` makes a delegate worth more: it is neither an element of a tuple nor a number."""
+    return node.target is not operator.getitem and not is_scalar(node)
+
 
 def is_trivial(node: Node) -> bool:
-    """Whether `node` computes nothing: a view, a copy, an element of a tuple."""
-    if node.target is operator.getitem:
+    """Whether `node` computes nothing: a view, a copy, an element of a tuple; or a number alone."""
+    if node.target is operator.getitem or is_scalar(node):
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.name in TRIVIAL_OPERATORS

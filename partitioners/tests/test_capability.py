@@ -122,6 +122,20 @@ def test_sizes_flow_in_as_inputs_unless_asked_for() -> None:
         torch.testing.assert_close(delegated.programs["forward"].module()(x), x.relu().view(10, -1).exp())
 
 
+def test_numbers_and_views_alone_make_no_delegate() -> None:
+    shapes = {"dynamic_shapes": (({0: Dim("n", min=2, max=9)},),)}
+    program = functional(lambda x: (x.view(x.shape[0] * 2, -1), x.shape[0]), X, **shapes)
+    alone = lower(program, CapabilityBasedPartitioner("Blank", unless(), take_scalars=True))
+    assert taken(alone) == []
+    assert set(declined(alone).values()) == {
+        "computes a size or another scalar that no delegate needs",
+        "is supported, but only together with views and copies: not worth a delegate",
+    }
+    program = functional(lambda x: x.relu() * (x.shape[0] * 2 + 1), X, **shapes)
+    small = lower(program, CapabilityBasedPartitioner("Blank", unless(), take_scalars=True, minimum_nodes=3))
+    assert taken(small) == []
+
+
 def test_a_second_partitioner_takes_what_the_first_left() -> None:
     program = functional(lambda x: x.relu().sigmoid().tanh(), X)
     delegated = lower(program, OperatorsPartitioner("Blank", [aten.sigmoid]), AllNodesPartitioner("Blank"))

@@ -75,6 +75,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "index_put_middle": (lambda t, i, v: put(t, (None, i), v), (X, IDS[0] % 3, torch.randn(2, 4, 6, 8))),
     "masked_scatter": (lambda t, m, s: t.masked_scatter(m, s), (ROWS, ROWS > 0, torch.randn(20))),
     "scatter_of_a_part": (lambda t, i, s: t.scatter(1, i[:, :2], s), (ROWS, IDS, torch.randn(5, 4))),
+    **{
+        f"scatter_{reduce}_{dtype}_{own}": (
+            lambda t, i, s, reduce=reduce, own=own: t.scatter_reduce(1, i, s, reduce, include_self=own),
+            ((ROWS * 5).to(dtype), IDS, torch.arange(-3, 5).reshape(2, 4).to(dtype)),
+        )
+        for reduce in ("amax", "amin", "mean")
+        for dtype, own in ((torch.float32, True), (torch.float32, False), (torch.int64, True), (torch.int32, False))
+    },
+    "scatter_nan": (
+        lambda t, i, s: (t.scatter_reduce(1, i, s, "amax"), t.scatter_reduce(1, i, s, "amin", include_self=False)),
+        (torch.tensor([[torch.nan, 1, 2, 3]] * 2), IDS, torch.tensor([[1, torch.nan, 0, torch.inf], [1, 2, 3, -1]])),
+    ),
     "scatter_sum": (lambda t, i, s: t.scatter_reduce(1, i, s, "sum"), (ROWS, IDS, torch.randn(2, 4))),
     "scatter_prod_alone": (
         lambda t, i, s: t.scatter_reduce(1, i, s, "prod", include_self=False), (ROWS, IDS, torch.randn(2, 4)),

@@ -45,6 +45,7 @@ def cpu_partitioner(
         keep_whole=KEPT_WHOLE,
         minimum_nodes=minimum_nodes,
         allow_trivial=allow_trivial,
+        take_scalars=True,
         take_mutated_buffers=True,
     )
 

@@ -73,7 +73,17 @@ _ALIAS_FREE = frozenset(VIEW_TO_COPY.values())
 _SYMBOLIC = frozenset(
     {
         *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod),
-        *(operator.neg, operator.pow, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        *(
+            operator.neg,
+            operator.abs,
+            operator.pow,
+            operator.eq,
+            operator.ne,
+            operator.lt,
+            operator.le,
+            operator.gt,
+            operator.ge,
+        ),
         *(operator.and_, operator.or_, operator.not_, operator.getitem),
         *(torch.sym_int, torch.sym_float, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite, torch.sym_sum),
     }

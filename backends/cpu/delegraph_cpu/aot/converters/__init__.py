@@ -13,6 +13,7 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     indexing,
     matmul,
     normalization,
+    numbers,
     pointwise,
     pooling,
     recurrent,

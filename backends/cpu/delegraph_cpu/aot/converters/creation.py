@@ -1,8 +1,7 @@
-"""Tensors made from nothing, casts, and sizes."""
+"""Tensors made from nothing, and casts."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot import exir_ops
-from delegraph_cpu.aot.converters.table import CONVERTERS, aten, convert_with
+from delegraph_cpu.aot.converters.table import aten, convert_with
 from delegraph_cpu.aot.dtypes import ALL, HALVES, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, outer_dtype_of, shape_of
 
@@ -160,52 +159,3 @@ def _rounds(node: Node, self: Node) -> bool:
     if outer_dtype_of(node) not in HALVES or outer_dtype_of(self) in HALVES:
         return False
     return any(user.target in CASTS and outer_dtype_of(user) not in HALVES for user in node.users)
-
-
-# ---- sizes: int64 scalars -----------------------------------------------------------------------------------------
-
-
-def _used_inside(node: Node, *_: object) -> str | None:
-    """A size is computed here only for nodes that are computed here: a delegate returns tensors."""
-    for user in node.users:
-        converter = CONVERTERS.get(user.target) if user.op == "call_function" else None  # type: ignore[arg-type]
-        reason = "it is left" if converter is None else converter.support(user)
-        if reason is not None:
-            return f"a size that {user.name} uses outside ({reason})"
-    return None
-
-
-@convert_with("sym_size.int", dtypes=ALL, check=_used_inside)
-def sym_size(g: GraphBuilder, node: Node, self: Node, dim: int) -> ir.Value:
-    axis = dim % len(shape_of(self))
-    return g.reshape(g.op("Shape", g.value(self), start=axis, end=axis + 1), [])
-
-
-for _function, _op_type in (
-    (operator.add, "Add"),
-    (operator.sub, "Sub"),
-    (operator.mul, "Mul"),
-    (torch.sym_max, "Max"),
-    (torch.sym_min, "Min"),
-):
-
-    def _size_arithmetic(g: GraphBuilder, node: Node, a: Any, b: Any, op_type: str = _op_type) -> ir.Value:
-        return g.op(op_type, g.tensor(a, torch.int64), g.tensor(b, torch.int64))
-
-    convert_with([_function], check=_used_inside)(_size_arithmetic)
-
-
-@convert_with([operator.floordiv], check=_used_inside)
-def _size_quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
-    """Sizes are not negative, so that rounding towards zero is rounding down."""
-    return g.op("Div", g.tensor(a, torch.int64), g.tensor(b, torch.int64))
-
-
-@convert_with([operator.mod], check=_used_inside)
-def _size_remainder(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
-    return g.op("Mod", g.tensor(a, torch.int64), g.tensor(b, torch.int64))
-
-
-@convert_with([operator.neg], check=_used_inside)
-def _size_negation(g: GraphBuilder, node: Node, a: Any) -> ir.Value:
-    return g.op("Neg", g.tensor(a, torch.int64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,11 +100,6 @@ def vector_norm(g: GraphBuilder, node: Node, self: Node, ord: Scalar, dim: Any, 
 # ---- variance -----------------------------------------------------------------------------------------------------
 
 
-def _known_count(node: Node, self: Node, dim: Any, *_: object) -> str | None:
-    known = all(isinstance(shape_of(self)[axis], int) for axis in _axes(self, dim))
-    return None if known else "the variance of a dynamic number of elements"
-
-
 def _variance(
     g: GraphBuilder, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
 ) -> tuple[ir.Value, ir.Value]:
@@ -111,29 +107,35 @@ def _variance(
     dtype, axes, value = dtype_of(self), _axes(self, dim), g.value(self)
     mean = _reduce(g, "ReduceMean", value, axes, True)
     deviation = g.op("Sub", value, mean)
-    count = int(np.prod([int(shape_of(self)[axis]) for axis in axes]))
     total = _reduce(g, "ReduceSum", g.op("Mul", deviation, deviation), axes, keepdim)
-    divisor = max(0.0, count - (1 if correction is None else correction))
-    variance = g.op("Mul", total, g.tensor(1.0 / divisor if divisor else float("inf"), dtype))
+    less = 1 if correction is None else correction
+    sizes = [size for axis in axes if isinstance(size := shape_of(self)[axis], int)]
+    if len(sizes) == len(axes):
+        divisor = max(0.0, math.prod(sizes) - less)
+        variance = g.op("Mul", total, g.tensor(1.0 / divisor if divisor else float("inf"), dtype))
+    else:
+        count = g.op("ReduceProd", g.op("Gather", g.op("Shape", value), g.ints(axes), axis=0), keepdims=0)
+        divisor_now = g.op("Max", g.op("Sub", g.cast(count, dtype), g.tensor(less, dtype)), g.tensor(0.0, dtype))
+        variance = g.op("Div", total, divisor_now)
     return variance, mean if keepdim or not axes else g.op("Squeeze", mean, g.ints(axes))
 
 
-@convert_with("var.correction", dtypes=REALS, check=_known_count)
+@convert_with("var.correction", dtypes=REALS)
 def var(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
     return _variance(g, self, dim, correction, keepdim)[0]
 
 
-@convert_with("var.dim", dtypes=REALS, check=_known_count)
+@convert_with("var.dim", dtypes=REALS)
 def var_dim(g: GraphBuilder, node: Node, self: Node, dim: Any, unbiased: bool, keepdim: bool) -> ir.Value:
     return _variance(g, self, dim, int(unbiased), keepdim)[0]
 
 
-@convert_with("std.correction", dtypes=REALS, check=_known_count)
+@convert_with("std.correction", dtypes=REALS)
 def std(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
     return g.op("Sqrt", _variance(g, self, dim, correction, keepdim)[0])
 
 
-@convert_with("var_mean.correction", dtypes=REALS, check=_known_count)
+@convert_with("var_mean.correction", dtypes=REALS)
 def var_mean(
     g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
 ) -> Sequence[ir.Value]:

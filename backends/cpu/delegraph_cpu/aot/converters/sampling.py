@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
@@ -18,18 +19,20 @@ PADDINGS: Final = ("zeros", "border", "reflection")
 """By torch's numbers (`GridSamplerInterpolation` and `GridSamplerPadding` of ATen)."""
 
 
-def _known_dim(node: Node, self: Node, dimension: int, *_: object) -> str | None:
-    return None if not rank_of(self) or isinstance(shape_of(self)[dimension], int) else "the unfolded dim is dynamic"
-
-
-@convert_with("unfold unfold_copy", dtypes=ALL, check=_known_dim)
+@convert_with("unfold unfold_copy", dtypes=ALL)
 def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, step: int) -> ir.Value:
     """Gather gives [..., windows, size, ...]; torch has the windows' elements last."""
     if not rank_of(self):
         return g.op("Unsqueeze", g.value(self), g.ints([0])) if size else g.tensor_of_zeros([0], node.meta["val"].dtype)
     axis = dimension % rank_of(self)
-    starts = np.arange(0, int(shape_of(self)[axis]) - size + 1, step)
-    windows = g.op("Gather", g.value(self), g.constant(starts[:, None] + np.arange(size)), axis=axis)
+    whole, offsets = shape_of(self)[axis], np.arange(size)
+    if isinstance(whole, int):
+        places = g.constant(np.arange(0, whole - size + 1, step)[:, None] + offsets)
+    else:
+        behind = g.op("Sub", g.size(g.value(self), axis), g.tensor(size - 1, torch.int64))
+        starts = g.op("Range", g.tensor(0, torch.int64), behind, g.tensor(step, torch.int64))
+        places = g.op("Add", g.op("Unsqueeze", starts, g.ints([1])), g.constant(offsets))
+    windows = g.op("Gather", g.value(self), places, axis=axis)
     order = [dim for dim in range(rank_of(node)) if dim != axis + 1]
     return g.transpose(windows, [*order, axis + 1])
 

@@ -12,10 +12,11 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.indexing import has_dims, stacked
+from delegraph_cpu.aot.converters.not_a_number import has_nan
 from delegraph_cpu.aot.converters.pointwise import select_where
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import INDICES, NUMBERS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, TensorLike, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, rank_of, shape_of
 
 INT64_MAX = 2**63 - 1
 NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
@@ -160,26 +161,52 @@ def scatter_add(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, 
     )
 
 
-REDUCTIONS: Final = {"sum": ("add", 0.0), "prod": ("mul", 1.0)}
-"""What torch calls them: ONNX's name, and what changes nothing."""
+REDUCTIONS: Final = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+"""What torch calls them: ONNX's name."""
 
 
-@convert_with(
-    "scatter_reduce.two",
-    dtypes=NUMBERS,
-    check=lambda node, self, dim, index, src, reduce, include_self: (
-        has_dims(node, self) or (None if reduce in REDUCTIONS else f"a scatter that reduces by {reduce}")
-    ),
-)
+def _neutral(reduce: str, dtype: torch.dtype) -> Scalar:
+    """What changes nothing."""
+    if reduce in ("sum", "mean", "prod"):
+        return int(reduce == "prod")
+    lowest, highest = (
+        (-math.inf, math.inf) if dtype.is_floating_point else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    )
+    return lowest if reduce == "amax" else highest
+
+
+@convert_with("scatter_reduce.two", dtypes=NUMBERS, check=has_dims)
 def scatter_reduce(
     g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node, reduce: str, include_self: bool
 ) -> ir.Value:
-    reduction, neutral = REDUCTIONS[reduce]
-    target, where = g.value(self), g.value(index)
-    if not include_self:
-        neutrals = g.op("Expand", g.tensor(neutral, dtype_of(node)), g.op("Shape", where))
-        target = g.op("ScatterElements", target, where, neutrals, axis=dim)
-    return g.op("ScatterElements", target, where, _indexed_part(g, index, src), axis=dim, reduction=reduction)
+    dtype, target, where, source = dtype_of(node), g.value(self), g.value(index), _indexed_part(g, index, src)
+
+    def scattered(onto: ir.Value, values: ir.Value, reduction: str | None = None) -> ir.Value:
+        return g.op("ScatterElements", onto, where, values, axis=dim, reduction=reduction)
+
+    def filled(number: Scalar, like: ir.Value) -> ir.Value:
+        return g.op("Expand", g.tensor(number, dtype), g.op("Shape", like))
+
+    def with_nan() -> Sequence[ir.Value]:
+        """The comparison that is behind a maximum does not see a NaN."""
+        before, new = (g.cast(g.op("IsNaN", value), torch.int32) for value in (start, source))
+        spoilt = scattered(before, new, "max")
+        return [g.op("Where", g.cast(spoilt, torch.bool), g.tensor(math.nan, dtype), result)]
+
+    start = target if include_self else scattered(target, filled(_neutral(reduce, dtype), where))
+    result = scattered(start, source, REDUCTIONS.get(reduce, "add"))
+    if reduce == "mean":
+        counts = scattered(filled(int(include_self), target), filled(1, where), "add")
+        return _mean(g, result, g.op("Max", counts, g.tensor(1, dtype)), dtype)
+    if reduce in ("amax", "amin") and dtype.is_floating_point:
+        return g.choose(has_nan(g, start, source), with_nan, lambda: [result])[0]
+    return result
+
+
+def _mean(g: GraphBuilder, total: ir.Value, count: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """Integers are rounded down."""
+    whole = total if dtype.is_floating_point else g.op("Sub", total, g.op("Mod", total, count))
+    return g.op("Div", whole, count)
 
 
 def _indexed_part(g: GraphBuilder, index: Node, src: Node) -> ir.Value:

@@ -162,10 +162,9 @@ def narrow(g: GraphBuilder, node: Node, self: Node, dim: int, start: int, length
     return slice_(g, node, self, dim, first, first + length, 1)
 
 
-@convert_with("split_with_sizes split_with_sizes_copy", dtypes=ALL, check=lambda node, self, sizes, dim: (
-    None if all(isinstance(s, int) for s in sizes) else "a size of the split is not known"))  # fmt: skip
-def split_with_sizes(g: GraphBuilder, node: Node, self: Node, sizes: Sequence[int], dim: int) -> Sequence[ir.Value]:
-    return g.ops("Split", len(sizes), g.value(self), g.ints(sizes), axis=dim % rank_of(self))
+@convert_with("split_with_sizes split_with_sizes_copy", dtypes=ALL)
+def split_with_sizes(g: GraphBuilder, node: Node, self: Node, sizes: Sequence[Size], dim: int) -> Sequence[ir.Value]:
+    return g.ops("Split", len(sizes), g.value(self), g.sizes(_sizes(g, sizes)), axis=dim % rank_of(self))
 
 
 def _static_pieces(node: Node, self: Node, _count: int, dim: int) -> str | None:

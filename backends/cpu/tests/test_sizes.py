@@ -1,0 +1,181 @@
+"""Dynamic sizes, and what is computed from them, do not cut a graph: one delegate and nothing left, at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from backends.cpu.tests.harness import Function, as_array
+from torch.export import Dim
+
+import delegraph
+import delegraph.aot
+from delegraph_cpu.aot.partitioner import cpu_partitioner
+
+N, M, K = Dim("N", min=2, max=16), Dim("M", min=2, max=16), Dim("K", min=4, max=18)
+WEIGHT = torch.nn.Linear(8, 8).requires_grad_(False)
+
+
+def matrix(n: int, m: int) -> tuple[torch.Tensor, ...]:
+    return (torch.randn(n, m),)
+
+
+def rows(n: int, m: int) -> tuple[torch.Tensor, ...]:
+    return (torch.randn(n, m, 8),)
+
+
+def arithmetic(x: torch.Tensor) -> list[torch.Tensor]:
+    """Every operator of Python on sizes, as a factor of its own."""
+    n, m = x.shape
+    y = x.sigmoid()
+    integers = [n * m, n + m, n - m, -n, m // 2, (n - m) // 3, (n - m) % 3, torch.sym_max(n, m), torch.sym_min(n, 5)]
+    floats = [n / m, n**-0.5, torch.sym_float(n), n**2, abs(n - m), y.numel()]
+    choices = [torch.sym_ite(n > m, n, 2 * m), torch.sym_ite(torch.sym_not(n <= m), n * n, m)]
+    rounded = [torch.sym_int(m / 2), torch.sym_sum([n, m, 1])]
+    return [y * number for number in (*integers, *floats, *choices, *rounded)]
+
+
+def masks(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Padding and order, as attention has them, with positions added."""
+    n, m, _ = x.shape
+    places = torch.arange(m)
+    seen = (places[None] < lengths[:, None])[:, None] & torch.ones(m, m, dtype=torch.bool).tril()
+    q = WEIGHT(x.view(n * m, 8)).view(n, m, 8) + torch.sin(places[:, None] / torch.arange(1, 9))
+    return F.scaled_dot_product_attention(q, q, q, attn_mask=seen)
+
+
+def rearranged(x: torch.Tensor) -> list[torch.Tensor]:
+    n, m, _ = x.shape
+    cls = WEIGHT.weight[:1].expand(n, 1, 8)
+    flat = WEIGHT(x.flatten(0, 1))
+    return [
+        WEIGHT(torch.cat([cls, x], 1)),
+        x.view(-1) * 2,
+        flat.view(n, m, 2, 4).transpose(1, 2) * 2,
+        F.pad(x, (0, 0, 0, 20 - m)),
+        torch.roll(x, 1, 1),
+        x.repeat_interleave(2, 1) + 1,
+        torch.zeros(n, 3) + x.mean((1, 2)).unsqueeze(1),
+    ]
+
+
+def from_a_delegate(x: torch.Tensor) -> torch.Tensor:
+    """Sizes of what was computed, between the computations."""
+    y = F.relu(F.conv1d(x.unsqueeze(1), torch.ones(1, 1, 3), stride=2, padding=2))
+    return torch.sigmoid(y.reshape(y.shape[0] * y.shape[2], 1)).reshape(-1) * y.shape[2]
+
+
+def resampled(x: torch.Tensor, like: torch.Tensor) -> list[torch.Tensor]:
+    """Feature maps made as large as another one, and larger by a factor."""
+    size = like.shape[2:]
+    smooth = [
+        F.interpolate(x, size=size, mode=mode, align_corners=corners)
+        for mode in ("bilinear", "bicubic")
+        for corners in (False, True)
+    ]
+    nearest = [F.interpolate(x, size=size, mode=mode) for mode in ("nearest", "nearest-exact")]
+    factors = [F.interpolate(x, scale_factor=2.0, mode="bilinear"), F.interpolate(x, scale_factor=(1.5, 3.0))]
+    return [like * 2, *smooth, *nearest, *factors]
+
+
+def parts(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    first, second = torch.cat([x, y], 1).sigmoid().split([x.shape[1], y.shape[1]], 1)
+    return [first * 2, second + 1, *(piece.exp() for piece in first.chunk(2, 1))]
+
+
+def statistics(x: torch.Tensor) -> list[torch.Tensor]:
+    y = x.sigmoid()
+    windows = torch.cat([y, y, y], 1).unfold(1, 2, 3)
+    return [y.var(1), y.std((0, 1)), y.var((0, 1), correction=2, keepdim=True), *torch.var_mean(y, 0), windows]
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[torch.Tensor, ...]], Any]] = {
+    "arithmetic": (arithmetic, matrix, ({0: N, 1: M},)),
+    "masks": (masks, lambda n, m: (*rows(n, m), torch.arange(n) % m + 1), ({0: N, 1: M}, {0: N})),
+    "rearranged": (rearranged, rows, ({0: N, 1: M},)),
+    "resampled": (
+        resampled, lambda n, m: (torch.randn(1, 2, n + 2, m), torch.randn(1, 2, m + 4, n + 1)),
+        ({2: K, 3: M}, {2: Dim("A", min=4, max=32), 3: Dim("B", min=3, max=32)}),
+    ),
+    "parts": (parts, lambda n, m: (torch.randn(2, 2 * m), torch.randn(2, n)), ({1: 2 * M}, {1: N})),
+    "statistics": (statistics, matrix, ({0: N, 1: M},)),
+    "from_a_delegate": (from_a_delegate, matrix, ({0: N, 1: M},)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_delegate_and_nothing_left(name: str) -> None:
+    function, make, shapes = CASES[name]
+    torch.manual_seed(0)
+    lowered = delegraph.lower(Function(function), make(3, 5), dynamic_shapes=(shapes,), backends=["cpu"])
+    report = lowered.report.methods["forward"]
+    assert len(report.delegates) == 1 and not report.leftovers, str(lowered.report)
+    loaded = delegraph.load(bytes(lowered))
+    for sizes in ((3, 5), (2, 2), (16, 9), (3, 5)):
+        args = make(*sizes)
+        compare(loaded(*map(as_array, args)), function(*args))
+
+
+def compare(ours: Any, wanted: Any) -> None:
+    leaves = torch.utils._pytree.tree_leaves(wanted)
+    for result, expected in zip(torch.utils._pytree.tree_leaves(ours), map(as_array, leaves), strict=True):
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_numbers_of_tensors_stay_within() -> None:
+    module = Function(lambda x, i, f, b: x.sigmoid() * i.item() + f.item() + b)
+    args = (torch.randn(3), torch.tensor([2]), torch.tensor(0.5), torch.tensor(True))
+    lowered = delegraph.lower(module, args, backends=["cpu"])
+    report = lowered.report.methods["forward"]
+    assert len(report.delegates) == 1 and not report.leftovers, str(lowered.report)
+    loaded = delegraph.load(bytes(lowered))
+    for i, f, b in ((2, 0.5, True), (-7, float("inf"), False), (2**40, -1e-3, True)):
+        args = (args[0], torch.tensor([i]), torch.tensor(f), torch.tensor(b))
+        compare(loaded(*map(as_array, args)), module(*args))
+
+
+def test_numbers_cross_the_border_at_every_call() -> None:
+    """Integers and floats that are computed outside, and change from call to call though no shape does."""
+    partitioner = cpu_partitioner()
+    partitioner.take_scalars = False  # type: ignore[attr-defined]
+
+    def function(x: torch.Tensor, i: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+        return x.sigmoid() * (i.item() * 3) + f.item() * 2
+
+    lowered = delegraph.lower(
+        Function(function), (torch.zeros(3), torch.tensor(1), torch.tensor(1.0)), backends=[partitioner]
+    )
+    assert len(lowered.report.methods["forward"].delegates) == 1
+    loaded = delegraph.load(bytes(lowered))
+    for i, f in ((1, 0.25), (1, -3.0), (5, -3.0), (-(2**33), 1e30)):
+        args = (torch.ones(3), torch.tensor(i), torch.tensor(f))
+        compare(loaded(*map(as_array, args)), function(*args))
+
+
+def test_an_input_is_no_argument_for_its_sizes_alone() -> None:
+    module = Function(lambda x, y: x.sigmoid() * y.shape[0] + y.shape[1] / 2)
+    shapes = (None, {0: N, 1: M})
+    args = (torch.randn(3), torch.zeros(3, 5))
+    lowered = delegraph.lower(module, args, dynamic_shapes=(shapes,), backends=["cpu"])
+    left = lowered.report.methods["forward"].leftovers
+    assert {entry.operator for entry in left} == {"aten::sym_size.int"}
+    assert {entry.reasons["cpu"] for entry in left} == {"nothing but sizes of args_1 is read"}
+    loaded = delegraph.load(bytes(lowered))
+    for y in (args[1], torch.zeros(7, 2)):
+        compare(loaded(as_array(args[0]), as_array(y)), module(args[0], y))
+
+
+def test_a_size_that_is_given_is_computed_outside() -> None:
+    module = Function(lambda x: (x.sigmoid() * x.shape[0], x.shape[0] * 2))
+    lowered = delegraph.lower(module, matrix(3, 5), dynamic_shapes=(({0: N},),), backends=["cpu"])
+    loaded = delegraph.load(bytes(lowered))
+    for n in (3, 6):
+        (x,) = matrix(n, 5)
+        product, size = loaded(as_array(x))
+        compare(product, module(x)[0])
+        assert size == 2 * n
