@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph_cpu.aot.convert import ConvertedModel, convert_graph, support
 from delegraph_cpu.runtime.ort_values import as_array, ort_value
-from delegraph_cpu.sessions import create_session, use_shared_pool
+from delegraph_cpu.sessions import create_session
 
 __all__ = ["DELEGATES", "DelegateOracle"]
 
@@ -75,7 +75,7 @@ def _graph(call: Call, wanted: list[torch.Tensor], used: int) -> tuple[Graph, li
 def _run(model: ConvertedModel, inputs: list[Node]) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    use_shared_pool(options, 0)  # other tests of the process may have made it
+    options.intra_op_num_threads = 1
     session = create_session(ir.to_proto(model.model).SerializeToString(), options)
     binding = session.io_binding()
     arrays = [to_numpy(node.meta["val"]).copy("C") for node in inputs]
