@@ -48,7 +48,7 @@ $(EXECUTORCH)/.installed: plugins/executorch/pyproject.toml
 	$(PYTHON) -m venv $(EXECUTORCH)
 	$(EXECUTORCH)/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
 	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6" pytest "pytest-xdist>=3"
-	$(EXECUTORCH)/bin/python -m pip install --quiet pluggy importlib-metadata ml_dtypes onnxruntime onnx onnx_ir ethos-u-vela jsonschema
+	$(EXECUTORCH)/bin/python -m pip install --quiet pluggy importlib-metadata ml_dtypes "onnxruntime>=1.31,<1.32" onnx onnx_ir ethos-u-vela jsonschema
 	$(EXECUTORCH)/bin/python -m pip install --quiet --no-deps tosa-tools
 	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners \
 		-e backends/cpu -e plugins/portable -e plugins/executorch
