@@ -252,11 +252,13 @@ class GraphBuilder:
 
     @contextmanager
     def on_behalf_of(self, *calls: Node) -> Iterator[None]:
-        """Note the debug handles of `calls` for all values that operators added in the body of the `with` have."""
+        """Note the debug handles of `calls` for all values that operators added in the body of the `with` have, but
+        for those of calls within the bodies of a control flow, which have their own."""
         before = len(self.nodes)
         yield
-        found = {call.meta["debug_handle"] for call in calls if "debug_handle" in call.meta}
-        self.debug_handles.update(dict.fromkeys(_results(self.nodes[before:]), tuple(sorted(found))))
+        found = tuple(sorted({call.meta["debug_handle"] for call in calls if "debug_handle" in call.meta}))
+        for value in _results(self.nodes[before:]):
+            self.debug_handles.setdefault(value, found)
 
     # ---- the result ------------------------------------------------------------------------------
 
