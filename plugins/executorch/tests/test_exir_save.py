@@ -42,7 +42,8 @@ class Branches(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         low, _, high = torch.split(self.linear(x).relu(), 2, dim=1)
-        return torch.cond(x.sum() > 0, lambda y: (y + 1) * y, lambda y: y - 1, (low,)) * high
+        # cpu has no erfinv: the branches stay branches, and what is around it goes to delegates in them
+        return torch.cond(x.sum() > 0, lambda y: ((y + 1) * y).sigmoid().erfinv(), lambda y: y - 1, (low,)) * high
 
 
 @pytest.fixture(scope="module")

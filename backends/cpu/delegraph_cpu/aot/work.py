@@ -39,13 +39,16 @@ def _of_call(node: Node) -> int | None:
     tensors = [value for value in (*results, *operands) if isinstance(value, torch.Tensor)]
     if not all(isinstance(dim, int) for tensor in tensors for dim in tensor.shape):
         return None
+    if _name(node) in _COPIES and results[0].dtype == tensors[-1].dtype:
+        return 0
     products = _PRODUCTS.get(_name(node))
     elements = sum(result.numel() for result in results)
     return ELEMENT * elements + (products(node, elements) if products else 0)
 
 
 def _name(node: Node) -> str:
-    return str(node.target).removeprefix("aten.").partition(".")[0]
+    schema = getattr(node.target, "_schema", None)
+    return "" if schema is None else str(schema.name).rpartition("::")[2]
 
 
 def _shape(node: Node, argument: int) -> tuple[int, ...]:
@@ -81,6 +84,9 @@ def _recurrent(node: Node, elements: int) -> int:
     count: int = sum(prod(weight.meta["val"].shape) for weight in weights if isinstance(weight, Node))
     return count * prod(_shape(node, 0)[:-1])
 
+
+_COPIES: Final = frozenset({"alias_copy", "clone", "_clone_dim_order", "_to_copy", "_to_dim_order_copy"})
+"""Within a delegate there is nothing to do for them where the dtype stays."""
 
 _PRODUCTS: Final[dict[str, Callable[[Node, int], int]]] = {
     "mm": _matrix_product(0),
