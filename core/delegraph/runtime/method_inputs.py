@@ -39,8 +39,11 @@ class MethodInputs:
         self._dims = dims_of_inputs(contract, plan)
         self._changed = changed_inputs(plan)
         self.are_set = not plan.inputs
-        self.of_calls = [self._borrowing_setter(*one, lent) for one in zip(plan.inputs, self._dims, strict=True)]
         self.of_steps = [self._setter(*one, lent) for one in zip(plan.inputs, self._dims, strict=True)]
+        self.of_calls = [
+            borrowing_setter(values, index, dims, lent[index].views) if index in lent else setter
+            for index, dims, setter in zip(plan.inputs, self._dims, self.of_steps, strict=True)
+        ]
         if borrowing.inputs == "borrow":
             self.of_steps = self.of_calls
         self._lent = tuple(index for group in lent.values() for index in group.values)
@@ -80,11 +83,6 @@ class MethodInputs:
     def _setter(self, index: int, dims: Dims | None, lent: Mapping[int, Group]) -> InputSetter:
         views = lent[index].values[1:] if index in lent else ()
         return input_setter(self._values, index, dims, views=views, changed=index in self._changed)
-
-    def _borrowing_setter(self, index: int, dims: Dims | None, lent: Mapping[int, Group]) -> InputSetter:
-        if index not in lent:
-            return self._setter(index, dims, lent)
-        return borrowing_setter(self._values, index, dims, lent[index].views)
 
     def _relation_check(self) -> Callable[[], None] | None:
         """What compares the inputs' shapes with each other; None where nothing was assumed of them."""

@@ -94,7 +94,8 @@ def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOp
     settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that was looked through
     settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
     settings.add_external_initializers(list(weights), list(map(ort_value, weights.values())))
-    if any(product in bytes(blob.graph) for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
+    graph = bytes(blob.graph)
+    if any(product in graph for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
         settings.add_session_config_entry("session.x64quantprecision", "1")  # weights become uint8
         if level in ("disabled", "basic"):  # which do not include that
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
