@@ -8,8 +8,15 @@ from typing import Any
 
 from delegraph.program.contract import MethodContract
 from delegraph.program.devices import memory_devices
-from delegraph.program.dtypes import nbytes
-from delegraph.program.live_ranges import BEFORE, Span, instructions_in_order, live_ranges, roots_of
+from delegraph.program.live_ranges import (
+    BEFORE,
+    Place,
+    Span,
+    instructions_in_order,
+    live_ranges,
+    place_of,
+    roots_of,
+)
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall, MoveCall, Tensor
 from delegraph.program.walk import operands, tensor_indices
 from delegraph.runtime.arguments import Arguments
@@ -73,10 +80,10 @@ def memory_map(plan: ExecutionPlan, contract: MethodContract | None = None) -> M
     writers = {**_writers(plan, calls, root), **dict.fromkeys(states, "state")}
     tensors = []
     for index, (first, last) in spans.items():
-        memory_id, offset, size = _place(plan, index)
+        memory_id, offset, end = _placed(plan, index)
         at_peak = first <= peaks[memory_id] <= last
         name, writer = names.get(index, ""), writers.get(index, "")
-        tensors.append(PlacedTensor(index, name, writer, memory_id, offset, size, first, last, at_peak))
+        tensors.append(PlacedTensor(index, name, writer, memory_id, offset, end - offset, first, last, at_peak))
     tensors.sort(key=lambda one: (one.memory_id, one.first, one.offset, one.value))
     return MemoryMap(plan.name, len(calls), usages, tuple(tensors))
 
@@ -93,8 +100,9 @@ def _usages(plan: ExecutionPlan, spans: Mapping[int, Span]) -> Iterator[MemoryUs
     for memory_id, planned in enumerate(plan.non_const_buffer_sizes[1:], 1):
         change: dict[int, int] = {}
         for index, (first, last) in spans.items():
-            here, _, size = _place(plan, index)
+            here, start, end = _placed(plan, index)
             if here == memory_id:
+                size = end - start
                 change[first] = change.get(first, 0) + size
                 change[last + 1] = change.get(last + 1, 0) - size
         most, peak, alive = 0, BEFORE, 0
@@ -106,20 +114,10 @@ def _usages(plan: ExecutionPlan, spans: Mapping[int, Span]) -> Iterator[MemoryUs
         yield MemoryUsage(memory_id, device, planned, most, peak)
 
 
-def _placed(
-    plan: ExecutionPlan, index: int, span: Span, peaks: Mapping[int, int], name: str, writer: str
-) -> PlacedTensor:
-    memory_id, offset, size = _place(plan, index)
-    first, last = span
-    at_peak = first <= peaks[memory_id] <= last
-    return PlacedTensor(index, name, writer, memory_id, offset, size, first, last, at_peak)
-
-
-def _place(plan: ExecutionPlan, index: int) -> tuple[int, int, int]:
-    value = plan.values[index]
-    assert isinstance(value, Tensor) and value.allocation_info is not None
-    place = value.allocation_info
-    return place.memory_id, place.memory_offset, nbytes(value.scalar_type, value.sizes)
+def _placed(plan: ExecutionPlan, index: int) -> Place:
+    place = place_of(plan.values[index])
+    assert place is not None, "only planned tensors have a span"
+    return place
 
 
 def _names(plan: ExecutionPlan, contract: MethodContract | None) -> dict[int, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TypeAlias
 
 from delegraph.program.dtypes import nbytes
 from delegraph.program.kernel_calls import result_tensors
@@ -25,13 +26,24 @@ from delegraph.program.schema import (
 )
 from delegraph.program.walk import operands, tensor_indices
 
-__all__ = ["BEFORE", "Roots", "Span", "instructions_in_order", "live_ranges", "roots_of"]
+__all__ = ["BEFORE", "Place", "Roots", "Span", "instructions_in_order", "live_ranges", "place_of", "roots_of"]
 
 BEFORE = -1
 """The step at which inputs are set, before instruction 0."""
 
 Span = tuple[int, int]
 """The first and the last step, both included."""
+
+Place: TypeAlias = tuple[int, int, int]
+"""Memory id, and the bytes from and to."""
+
+
+def place_of(value: Value) -> Place | None:
+    """Where a planned tensor lies; None for anything else."""
+    if not isinstance(value, Tensor) or value.allocation_info is None:
+        return None
+    start = value.allocation_info.memory_offset
+    return value.allocation_info.memory_id, start, start + nbytes(value.scalar_type, value.sizes)
 
 
 def live_ranges(
@@ -143,13 +155,13 @@ class _Shown:
 
     def write(self, index: int) -> None:
         """`index` has bytes of its own from here on, unless it had some before."""
-        if (place := self._place(index)) is not None and self.root.setdefault(index, index) == index:
+        if (place := place_of(self.plan.values[index])) is not None and self.root.setdefault(index, index) == index:
             written = self.order.setdefault(place[0], [])
             written.append((place[1], place[2], index))
 
     def read(self, index: int) -> None:
         """`index` is read: the first time, what it shows is found."""
-        place = self._place(index)
+        place = place_of(self.plan.values[index])
         if place is None or index in self.root:
             return
         memory_id, start, end = place
@@ -162,14 +174,6 @@ class _Shown:
             written.append((start, end, index))
             if not parts:
                 self.states.add(index)
-
-    def _place(self, index: int) -> tuple[int, int, int] | None:
-        """Memory id, offset and end of a planned tensor."""
-        value = self.plan.values[index]
-        if not isinstance(value, Tensor) or value.allocation_info is None:
-            return None
-        start = value.allocation_info.memory_offset
-        return value.allocation_info.memory_id, start, start + nbytes(value.scalar_type, value.sizes)
 
 
 def _inside(start: int, end: int, written: Sequence[tuple[int, int, int]]) -> Iterator[int]:

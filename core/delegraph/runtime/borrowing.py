@@ -19,6 +19,7 @@ from delegraph.errors import InvalidArgument
 from delegraph.program.devices import memory_devices
 from delegraph.program.dtypes import nbytes
 from delegraph.program.kernel_calls import result_tensors, split_arguments
+from delegraph.program.live_ranges import Place, place_of
 from delegraph.program.prim_op_names import DEVICE_COPIES, ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import (
     DelegateCall,
@@ -65,10 +66,6 @@ class Borrowing:
             if getattr(self, name) not in modes:
                 known = ", ".join(map(repr, modes))
                 raise InvalidArgument(f"{name}={getattr(self, name)!r}: {name} are one of {known}")
-
-
-Place: TypeAlias = tuple[int, int, int]
-"""Memory id, and the bytes from and to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +156,9 @@ class Uses:
         self._jumps = len(plan.chains) > 1 or any(
             isinstance(instruction, JumpFalseCall) for _, instruction in instructions(plan)
         )
-        self._places = {index: place for index, value in enumerate(plan.values) if (place := _place(value)) is not None}
+        self._places = {
+            index: place for index, value in enumerate(plan.values) if (place := place_of(value)) is not None
+        }
 
     def input_group(self, index: int) -> Group | None:
         """What the caller's array can stand for if it is input `index`; None if that has to be copied."""
@@ -323,13 +322,6 @@ def _step(plan: ExecutionPlan, instruction: Instruction, num_outputs: Callable[[
 
 def _tensors(plan: ExecutionPlan, indices: Sequence[int]) -> tuple[int, ...]:
     return tuple(tensor_indices(indices, plan.values))
-
-
-def _place(value: object) -> Place | None:
-    if not isinstance(value, Tensor) or value.allocation_info is None:
-        return None
-    start = value.allocation_info.memory_offset
-    return value.allocation_info.memory_id, start, start + nbytes(value.scalar_type, value.sizes)
 
 
 def _is_static(tensor: Tensor) -> bool:
