@@ -39,6 +39,14 @@ PUBLIC: Final = (
     "delegraph.runtime.numpy_kernels.shapes",
     "delegraph.runtime.numpy_kernels.evaluate",
     "delegraph_partitioners",
+    "delegraph_machines.blocks",
+    "delegraph_machines.descriptions",
+    "delegraph_machines.energy",
+    "delegraph_machines.fixed_point",
+    "delegraph_machines.hazards",
+    "delegraph_machines.memories",
+    "delegraph_machines.roofline",
+    "delegraph_machines.scratch",
 )
 """In the order of the page."""
 

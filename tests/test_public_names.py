@@ -15,7 +15,10 @@ from tests.api_page import PACKAGES, PAGE, PUBLIC, names_of, page, summary
 from tests.test_docs import PAGES, READMES
 
 ROOT = Path(__file__).parents[1]
-STRANGERS = [ROOT / name for name in ("partitioners", "backends", "plugins", "tests/plugins", "examples", "benchmarks")]
+STRANGERS = [
+    ROOT / name
+    for name in ("partitioners", "machines", "backends", "plugins", "tests/plugins", "examples", "benchmarks")
+]
 """Where only public names are used: plug-ins with their tests, examples; and the documents, `PAGES` and `READMES`."""
 
 

@@ -1,0 +1,11 @@
+"""What simulated devices have in common: each module by its own name; NumPy and `delegraph`, never torch.
+
+descriptions   a device's TOML file -> frozen dataclasses
+fixed_point    real scales and accumulators -> integers, as TOSA 1.0 computes them
+memories       bytes -> cycles of a memory or a transfer
+energy         operations and bytes -> picojoules
+scratch        lifetimes -> places in a scratch memory
+blocks         named blocks <-> one blob
+hazards        a command stream's accesses -> the first that comes too early
+roofline       work, bytes, cycles -> a picture
+"""

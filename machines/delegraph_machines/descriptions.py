@@ -1,0 +1,122 @@
+"""A device's TOML file -> frozen dataclasses, checked against their fields.
+
+Tables become dataclasses, arrays of tables tuples of them; a field annotated `Size` may be written "256 KiB". The
+classes check in `__post_init__` what only they know, by raising `ValueError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, NewType, TypeVar
+
+from delegraph.errors import InvalidArgument
+
+__all__ = ["Size", "from_toml", "preset_names", "preset_or_path"]
+
+Size = NewType("Size", int)
+"""A number of bytes, written in a file as a number or as "256 KiB"."""
+
+_T = TypeVar("_T")
+_UNITS: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE: Final = re.compile(r"(\d+) ?(" + "|".join(_UNITS) + ")")
+
+
+def from_toml(text: str, cls: type[_T], where: str) -> _T:
+    """What `text` describes, as the frozen dataclass `cls`.
+
+    Raises `InvalidArgument`, which names `where` (a file or preset), the key and what it may be.
+    """
+    try:
+        return _record(tomllib.loads(text), cls, "")
+    except (tomllib.TOMLDecodeError, ValueError) as error:
+        raise InvalidArgument(f"{where} does not describe a device: {error}") from error
+
+
+def preset_or_path(package: str, name: str) -> tuple[str, str]:
+    """The text of a description, and what it is called in messages: that of the preset `name` of `package` (a file
+    `presets/NAME.toml` in it), or of the user's own file where `name` ends in `.toml`.
+
+    Raises `InvalidArgument` for a preset or a file that is not there.
+    """
+    if name.endswith(".toml"):
+        try:
+            return Path(name).read_text("utf-8"), repr(name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"the device's description can't be read: {error}") from error
+    known = preset_names(package)
+    if name not in known:
+        raise InvalidArgument(
+            f"there is no device {name!r}{_suggestion(name, known)}; presets are {', '.join(known)}; "
+            "a description of your own is a path that ends in .toml"
+        )
+    return (resources.files(package) / "presets" / f"{name}.toml").read_text("utf-8"), f"preset {name!r}"
+
+
+def preset_names(package: str) -> list[str]:
+    """The presets that `package` ships, sorted."""
+    files = (resources.files(package) / "presets").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def _record(given: Mapping[str, Any], cls: type[_T], path: str) -> _T:
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in given:
+        if key not in fields:
+            raise ValueError(f"{path or 'it'} has {key!r}{_suggestion(key, fields)}; known are {', '.join(fields)}")
+    values = {key: _value(value, hints[key], f"{path}.{key}".lstrip(".")) for key, value in given.items()}
+    missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
+    if missing:
+        raise ValueError(f"{path or 'it'} lacks {', '.join(missing)}")
+    return cls(**values)
+
+
+def _value(given: Any, wanted: Any, path: str) -> Any:
+    origin = typing.get_origin(wanted)
+    if origin is types.UnionType or origin is typing.Union:
+        return _value(given, next(one for one in typing.get_args(wanted) if one is not type(None)), path)
+    if origin is typing.Literal:
+        if given not in typing.get_args(wanted):
+            raise ValueError(f"{path} is {given!r}; it is one of {', '.join(map(repr, typing.get_args(wanted)))}")
+        return given
+    if origin is tuple:
+        if not isinstance(given, list):
+            raise ValueError(f"{path} is {given!r}; it is a list")
+        return tuple(_value(one, typing.get_args(wanted)[0], f"{path}[{i}]") for i, one in enumerate(given))
+    if dataclasses.is_dataclass(wanted):
+        if not isinstance(given, dict):
+            raise ValueError(f"{path} is {given!r}; it is a table")
+        return _record(given, typing.cast(type[Any], wanted), path)
+    if wanted is Size:
+        return _size(given, path)
+    number = float if wanted is float and isinstance(given, int) else wanted
+    if isinstance(given, bool) is not (wanted is bool) or not isinstance(
+        given, (wanted, int) if number is float else wanted
+    ):
+        raise ValueError(f"{path} is {given!r}; it is a {wanted.__name__}")
+    return number(given)
+
+
+def _size(given: Any, path: str) -> int:
+    if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+        return int(match[1]) * _UNITS[match[2]]
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ValueError(f'{path} is {given!r}; it is a number of bytes, or written as "256 KiB"')
+    return given
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _suggestion(name: str, known: typing.Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,35 @@
+"""Lifetimes of a command stream's buffers -> places in scratch memory, by the planners that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from delegraph.interfaces import Lifetime
+from delegraph.plugins import default_registry
+
+__all__ = ["Placement", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """`offsets`, in bytes, correspond to the lifetimes; `nbytes` is what they need in all, and `lower_bound` what no
+    placement can undercut."""
+
+    offsets: tuple[int, ...]
+    nbytes: int
+    lower_bound: int
+
+    def fits(self, capacity: int | None) -> bool:
+        """Whether a memory of `capacity` bytes (None: no limit) holds it."""
+        return capacity is None or self.nbytes <= capacity
+
+
+def place(lifetimes: Sequence[Lifetime], alignment: int, planner: str = "greedy") -> Placement:
+    """Give each of `lifetimes` a multiple of `alignment` bytes. `planner` is a name in `delegraph.memory_planners`;
+    "search" takes longer and may prove that there is no better placement.
+
+    Raises `PluginError` for a planner that is not there.
+    """
+    plan = default_registry().load("delegraph.memory_planners", planner)(lifetimes, alignment)
+    return Placement(tuple(plan.offsets), plan.total, plan.lower_bound)
