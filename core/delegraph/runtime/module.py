@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
     from delegraph.plugins.registry import PluginRegistry
 
+    Buffers: TypeAlias = Mapping[int, schema.Buffer | NDArray[Any]]
+    CallersMemory: TypeAlias = Buffers | Mapping[str, Buffers]
+
 
 def load(
     path_or_bytes: Source | schema.Program,
@@ -53,7 +56,7 @@ def load(
     limits: Limits | None = None,
     inputs: InputMode = "auto",
     outputs: OutputMode = "copy",
-    memory: Mapping[int, schema.Buffer | NDArray[Any]] | None = None,
+    memory: CallersMemory | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -65,8 +68,8 @@ def load(
     `platform` is the machine's clock, log and memory, or the name of an installed one.
     `limits` say what each method may use (None: the defaults of `Limits`). `inputs` ("auto", "borrow", "copy") say
     where inputs are read, and `outputs` ("copy", "borrow") whether they are the caller's own: see `Borrowing`.
-    `memory` has buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`);
-    other methods and other sessions allocate theirs.
+    `memory` has buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`), or
+    such buffers by method: `{"decode": {1: sram}}`. What is not given, and other sessions, allocate theirs.
     Raises `InvalidArgument` for another one or for a backend that the program does not have, and what `Program.load`
     and `Program.load_method` raise.
     """
@@ -96,6 +99,18 @@ def _require_backends(program: Program, backends: Mapping[str, BackendInterface]
                 f"the program has no backend {name!r}; its backends are {', '.join(known) or 'none'}"
                 f"{did_you_mean(name, known)}"
             )
+
+
+def _by_method(memory: CallersMemory, main_name: str, program: Program) -> Mapping[str, Buffers]:
+    """The caller's buffers by method. Raises `InvalidArgument` for a method that is not there."""
+    named = {name: buffers for name, buffers in memory.items() if isinstance(name, str)}
+    if not named:
+        return {main_name: cast("Buffers", memory)} if memory else {}
+    for name in memory:
+        if name not in program.method_names:
+            known = ", ".join(sorted(program.method_names))
+            raise InvalidArgument(f"memory is given for method {name!r}; the program has {known}")
+    return cast("Mapping[str, Buffers]", named)
 
 
 def _load_again(
@@ -164,7 +179,7 @@ class Module:
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
         borrowing: Borrowing | None = None,
-        memory: Mapping[int, schema.Buffer | NDArray[Any]] | None = None,
+        memory: CallersMemory | None = None,
     ) -> None:
         self._begin(Sessions(program, event_tracer, backend_options, borrowing), method, memory)
         self._main  # noqa: B018  # what loading raises is raised here
@@ -173,12 +188,12 @@ class Module:
         self,
         sessions: Sessions,
         main_name: str,
-        memory: Mapping[int, schema.Buffer | NDArray[Any]] | None = None,
+        memory: CallersMemory | None = None,
     ) -> None:
         self.program = sessions.program
         self._sessions = sessions
         self._main_name = main_name
-        self._memory = memory
+        self._memory = _by_method(memory or {}, main_name, self.program)
         self._shared = SharedState(self.program)
         self._loaded: dict[str, StructuredMethod] = {}
         self._lock = Lock()
@@ -195,8 +210,7 @@ class Module:
         """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
         with self._lock:
             if name not in self._loaded:
-                memory = self._memory if name == self._main_name else None
-                method = self._sessions.load(name, self._shared, memory)
+                method = self._sessions.load(name, self._shared, self._memory.get(name))
                 self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
             return self._loaded[name]
 

@@ -60,7 +60,7 @@ def aligned(nbytes: int, shift: int = 0) -> Any:
     return room[start : start + nbytes]
 
 
-def load(memory: Mapping[int, Any]) -> Any:
+def load(memory: Mapping[Any, Any]) -> Any:
     return delegraph.load(adder(), kernels=[KERNELS], memory=memory)
 
 
@@ -87,12 +87,24 @@ def test_another_session_has_memory_of_its_own() -> None:
     assert sram[16:32].view(np.float32).tolist() == [2, 2, 2, 2]
 
 
+def test_buffers_by_method() -> None:
+    other = ExecutionPlan(**{**_fields(adder().execution_plan[0]), "name": "other"})
+    program = Program((*adder().execution_plan, other))
+    sram = aligned(64)
+    run = delegraph.load(program, kernels=[KERNELS], memory={"other": {2: sram}})
+    run(np.zeros(4, np.float32))
+    assert (sram == 255).all()
+    run.other(np.ones(4, np.float32))
+    assert sram[16:32].view(np.float32).tolist() == [2, 2, 2, 2]
+
+
 SHARED = aligned(64)
 
 
 @pytest.mark.parametrize(
     ("memory", "kind", "message"),
     [
+        ({"othr": {2: aligned(64)}}, InvalidArgument, "memory is given for method 'othr'; the program has forward"),
         ({3: aligned(64)}, InvalidArgument, "memory is given for memory_id 3; the method has memories 1 to 2"),
         ({0: aligned(64)}, InvalidArgument, "memory is given for memory_id 0"),
         ({2: aligned(31)}, MemoryAllocationFailed, "memory_id 2 needs 32 bytes, given 31"),
@@ -107,7 +119,7 @@ SHARED = aligned(64)
         ({1: SHARED[16:], 2: SHARED}, InvalidArgument, "the buffers given for memory_id 2 and 1 overlap"),
     ],
 )
-def test_what_does_not_fit_is_refused(memory: Mapping[int, Any], kind: type[Exception], message: str) -> None:
+def test_what_does_not_fit_is_refused(memory: Mapping[Any, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         load(memory)
 
