@@ -10,7 +10,7 @@ FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
-.PHONY: floors check bench clean
+.PHONY: floors check bench clean docs
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-kernels  kernels on a few samples of each entry of torch's operator database; make test-docs runs every snippet"
 	@echo "make test-accuracy  models trained here, quantized by each recipe and in training: how many digits they still read"
 	@echo "make wheels  every distribution built into dist/; make test-wheels installs them, and plug-ins, in empty environments"
+	@echo "make docs    the documentation as a site, in build/site"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
@@ -80,6 +81,14 @@ test-accuracy: setup
 
 test-docs: setup
 	$(BIN)/python -m pytest -q -n 2 -m docs
+
+# Strict: a warning is an error. What builds it lies beside .venv and not in it, and shadows what is there for this alone.
+docs: setup build/mkdocs/.installed
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=build/mkdocs $(BIN)/python -m mkdocs --quiet build
+
+build/mkdocs/.installed: requirements-docs.txt
+	$(BIN)/python -m pip install --quiet --upgrade --target build/mkdocs -r $<
+	touch $@
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m executorch --ignore plugins/executorch/tests/test_upstream.py

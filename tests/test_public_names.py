@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.api_page import PACKAGES, PAGE, PUBLIC, names_of, page, summary
 from tests.test_docs import PAGES, READMES
+from tools.site.api_page import PACKAGES, PAGE, PUBLIC, names_of, page, summary
 
 ROOT = Path(__file__).parents[1]
 STRANGERS = [

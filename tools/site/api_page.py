@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PACKAGES", "PAGE", "PUBLIC", "names_of", "page", "summary"]
+__all__ = ["PACKAGES", "PAGE", "PUBLIC", "about", "names_of", "origin", "page", "summary"]
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "api.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "api.md"
 
 PACKAGES: Final = (
     "delegraph",
@@ -69,30 +69,45 @@ def names_of(module: str) -> list[str]:
     return sorted(names, key=lambda name: (name.lower(), name))
 
 
-def _section(module: str) -> str:
-    about = _first_paragraph(ast.get_docstring(_tree(module)) or "")
-    rows = [f"| `{name}` | {summary(module, name).replace('|', chr(92) + '|')} |" for name in names_of(module)]
-    return "\n".join([f"## {module}\n", f"{about}\n", "| name | what it is |", "| --- | --- |", *rows, ""])
+def about(module: str) -> str:
+    """The first paragraph of what `module` says of itself."""
+    return _first_paragraph(ast.get_docstring(_tree(module)) or "")
+
+
+def origin(module: str, name: str) -> tuple[str, str]:
+    """Where what `module` calls `name` is defined, and its name there; of another project, as it is imported."""
+    for statement, _ in _statements(module) if _is_ours(module) else []:
+        if isinstance(statement, ast.ImportFrom) and statement.module:
+            for alias in statement.names:
+                if name == (alias.asname or alias.name):
+                    return origin(statement.module, alias.name)
+    return module, name
 
 
 def summary(module: str, name: str) -> str:
-    """The first sentence of what `module` or, if it imports `name`, that name's own module says of it; "" for nothing.
+    """The first sentence of what `name` says of itself where it is defined; "" for nothing.
 
     Of another project's name: where it is from.
     """
-    if not module.startswith("delegraph"):
-        return f"`{module}.{name}`."
-    for statement, following in _statements(module):
+    home, called = origin(module, name)
+    if not _is_ours(home):
+        return f"`{home}.{called}`."
+    for statement, following in _statements(home):
         match statement:
-            case ast.ClassDef() | ast.FunctionDef() if statement.name == name:
+            case ast.ClassDef() | ast.FunctionDef() if statement.name == called:
                 return _first_sentence(ast.get_docstring(statement) or "")
-            case ast.Assign(targets=[ast.Name(id=bound)]) | ast.AnnAssign(target=ast.Name(id=bound)) if bound == name:
+            case ast.Assign(targets=[ast.Name(id=bound)]) | ast.AnnAssign(target=ast.Name(id=bound)) if bound == called:
                 return _first_sentence(_text_of(following))
-            case ast.ImportFrom(module=str(origin)):
-                for alias in statement.names:
-                    if name == (alias.asname or alias.name):
-                        return summary(origin, alias.name)
-    raise LookupError(f"{module} neither defines nor imports {name}")
+    raise LookupError(f"{home} neither defines nor imports {called}")
+
+
+def _section(module: str) -> str:
+    rows = [f"| `{name}` | {summary(module, name).replace('|', chr(92) + '|')} |" for name in names_of(module)]
+    return "\n".join([f"## {module}\n", f"{about(module)}\n", "| name | what it is |", "| --- | --- |", *rows, ""])
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("delegraph")
 
 
 def _statements(module: str) -> list[tuple[ast.stmt, ast.stmt | None]]:

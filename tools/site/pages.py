@@ -1,0 +1,49 @@
+"""The repository -> the site's pages that nobody writes: those that lie beside docs/, and the reference."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tools.site.api_page import PUBLIC, about, names_of, origin, summary
+from tools.site.links import AROUND
+
+__all__ = ["ROOT", "generated", "home"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def generated() -> dict[str, str]:
+    """Path on the site -> Markdown."""
+    around = {page: (ROOT / file).read_text("utf-8") for file, page in AROUND.items() if page != "index.md"}
+    return around | {f"reference/{module}.md": _module(module) for module in PUBLIC}
+
+
+def _module(module: str) -> str:
+    """A page of the reference: every public name of `module`, in full where it is at home."""
+    return "\n".join([f"# {module}\n", f"{about(module)}\n", *(_name(module, name) for name in names_of(module))])
+
+
+def _name(module: str, name: str) -> str:
+    path = ".".join(origin(module, name))
+    if home(module, name) == module:
+        return (f"[](){{#{module}.{name}}}\n\n" if path != f"{module}.{name}" else "") + f"::: {path}\n"
+    elsewhere = f" In full: [{path}][]." if path.startswith("delegraph") else ""
+    return f"## {name} {{ #{module}.{name} }}\n\n{summary(module, name)}{elsewhere}\n"
+
+
+def home(module: str, name: str) -> str:
+    """The public module whose page has `module`'s `name` in full: its own if that is public, else the first with it."""
+    return _homes().get(origin(module, name), "")
+
+
+@cache
+def _homes() -> dict[tuple[str, str], str]:
+    homes: dict[tuple[str, str], str] = {}
+    for module in PUBLIC:
+        for name in names_of(module):
+            path = origin(module, name)
+            if path[0].startswith("delegraph"):
+                homes.setdefault(path, path[0] if path[0] in PUBLIC else module)
+    return homes
