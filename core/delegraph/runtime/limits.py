@@ -30,6 +30,7 @@ class Limits:
     planned_bytes: of planned memory, which the file asks for, unless the caller gives the memory.
     unplanned_bytes: of tensors without planned memory, all at their upper bounds; of those without one, as they grow.
     output_bytes: of the outputs, at their upper bounds, each counted once however often it is listed.
+    state_bytes: of the buffers that its delegates keep from one run to the next, with those that its session shares.
     """
 
     instructions: int | None = 10_000_000
@@ -37,6 +38,7 @@ class Limits:
     planned_bytes: int | None = 2**34
     unplanned_bytes: int | None = 2**32
     output_bytes: int | None = 2**32
+    state_bytes: int | None = 2**32
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -52,23 +54,27 @@ class Limits:
 
     def require_planned(self, plan: ExecutionPlan) -> None:
         """Raise `LimitExceeded` if `plan` asks for more planned memory than it may have."""
-        self._require("planned_bytes", plan, sum(plan.non_const_buffer_sizes), "planned memory")
+        self._require("planned_bytes", plan.name, sum(plan.non_const_buffer_sizes), "planned memory")
 
     def require(self, plan: ExecutionPlan) -> None:
         """Raise `LimitExceeded` if tensors of `plan` without planned memory, or its outputs, may need too much."""
-        self._require("unplanned_bytes", plan, _nbytes(_unplanned(plan)), "tensors without planned memory")
+        self._require("unplanned_bytes", plan.name, _nbytes(_unplanned(plan)), "tensors without planned memory")
         outputs = tensor_indices(dict.fromkeys(plan.outputs), plan.values)
-        self._require("output_bytes", plan, _nbytes(plan.values[index] for index in outputs), "outputs")
+        self._require("output_bytes", plan.name, _nbytes(plan.values[index] for index in outputs), "outputs")
+
+    def require_state(self, method: str, needed: int) -> None:
+        """Raise `LimitExceeded` if the buffers that delegates of `method` keep may not have `needed` bytes in all."""
+        self._require("state_bytes", method, needed, "buffers that its delegates keep")
 
     def left_for_unbounded(self, plan: ExecutionPlan) -> int | None:
         """How many bytes the tensors without an upper bound may have, beside the others without planned memory."""
         return None if self.unplanned_bytes is None else self.unplanned_bytes - _nbytes(_unplanned(plan))
 
-    def _require(self, field: str, plan: ExecutionPlan, needed: int, what: str) -> None:
+    def _require(self, field: str, method: str, needed: int, what: str) -> None:
         allowed: int | None = getattr(self, field)
         if allowed is not None and needed > allowed:
             raise LimitExceeded(
-                f"method {plan.name!r} asks for {needed:,} bytes of {what}, and {allowed:,} are allowed;"
+                f"method {method!r} asks for {needed:,} bytes of {what}, and {allowed:,} are allowed;"
                 f" if it may have them, load it with limits=Limits({field}={needed})"
             )
 

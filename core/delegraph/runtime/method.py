@@ -111,7 +111,9 @@ class Method:
             memory.planned_memory, 0 if self._shared is None else self._shared.memory_id
         )
         options = by_backend_id(backend_options, self.program.backend_ids, environment.plugin_registry())
-        mutable_buffer = delegates_buffers(self._delegates_buffers, self._shared)
+        mutable_buffer = delegates_buffers(
+            plan.name, self._delegates_buffers, self._shared, self._limits, environment.platform
+        )
         self._set_up = (options, self._tracer)
         self._delegates, destroy = load_delegates(
             plan,

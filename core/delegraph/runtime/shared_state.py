@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from delegraph.errors import InvalidProgram
+from delegraph.interfaces.platform import Platform
 from delegraph.program.schema import Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
 from delegraph.program.verify_values import is_stored
 from delegraph.runtime.exclusive import Exclusive
+from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import HierarchicalAllocator, allocate
 from delegraph.runtime.state import State, StateBuffer, tensor_text
 from delegraph.runtime.value_parser import TensorSources, stored_tensor, tensor_view
@@ -85,15 +87,27 @@ def buffer_name(record: Tensor, shared: SharedState | None) -> str:
     return attribute_name(record) or f"{place.memory_id}+{place.memory_offset}"
 
 
-def delegates_buffers(own: dict[str, StateBuffer], shared: SharedState | None) -> Callable[[str, Array], Array]:
+def delegates_buffers(
+    method: str, own: dict[str, StateBuffer], shared: SharedState | None, limits: Limits, platform: Platform
+) -> Callable[[str, Array], Array]:
     """`BackendInitContext.mutable_buffer` of a method: a buffer by name, which `shared` has, or is made now.
 
-    What delegates ask for is put into `own`. Raises `InvalidProgram` if it is another tensor elsewhere.
+    What delegates ask for is put into `own`. Raises `InvalidProgram` if it is another tensor elsewhere, `LimitExceeded`
+    if `limits` do not allow it, `MemoryAllocationFailed` if `platform` has no memory for it.
     """
+    found = own if shared is None else shared.buffers
+
+    def made(initial: Array) -> StateBuffer:
+        limits.require_state(method, sum(one.array.nbytes for one in found.values()) + initial.nbytes)
+        memory = allocate(platform, initial.nbytes)[: initial.nbytes]
+        array = memory.view(initial.dtype).reshape(initial.shape)
+        np.copyto(array, initial)
+        return StateBuffer(array, initial)
 
     def mutable_buffer(name: str, initial: Array) -> Array:
-        found = own if shared is None else shared.buffers
-        buffer = found.setdefault(name, StateBuffer(np.array(initial, order="C"), initial))
+        buffer = found.get(name)
+        if buffer is None:
+            buffer = found[name] = made(initial)
         if buffer.array.shape != initial.shape or buffer.array.dtype != initial.dtype:
             raise InvalidProgram(
                 f"a delegate keeps a mutable buffer {name!r} of {tensor_text(initial)}, which is"

@@ -248,6 +248,29 @@ def test_outputs_over_one_memory(build: Any, load_method: Any) -> None:
         load_method(build, build.plan([], outputs), limits=Limits(output_bytes=1000))
 
 
+class Keeper(Engine):
+    """Keeps a buffer of zeros, which takes no memory before it is its own."""
+
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+        return context.mutable_buffer("cache", np.broadcast_to(np.float32(0), (1000, 1000)))
+
+    def execute(self, context: Any, handle: Any, args: Any) -> None:
+        handle[0, 0] += 1
+        args[-1][0] = handle.sum()
+
+
+def test_what_delegates_keep(build: Any, load_method: Any) -> None:
+    x, out = build.tensor(1), build.tensor(1)
+    build.delegate("Engine", x, out)
+    plan = build.plan([x], [out])
+    with pytest.raises(
+        LimitExceeded, match=r"4,000,000 bytes of buffers that its delegates keep, and 1,000 .*state_bytes=4000000"
+    ):
+        load_method(build, plan, backends={"Engine": Keeper()}, limits=Limits(state_bytes=1000))
+    method = load_method(build, plan, backends={"Engine": Keeper()}, limits=Limits(state_bytes=4_000_000))
+    assert [method.execute([ONE])[0].item() for _ in range(2)] == [1, 2]
+
+
 def test_an_output_that_is_listed_often_is_copied_once(build: Any, load_method: Any) -> None:
     x = build.tensor(100)
     method = load_method(build, build.plan([x], [x] * 8), limits=Limits(output_bytes=400))
