@@ -15,16 +15,12 @@ from delegraph.aot import (
     is_scalar,
     tag_constant_data,
     tag_mutated_buffer,
-    user_location,
 )
-from delegraph.errors import InvalidPartition
+from delegraph.aot.authoring import Support, checked_support
 from delegraph.interfaces import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from delegraph_partitioners.propose_partitions import Unit, components, propose_partitions
 
 __all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support"]
-
-Support = Callable[[Node], str | None]
-"""Whether a backend takes a node: None if it does, else the reason why not."""
 
 _ATEN_TRIVIAL = """
     alias alias_copy clone contiguous detach detach_copy expand expand_copy lift_fresh_copy permute permute_copy reshape
@@ -150,16 +146,7 @@ class CapabilityBasedPartitioner(Partitioner):
 
     def _supported(self, node: Node) -> str | None:
         """What `support` says. Raises `InvalidPartition` if it is neither None nor a reason."""
-        reason: object = self.support(node)
-        if reason is None or (isinstance(reason, str) and reason):
-            return reason
-        named = getattr(self.support, "__qualname__", repr(self.support))
-        raise InvalidPartition(
-            f"support {named} of {self.delegation_spec.backend_id} returned {reason!r}; it returns None for a node that"
-            " the backend takes, and the reason in words for any other",
-            node=node.name,
-            location=user_location(node),
-        )
+        return checked_support(self.support, self.delegation_spec.backend_id, node)
 
     def _not_worthwhile(self, groups: Iterable[Collection[Node]]) -> dict[Node, str]:
         """Supported nodes that no delegate is to be made for, with reasons."""

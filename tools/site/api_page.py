@@ -20,6 +20,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "api.md"
 PACKAGES: Final = (
     "delegraph",
     "delegraph.aot",
+    "delegraph.aot.authoring",
     "delegraph.runtime",
     "delegraph.interfaces",
     "delegraph.plugins",

@@ -35,7 +35,7 @@ class NamedDataStore:
     def add_named_data(
         self,
         key: str,
-        data: bytes | torch.Tensor,
+        data: bytes | memoryview | torch.Tensor,
         alignment: int = 1,
         external_tag: str | None = None,
         tensor_layout: TensorLayout | None = None,

@@ -27,6 +27,7 @@ from torch.export import ExportedProgram
 from delegraph.aot.delegation.external_weights import external_tag
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.graph.signature import ResolvedSignature
+from delegraph.aot.graph.stored_tensor import tensor_bytes
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 
 __all__ = ["SharedWeights"]
@@ -63,10 +64,10 @@ class SharedWeights:
         return {name: key for name, key in self._keys[id(program)].items() if key in self._shared}
 
     def store(self, program: ExportedProgram) -> NamedDataStoreOutput:
-        """What `PreprocessResult.data_store_output` takes for the partition `program`."""
+        """What `PreprocessResult.data_store_output` takes for the partition `program`: the weights, C-contiguous."""
         store, weights = NamedDataStore(), _weights(program)
         for name, key in self.keys(program).items():
-            store.add_named_data(key, weights[name], self._alignment)
+            store.add_named_data(key, tensor_bytes(weights[name], range(weights[name].dim())), self._alignment)
         return store.get_named_data_store_output()
 
     def _keys_of(self, program: ExportedProgram) -> dict[str, str]:
@@ -80,9 +81,8 @@ class SharedWeights:
         """One tensor that several methods hold is hashed once."""
         place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         if place not in self._known:
-            dense = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             digest = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
-            digest.update(dense.numpy().data)
+            digest.update(tensor_bytes(tensor, range(tensor.dim())))
             self._known[place] = f"{self._owner}/{digest.hexdigest()}"
         return self._known[place]
 

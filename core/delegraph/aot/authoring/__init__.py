@@ -1,0 +1,83 @@
+"""A partition -> a backend's own blob: what every author of a backend needs for it, each imported when first used.
+
+Which nodes, and how
+    ConverterTable, Converter: operator -> how it is converted and when it can be; `table.support` is what a partitioner
+    takes
+    Check, checked_support: why a node is left, or None; anything else is refused
+    schema_arguments, named_arguments: the arguments of a call, defaults filled in
+    tensors_of, used_results: what goes into and comes out of a node
+A walk over a partition
+    GraphConverter: inputs, weights, states, calls with one result or several, bodies of control flow, outputs
+    body_of: the graph that a call of control flow refers to
+    debug_handles: those of nodes, for `PreprocessResult.debug_handle_map`
+What is known ahead of time
+    Constants: weights, constants and what is computed from numbers alone, as NumPy arrays
+    as_array, numpy_dtype, torch_dtype, scalar_type: torch <-> NumPy <-> ScalarType, bfloat16 and float8 included
+    lower_sharing_weights: compile all partitions of a backend, weights that several of them have stored once
+Quantization
+    quantize_call, QuantizeCall: one quantize or dequantize call, read
+    Quantization, Quantizations: scales, zero points and limits of the values of a graph; Granularity: of what
+    QuantizedWeight: the integers of a weight, unpacked, and what they stand for
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delegraph.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from delegraph.aot.authoring.constants import Constants
+    from delegraph.aot.authoring.converter_table import Converter, ConverterTable
+    from delegraph.aot.authoring.dtypes import as_array, numpy_dtype, scalar_type, torch_dtype
+    from delegraph.aot.authoring.graph_converter import GraphConverter, body_of, debug_handles
+    from delegraph.aot.authoring.node_values import named_arguments, operator_name, tensors_of, used_results
+    from delegraph.aot.authoring.quantization import Granularity, Quantization, QuantizeCall, quantize_call
+    from delegraph.aot.authoring.quantized_values import Quantizations, QuantizedWeight
+    from delegraph.aot.authoring.sharing import lower_sharing_weights
+    from delegraph.aot.graph.schema_binding import schema_arguments
+    from delegraph.aot.graph.support import Check, Support, checked_support
+
+__all__ = [
+    "Check",
+    "Constants",
+    "Converter",
+    "ConverterTable",
+    "Granularity",
+    "GraphConverter",
+    "Quantization",
+    "Quantizations",
+    "QuantizeCall",
+    "QuantizedWeight",
+    "Support",
+    "as_array",
+    "body_of",
+    "checked_support",
+    "debug_handles",
+    "lower_sharing_weights",
+    "named_arguments",
+    "numpy_dtype",
+    "operator_name",
+    "quantize_call",
+    "scalar_type",
+    "schema_arguments",
+    "tensors_of",
+    "torch_dtype",
+    "used_results",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "constants": ("Constants",),
+        "converter_table": ("Converter", "ConverterTable"),
+        "dtypes": ("as_array", "numpy_dtype", "scalar_type", "torch_dtype"),
+        "graph_converter": ("GraphConverter", "body_of", "debug_handles"),
+        "node_values": ("named_arguments", "operator_name", "tensors_of", "used_results"),
+        "quantization": ("Granularity", "Quantization", "QuantizeCall", "quantize_call"),
+        "quantized_values": ("Quantizations", "QuantizedWeight"),
+        "sharing": ("lower_sharing_weights",),
+        ".graph.schema_binding": ("schema_arguments",),
+        ".graph.support": ("Check", "Support", "checked_support"),
+    },
+)

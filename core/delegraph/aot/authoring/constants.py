@@ -1,0 +1,112 @@
+"""A program -> what is known of its values ahead of time, as NumPy arrays.
+
+constants = Constants.of(edge_program)
+constants.array(weight)    a parameter, a buffer that no run changes, a lifted constant
+constants.array(cast)      the same behind casts and copies; `full` of a number
+constants.number(two)      2.0: the tensor without dims that stands for the user's `x * 2.0`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from delegraph.aot.authoring.dtypes import as_array, numpy_dtype
+from delegraph.aot.authoring.node_values import named_arguments, operator_name
+from delegraph.aot.delegation.external_weights import external_tag
+from delegraph.aot.edge.tensor_operands import lifted_number
+from delegraph.aot.graph.signature import ResolvedSignature
+
+__all__ = ["Constants"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What nodes hold that no run changes. `tensors` are the program's own, by placeholder; arrays are made when they
+    are asked for, over the memory of the tensors where these are contiguous: they are not to be written."""
+
+    tensors: Mapping[Node, torch.Tensor]
+    _arrays: dict[Node, NDArray[Any] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: ExportedProgram | ResolvedSignature) -> Constants:
+        """Those of a program, or of a partition. Of weights that a `.ptd` is to hold (`external_tag`) nothing is known:
+        whoever runs the program may bring other ones."""
+        signature = program if isinstance(program, ResolvedSignature) else ResolvedSignature.of(program)
+        return cls({node: held.tensor for node, held in signature.constants.items() if external_tag(node) is None})
+
+    def array(self, argument: object) -> NDArray[Any] | None:
+        """The content of a node, if it is known; numbers are arrays without dims."""
+        if isinstance(argument, bool | int | float | complex):
+            return np.array(argument)
+        if not isinstance(argument, Node):
+            return None
+        if argument not in self._arrays:
+            self._arrays[argument] = self._made(argument)
+        return self._arrays[argument]
+
+    def number(self, argument: object) -> complex | None:
+        """`argument` if it is a number; what a node of one element holds, if that is known."""
+        if isinstance(argument, bool | int | float | complex):
+            return argument
+        content = self.array(argument)
+        return None if content is None or content.size != 1 else content.reshape(-1)[0].item()
+
+    def _made(self, node: Node) -> NDArray[Any] | None:
+        if node in self.tensors:
+            return as_array(self.tensors[node])
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return None
+        number = lifted_number(node)
+        if number is not None:
+            return np.full((), number).astype(numpy_dtype(value.dtype))
+        if not all(isinstance(size, int) for size in value.shape):
+            return None
+        name, arguments = operator_name(node), named_arguments(node)
+        if name in _FILLS:
+            filled = self.number(arguments["fill_value"])
+            return None if filled is None else np.full(arguments["size"], filled, numpy_dtype(value.dtype))
+        source = self.array(arguments["self"]) if name in _COPIES | _VIEWS | _PERMUTES else None
+        if source is None:
+            return None
+        if name in _PERMUTES:
+            return source.transpose(arguments["dims"])
+        return (
+            source.reshape(tuple(value.shape))
+            if name in _VIEWS
+            else source.astype(numpy_dtype(value.dtype), copy=False)
+        )
+
+
+_FILLS: Final = frozenset({"aten::full"})
+
+_COPIES: Final = frozenset(
+    {
+        "dim_order_ops::_to_dim_order_copy",
+        "dim_order_ops::_clone_dim_order",
+        "aten::_to_copy",
+        "aten::to.dtype",
+        "aten::clone",
+    }
+)
+"""They give what goes in, in another dtype or layout."""
+
+_VIEWS: Final = frozenset(
+    {
+        "aten::view_copy",
+        "aten::view",
+        "aten::reshape",
+        "aten::_unsafe_view",
+        "aten::unsqueeze_copy",
+        "aten::squeeze_copy.dims",
+    }
+)
+_PERMUTES: Final = frozenset({"aten::permute_copy", "aten::permute"})

@@ -1,0 +1,42 @@
+"""A node -> its arguments by name, the tensors that go into it and come out of it, the results of it that are used."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from delegraph.aot.graph.schema_binding import bind_schema
+
+__all__ = ["named_arguments", "operator_name", "tensors_of", "used_results"]
+
+
+def named_arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call by the names that its operator's schema has for them, defaults filled in; none of what is
+    not an operator."""
+    if not isinstance(node.target, OpOverload):
+        return {}
+    names = (argument.name for argument in node.target._schema.arguments)
+    return dict(zip(names, bind_schema(node.target, node.args, node.kwargs), strict=True))
+
+
+def operator_name(node: Node) -> str:
+    """`namespace::name.overload` of the operator that `node` calls, without `.default`; "" if it calls none."""
+    return node.target.name() if isinstance(node.target, OpOverload) else ""
+
+
+def tensors_of(node: Node) -> list[torch.Tensor]:
+    """The (fake) tensors that go into and come out of `node`; of several results those that are used."""
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    results = node.meta.get("val")
+    values += [results[i] for i in used_results(node)] if isinstance(results, tuple | list) else [results]
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def used_results(node: Node) -> list[int]:
+    """Which results of a node with several are picked, in order."""
+    picks = [user for user in node.users if user.target is operator.getitem and user.users]
+    return sorted({index for pick in picks if isinstance(index := pick.args[1], int)})

@@ -1,0 +1,153 @@
+"""A graph with quantize and dequantize calls -> the integers behind its values, what they stand for, and its weights.
+
+    w = dequantize_per_channel(w_q, w_scales, w_zeros, 0, …)      weight(w)       the int8 of w_q, by channel
+    x = dequantize_per_tensor(x_q, 0.1, 0, …)                     of(x)           0.1 * x_q; integers(x) is x_q
+    y = linear(x, w, b)                                           wanted(y)       0.2 * (y_q - 3)
+    y_q = quantize_per_tensor(y, 0.2, 3, …)                       of(y_q)         the same
+
+What only moves elements (views, transposes …) is the author's to look through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.fx import Node
+
+from delegraph.aot.authoring.constants import Constants
+from delegraph.aot.authoring.node_values import named_arguments, operator_name
+from delegraph.aot.authoring.quantization import Granularity, Quantization, QuantizeCall, quantize_call
+
+__all__ = ["Quantizations", "QuantizedWeight"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """A weight's integers, in the weight's own shape, a byte or more each, and what they stand for."""
+
+    integers: NDArray[Any]
+    quantization: Quantization
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """The weight in float32."""
+        return self.quantization.dequantize(self.integers)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantizations:
+    """What the values of a program stand for, as its `quantized_decomposed` calls say."""
+
+    constants: Constants
+
+    def of(self, value: object) -> Quantization | None:
+        """What the integers behind `value`, or `value`'s own, stand for: of the result of a dequantize or a quantize
+        call, if its parameters are known ahead of time. Those of a call that chooses them at run time are not; see
+        `QuantizeCall.is_dynamic`."""
+        call = quantize_call(value)
+        return None if call is None else self.of_call(call)
+
+    def of_call(self, call: QuantizeCall) -> Quantization | None:
+        """As `of`."""
+        if call.granularity is Granularity.TOKEN or call.qmin is None or call.qmax is None:
+            return None
+        scale = self.constants.array(call.scale)
+        zero_point = np.zeros(()) if call.zero_point is None else self.constants.array(call.zero_point)
+        if scale is None or zero_point is None or not _are_whole(zero_point):
+            return None
+        shape = () if call.granularity is Granularity.TENSOR else scale.shape
+        if scale.size != prod(shape):
+            return None
+        zeros = np.broadcast_to(zero_point if zero_point.size > 1 else zero_point.reshape(()), shape)
+        return Quantization(
+            scale.astype(np.float64).reshape(shape),
+            zeros.astype(np.int64),
+            call.qmin,
+            call.qmax,
+            call.dtype,
+            call.axis,
+            call.group_size,
+        )
+
+    def integers(self, value: object) -> Node | None:
+        """The node of the integers that a dequantize call makes `value` of."""
+        call = quantize_call(value)
+        return None if call is None or call.quantizes else call.source
+
+    def wanted(self, value: Node) -> Quantization | None:
+        """What all users of `value` quantize it to; None if one does not, or in another way."""
+        found = {self._by(user) for user in value.users}
+        return found.pop() if len(found) == 1 else None
+
+    def weight(self, value: object) -> QuantizedWeight | None:
+        """The integers of a weight that is known ahead of time: dequantized per tensor, by channel or in groups, with 4
+        bits packed two to a byte or not, as `quantize` stores them (docs/quantization.md)."""
+        call = quantize_call(value)
+        if call is not None and not call.quantizes:
+            return self._stored(call)
+        viewed = _source_of(value, _VIEWS)
+        call = quantize_call(viewed)
+        if call is None or call.quantizes or not isinstance(value, Node):
+            return None
+        return self._in_groups(call, tuple(value.meta["val"].shape))
+
+    def _by(self, user: Node) -> Quantization | None:
+        call = quantize_call(user)
+        return self.of_call(call) if call is not None and call.quantizes else None
+
+    def _stored(self, call: QuantizeCall) -> QuantizedWeight | None:
+        integers, quantization = self._codes(call.source), self.of_call(call)
+        return None if integers is None or quantization is None else QuantizedWeight(integers, quantization)
+
+    def _in_groups(self, call: QuantizeCall, shape: tuple[Any, ...]) -> QuantizedWeight | None:
+        """Integers (rows * groups, group_size), a scale for each of these rows -> (rows, inner), in groups."""
+        stored = self._stored(call)
+        if stored is None or stored.quantization.axis != 0 or stored.integers.ndim != 2 or len(shape) != 2:
+            return None
+        rows, inner = shape
+        size, of = stored.integers.shape[1], stored.quantization
+        if inner % size or stored.integers.shape[0] * size != rows * inner:
+            return None
+        scale, zero_point = of.scale.reshape(rows, -1), of.zero_point.reshape(rows, -1)
+        grouped = replace(of, scale=scale, zero_point=zero_point, axis=None, group_size=size)
+        by_row = replace(of, scale=scale[:, 0], zero_point=zero_point[:, 0])
+        return QuantizedWeight(stored.integers.reshape(shape), by_row if size == inner else grouped)
+
+    def _codes(self, source: Node) -> NDArray[Any] | None:
+        known = self.constants.array(source)
+        return self._unpacked(source) if known is None else known
+
+    def _unpacked(self, source: Node) -> NDArray[Any] | None:
+        """view(stack(bytes & 15, bytes // 16)): the codes of 4 bits in constant bytes, the lower half first."""
+        joined = _source_of(source, _VIEWS)
+        if joined is None or operator_name(joined) not in ("aten::cat", "aten::stack"):
+            return None
+        halves = [_source_of(half, _UNSQUEEZES) or half for half in named_arguments(joined)["tensors"]]
+        if len(halves) != 2 or [operator_name(half) for half in halves] != list(_HALVES):
+            return None
+        low, high = (named_arguments(half) for half in halves)
+        packed = self.constants.array(low["self"])
+        same = high["self"] is low["self"] and high["rounding_mode"] == "floor"
+        if not same or low["other"] != 15 or self.constants.number(high["other"]) != 16 or packed is None:
+            return None
+        if packed.dtype != np.uint8:
+            return None
+        return np.stack([packed & 15, packed >> 4], -1).reshape(tuple(source.meta["val"].shape))
+
+
+def _are_whole(zero_point: NDArray[Any]) -> bool:
+    return bool((np.round(zero_point) == zero_point).all())
+
+
+def _source_of(value: object, names: frozenset[str]) -> Node | None:
+    """What `value` is made of by one of the operators."""
+    found = value.args[0] if isinstance(value, Node) and operator_name(value) in names else None
+    return found if isinstance(found, Node) else None
+
+
+_VIEWS: Final = frozenset({"aten::view_copy", "aten::view", "aten::reshape", "aten::_unsafe_view"})
+_UNSQUEEZES: Final = frozenset({"aten::unsqueeze_copy", "aten::unsqueeze"})
+_HALVES: Final = ("aten::bitwise_and.Scalar", "aten::div.Tensor_mode")
