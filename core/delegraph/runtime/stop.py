@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from math import inf
 from operator import length_hint
-from threading import Condition, Lock, Thread
+from queue import Empty, SimpleQueue
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -115,34 +118,36 @@ class Watch:
 
     A run whose deadline is later than the moment at which the thread wakes anyway does not wake it: to be watched
     costs such a run one entry in a dict.
+
+    Ctrl-C may fall between any two steps of `begin`, so it holds no lock that it could leave behind: a run is entered,
+    the thread woken, or started, in one step each. (`Condition` and `Thread.start` take several, and a lock that they
+    leave taken.) Should two threads be started, both do the same, and no run is stopped twice.
     """
 
     def __init__(self) -> None:
         self._runs: dict[Stop, float] = {}
         self._wakes = inf
-        self._changed = Condition()
-        self._thread: Thread | None = None
+        self._changed: SimpleQueue[None] = SimpleQueue()
+        self._thread: int | None = None
 
     def begin(self, stop: Stop, seconds: float) -> None:
         """Stop the run when its `deadline`, `seconds` after its start, has come."""
         self._runs[stop] = seconds
         if stop.deadline < self._wakes:
-            with self._changed:
-                if self._thread is None:
-                    self._thread = Thread(target=self._watch, name="delegraph-watch", daemon=True)
-                    self._thread.start()
-                self._changed.notify()
+            self._changed.put(None)
+            if self._thread is None:
+                self._thread = start_new_thread(self._watch, ())
 
     def end(self, stop: Stop) -> None:
         """The run has ended."""
         self._runs.pop(stop, None)
 
     def _watch(self) -> None:
-        with self._changed:
-            while True:
-                self._wakes = inf  # who begins while the runs are looked through waits for the lock, and wakes us
-                self._wakes = wakes = self._stop_late_ones()
-                self._changed.wait(None if wakes == inf else max(0.0, wakes - monotonic()))
+        while True:
+            self._wakes = inf  # who begins while the runs are looked through wakes us again
+            self._wakes = wakes = self._stop_late_ones()
+            with suppress(Empty):
+                self._changed.get(timeout=None if wakes == inf else max(0.0, wakes - monotonic()))
 
     def _stop_late_ones(self) -> float:
         """Stop the runs whose time is over; returns the next deadline."""
