@@ -21,6 +21,7 @@ from delegraph.interfaces import (
     Verdict,
 )
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, unpack
+from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class NpuBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: NpuHandle, args: Sequence[Argument]) -> None:
         """Copy the inputs in, run the stream, copy the outputs out."""
-        machine = handle.machine
+        machine, tracer = handle.machine, context.event_tracer
+        start = 0 if tracer is None else tracer.now()
         arrays = _arrays(machine, args)
         for place, array in zip(machine.inputs, arrays, strict=False):
             np.copyto(place, array)
@@ -76,6 +78,8 @@ class NpuBackend(BackendInterface):
             step()
         for place, array in zip(machine.outputs, arrays[len(machine.inputs) :], strict=True):
             np.copyto(array, place)
+        if tracer is not None:
+            log_operators(machine.program, tracer, start)
 
     def cancel(self, handle: NpuHandle, requested: bool) -> None:
         """The machine ends between two commands."""

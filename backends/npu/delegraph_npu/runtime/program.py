@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -27,6 +28,7 @@ from delegraph_npu.commands import (
     Region,
     Stop,
 )
+from delegraph_npu.cost import Segment, schedule
 from delegraph_npu.device import Device, read_device
 from delegraph_npu.runtime.array import BoundConv, BoundDepthwise, BoundMatMul
 from delegraph_npu.runtime.constants import constants_read
@@ -53,15 +55,21 @@ _ENGINES: Final[Mapping[type[Any], Callable[..., _Bindable]]] = {
 """Who does a command; all others are the vector unit's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Program:
-    """What all delegates made of one blob share. `constants` are WEIGHTS and TABLES; `decoded` are the commands that do
-    something, and what they have been decoded to."""
+    """What all delegates made of one blob share. `constants` are WEIGHTS and TABLES; `decoded` are those `commands` that
+    do something, as they are done."""
 
     blob: Blob
     device: Device
     constants: Mapping[Region, NDArray[np.uint8]]
-    decoded: tuple[tuple[Command, _Bindable], ...]
+    commands: tuple[Command, ...]
+    decoded: tuple[_Bindable, ...]
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """When each operator runs, and what it costs: the same in every run."""
+        return schedule(self.commands, self.device)
 
 
 def read_program(blob: Blob, weights: Buffer) -> Program:
@@ -93,11 +101,11 @@ def read_program(blob: Blob, weights: Buffer) -> Program:
     found = constants_read(commands, {region: data.data for region, data in constants.items()})
     rounding: Rounding = "double" if blob.rounding == "double" else "single"
     decoded = [
-        (command, _decoded(command, blocks, rounding))
+        _decoded(command, blocks, rounding)
         for command, blocks in zip(commands, found, strict=True)
         if not isinstance(command, Stop | DmaWait)
     ]
-    return Program(blob, device, constants, tuple(decoded))
+    return Program(blob, device, constants, tuple(commands), tuple(decoded))
 
 
 def _check_tensor(tensor: IoTensor, sizes: Mapping[Region, int]) -> None:
@@ -149,7 +157,7 @@ class Machine:
         }
         self.inputs = tuple(_view(tensor, memories) for tensor in program.blob.inputs)
         self.outputs = tuple(_view(tensor, memories) for tensor in program.blob.outputs)
-        self.steps = tuple(decoded.bind(memories) for _, decoded in program.decoded)
+        self.steps = tuple(decoded.bind(memories) for decoded in program.decoded)
 
 
 def _view(tensor: IoTensor, memories: Memories) -> NDArray[Any]:
