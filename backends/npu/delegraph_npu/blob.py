@@ -34,7 +34,7 @@ BLOB_VERSION: Final = 1
 ROUNDINGS: Final = ("single", "double")
 """How a product is shifted: TOSA's SINGLE_ROUND, or DOUBLE_ROUND as in TFLite and CMSIS-NN."""
 
-_KIND: Final = b"DLGRNPU"
+_KIND: Final = b"NPU1"
 _RECORD: Final = 16
 _RANK: Final = 6
 
@@ -108,7 +108,7 @@ def _records(tensors: Sequence[IoTensor]) -> bytes:
 
 def unpack(data: Buffer) -> Blob:
     """The blob that `data` is; buffers in it are views. Raises `DelegateInvalidCompatibility` for what is none."""
-    blocks = read_blocks(data, _KIND)
+    blocks = read_blocks(memoryview(data), _KIND)
     header = _words(blocks, "header", "<u4")
     if len(header) != 1 or header[0][2] >= len(ROUNDINGS):
         raise _refused("header", "it is not one of this version's")

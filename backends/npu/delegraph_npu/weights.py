@@ -31,7 +31,7 @@ def compress(weights: NDArray[np.int8]) -> bytes:
     """The stream of `weights`, in the order in which they lie."""
     flat = np.ascontiguousarray(weights).reshape(-1)
     wide = flat.astype(np.int16)
-    zigzag = np.where(wide < 0, -2 * wide - 1, 2 * wide).astype(np.uint8)
+    zigzag: NDArray[np.uint8] = np.where(wide < 0, -2 * wide - 1, 2 * wide).astype(np.uint8)
     lengths = [int(np.sum(zigzag >> k, dtype=np.int64)) + (k + 1) * zigzag.size for k in range(_RAW)]
     k = int(np.argmin([*lengths, _RAW * zigzag.size]))
     quotients = b"" if k == _RAW else _unary(zigzag >> k)
@@ -41,7 +41,7 @@ def compress(weights: NDArray[np.int8]) -> bytes:
     )
 
 
-def _unary(quotients: NDArray[np.uint8]) -> bytes:
+def _unary(quotients: NDArray[Any]) -> bytes:
     ends = np.cumsum(quotients.astype(np.int64) + 1) - 1
     bits = np.ones(int(ends[-1]) + 1 if ends.size else 0, np.uint8)
     bits[ends] = 0
@@ -53,7 +53,7 @@ def decompress(stream: Buffer, count: int) -> NDArray[np.int8]:
     data = np.frombuffer(stream, np.uint8)
     if data.size < _HEADER.size:
         raise _refused(f"{data.size} bytes have no header")
-    written, k, nbytes = _HEADER.unpack_from(data)
+    written, k, nbytes = _HEADER.unpack_from(data.data)
     if written != count or k > _RAW:
         raise _refused(f"it has {written} weights with k = {k}; the command needs {count}")
     body = data[_HEADER.size :]

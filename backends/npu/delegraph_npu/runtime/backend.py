@@ -1,0 +1,121 @@
+"""Blob -> machine -> outputs in planned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import Cancelled, DelegateInvalidCompatibility, Internal, InvalidExternalData
+from delegraph.interfaces import (
+    Argument,
+    BackendExecutionContext,
+    BackendInitContext,
+    BackendInterface,
+    Buffer,
+    Compatibility,
+    CompileSpec,
+    Verdict,
+)
+from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, unpack
+from delegraph_npu.runtime.events import log_operators
+from delegraph_npu.runtime.program import Machine, read_program
+
+if TYPE_CHECKING:
+    from delegraph.interfaces import BlobStamp
+
+__all__ = ["NpuBackend"]
+
+
+@dataclass(slots=True)
+class NpuHandle:
+    """A delegate: its machine, and whether somebody has asked it to stop."""
+
+    machine: Machine
+    cancelled: bool = False
+
+
+class NpuBackend(BackendInterface):
+    """Runs what `delegraph_npu.aot` compiled. Handles share nothing that a run changes."""
+
+    def check(self, stamp: BlobStamp | None) -> Compatibility:
+        """Judge the version of the blob's format."""
+        if stamp is None or stamp.blob_version == BLOB_VERSION:
+            return Compatibility(Verdict.OK)
+        if stamp.blob_version > BLOB_VERSION:
+            return Compatibility(
+                Verdict.REFUSE,
+                f"{stamp}; this delegraph-npu reads blob version {BLOB_VERSION}: install a newer delegraph-npu",
+            )
+        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+
+    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> NpuHandle:
+        """Validate and decode a blob, and give it memories.
+
+        Raises `DelegateInvalidCompatibility` for a blob that is damaged or whose commands are not sound.
+        """
+        blob = unpack(processed)
+        program = read_program(blob, _weights(blob, context.named_data))
+        return NpuHandle(Machine(program, context.platform.allocate))
+
+    def fork(self, context: BackendInitContext, handle: NpuHandle) -> NpuHandle:
+        """The same decoded commands in memories of its own."""
+        return NpuHandle(Machine(handle.machine.program, context.platform.allocate))
+
+    def execute(self, context: BackendExecutionContext, handle: NpuHandle, args: Sequence[Argument]) -> None:
+        """Copy the inputs in, run the stream, copy the outputs out."""
+        machine, tracer = handle.machine, context.event_tracer
+        start = 0 if tracer is None else tracer.now()
+        arrays = _arrays(machine, args)
+        for place, array in zip(machine.inputs, arrays, strict=False):
+            np.copyto(place, array)
+        for step in machine.steps:
+            if handle.cancelled:
+                raise Cancelled("a delegate of NpuBackend was stopped between two commands")
+            step()
+        for place, array in zip(machine.outputs, arrays[len(machine.inputs) :], strict=True):
+            np.copyto(array, place)
+        if tracer is not None:
+            log_operators(machine.program, tracer, start)
+
+    def cancel(self, handle: NpuHandle, requested: bool) -> None:
+        """The machine ends between two commands."""
+        handle.cancelled = requested
+
+    def num_outputs(self, handle: NpuHandle) -> int:
+        """What the blob says."""
+        return len(handle.machine.outputs)
+
+
+def _arrays(machine: Machine, args: Sequence[Argument]) -> list[NDArray[Any]]:
+    """`args`, if they are of the dtypes and shapes that the machine takes and gives."""
+    places, arrays = (*machine.inputs, *machine.outputs), []
+    if len(args) != len(places):
+        raise Internal(f"a delegate of NpuBackend has {len(places)} inputs and outputs, and was given {len(args)}")
+    for place, argument in zip(places, args, strict=True):
+        if not isinstance(argument, np.ndarray) or argument.shape != place.shape or argument.dtype != place.dtype:
+            given = f"{argument.dtype} {argument.shape}" if isinstance(argument, np.ndarray) else repr(argument)
+            raise Internal(f"a delegate of NpuBackend takes {place.dtype} {place.shape}, and was given {given}")
+        arrays.append(argument)
+    return arrays
+
+
+def _weights(blob: Blob, named_data: Mapping[str, Buffer]) -> Buffer:
+    """The bytes of the region WEIGHTS."""
+    if not isinstance(blob.weights, tuple):
+        return blob.weights
+    key, nbytes = blob.weights
+    found = named_data.get(key)
+    if found is None and not key.startswith(f"{BACKEND_ID}/"):
+        raise InvalidExternalData(
+            f"the data of {key!r} is in a .ptd file; pass it as data_path=…, with all others of the model"
+        )
+    if found is None or memoryview(found).nbytes != nbytes:
+        raise DelegateInvalidCompatibility(
+            f"a blob of NpuBackend needs {nbytes} bytes of named data {key!r}, and the program has"
+            f" {'none' if found is None else memoryview(found).nbytes}; lower the program again"
+        )
+    return found
