@@ -1,4 +1,4 @@
-"""docs/ -> what MkDocs builds: with the pages that are generated, and links that lead where the site has the page."""
+"""docs/ -> what MkDocs builds: generated pages, links to the site's pages, names that lead to the reference."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from tools.site.links import rewritten
+from tools.site.names import linked
 from tools.site.pages import generated
 
 
@@ -19,3 +20,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The page's text with links that work on the site."""
     return rewritten(markdown, page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The page's HTML with names that lead to the reference."""
+    return linked(html)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tools.site.api_page import PUBLIC, about, names_of, origin, summary
+from tools.site.api_page import PUBLIC, about, names_of, summary
 from tools.site.links import AROUND
+from tools.site.names import anchor, home
 
-__all__ = ["ROOT", "generated", "home"]
+__all__ = ["ROOT", "generated"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -26,24 +26,8 @@ def _module(module: str) -> str:
 
 
 def _name(module: str, name: str) -> str:
-    path = ".".join(origin(module, name))
+    path = anchor(module, name)
     if home(module, name) == module:
         return (f"[](){{#{module}.{name}}}\n\n" if path != f"{module}.{name}" else "") + f"::: {path}\n"
     elsewhere = f" In full: [{path}][]." if path.startswith("delegraph") else ""
     return f"## {name} {{ #{module}.{name} }}\n\n{summary(module, name)}{elsewhere}\n"
-
-
-def home(module: str, name: str) -> str:
-    """The public module whose page has `module`'s `name` in full: its own if that is public, else the first with it."""
-    return _homes().get(origin(module, name), "")
-
-
-@cache
-def _homes() -> dict[tuple[str, str], str]:
-    homes: dict[tuple[str, str], str] = {}
-    for module in PUBLIC:
-        for name in names_of(module):
-            path = origin(module, name)
-            if path[0].startswith("delegraph"):
-                homes.setdefault(path, path[0] if path[0] in PUBLIC else module)
-    return homes
