@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
+from delegraph.program.accesses import access
 from delegraph.program.dtypes import nbytes
-from delegraph.program.kernel_calls import result_tensors
-from delegraph.program.prim_op_names import ET_COPY_INDEX
 from delegraph.program.schema import (
     DelegateCall,
     ExecutionPlan,
     Instruction,
     JumpFalseCall,
-    KernelCall,
-    MoveCall,
     Tensor,
     Value,
 )
@@ -128,11 +125,11 @@ def roots_of(plan: ExecutionPlan) -> Roots:
     """
     shown = _Shown(plan)
     for step in instructions_in_order(plan):
-        written = dict.fromkeys(_written(step, plan, shown.root))
+        done = access(plan, step, lambda call: _num_outputs(call, shown.root))
         for index in tensor_indices(operands(step), plan.values):
-            if index not in written:
+            if index not in done.writes:
                 shown.read(index)
-        for index in written:
+        for index in done.writes:
             shown.write(index)
     for index in tensor_indices(plan.outputs, plan.values):
         shown.read(index)
@@ -191,16 +188,9 @@ def _last(roots: Mapping[int, int], index: int) -> int:
     return index
 
 
-def _written(instruction: Instruction, plan: ExecutionPlan, known: Mapping[int, int]) -> Iterator[int]:
-    match instruction:
-        case KernelCall(op_index=index, args=args) if str(plan.operators[index]) == ET_COPY_INDEX:
-            yield args[0]
-        case KernelCall(args=args):
-            yield from result_tensors(args, plan.values)
-        case DelegateCall(args=args):
-            for position, index in enumerate(reversed(args)):
-                if position and index in known:
-                    return
-                yield index
-        case MoveCall(move_to=target):
-            yield target
+def _num_outputs(call: DelegateCall, known: Mapping[int, int]) -> int:
+    """How many of a call's last arguments nobody named before; at least one."""
+    for count, index in enumerate(reversed(call.args)):
+        if count and index in known:
+            return count
+    return len(call.args)

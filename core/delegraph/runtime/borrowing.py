@@ -16,23 +16,19 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from delegraph.errors import InvalidArgument
+from delegraph.program.accesses import access
 from delegraph.program.devices import memory_devices
 from delegraph.program.dtypes import nbytes
-from delegraph.program.kernel_calls import result_tensors, split_arguments
 from delegraph.program.live_ranges import Place, place_of
-from delegraph.program.prim_op_names import DEVICE_COPIES, ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import (
     DelegateCall,
     ExecutionPlan,
-    Instruction,
     JumpFalseCall,
-    KernelCall,
-    MoveCall,
     Tensor,
     TensorShapeDynamism,
 )
 from delegraph.program.verify_values import is_stored
-from delegraph.program.walk import instructions, operands, tensor_indices
+from delegraph.program.walk import instructions, tensor_indices
 from delegraph.runtime.values import attribute_name
 
 __all__ = ["BORROWED_FROM", "Borrowing", "Group", "InputMode", "Lent", "OutputMode", "Uses", "find_lent"]
@@ -128,15 +124,6 @@ def _planned(plan: ExecutionPlan, indices: Sequence[int], nbytes_from: int, *, d
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    delegate: int | None = None
-    view: int | None = None
-    """The value that becomes a view of what is read."""
-
-
 class Uses:
     """Who reads and writes what in `plan`. `num_outputs` says how many of a delegate's last arguments it writes, None:
     that is not known. What lies in memory `kept` stays from one run to the next.
@@ -152,7 +139,7 @@ class Uses:
         self._plan = plan
         self._replaced = frozenset(replaced)
         self._kept = {*kept, *memory_devices(plan.non_const_buffer_device)}
-        self._steps = [_step(plan, instruction, num_outputs) for _, instruction in instructions(plan)]
+        self._steps = [access(plan, instruction, num_outputs) for _, instruction in instructions(plan)]
         self._jumps = len(plan.chains) > 1 or any(
             isinstance(instruction, JumpFalseCall) for _, instruction in instructions(plan)
         )
@@ -289,39 +276,6 @@ class _Content:
             if first <= start:
                 start = max(start, last)
         return start >= end
-
-
-def _step(plan: ExecutionPlan, instruction: Instruction, num_outputs: Callable[[DelegateCall], int | None]) -> _Step:
-    """What an instruction reads and writes: more than it does, where that is not known."""
-    args, values = operands(instruction), plan.values
-    if isinstance(instruction, DelegateCall):
-        count = num_outputs(instruction)
-        first = len(args) - (1 if count is None else count)
-        unsure = () if count is not None else tuple(index for index in args[:first] if index not in plan.inputs)
-        writes = _tensors(plan, (*unsure, *args[first:]))
-        return _Step(_tensors(plan, args[:first]), writes, instruction.delegate_index)
-    if isinstance(instruction, MoveCall):
-        return _Step(_tensors(plan, args[:1]), _tensors(plan, args[1:]))
-    if not isinstance(instruction, KernelCall) or not args:
-        return _Step(_tensors(plan, args), ())
-    op = str(plan.operators[instruction.op_index])
-    if op == ET_COPY_INDEX:
-        return _Step(_tensors(plan, args[:2]), _tensors(plan, args[:1]))
-    if op in DEVICE_COPIES:
-        return _Step(_tensors(plan, args[:1]), _tensors(plan, args[1:2]))
-    if op in PRIM_OPS:
-        return _Step(_tensors(plan, args[:-1]), (), view=args[-1] if op == ET_VIEW else None)
-    results = tuple(result_tensors(args, values))
-    if not results and split_arguments(args, values)[1] is None:
-        return _Step(_tensors(plan, args), _tensors(plan, args))
-    last = len(args) - 1  # out tensors stand last, and are written without being read
-    while last > 0 and results and not set(results).isdisjoint(_tensors(plan, args[last - 1 : last])):
-        last -= 1
-    return _Step(_tensors(plan, args[:last]), results)
-
-
-def _tensors(plan: ExecutionPlan, indices: Sequence[int]) -> tuple[int, ...]:
-    return tuple(tensor_indices(indices, plan.values))
 
 
 def _is_static(tensor: Tensor) -> bool:
