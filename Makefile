@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
 ZOO := build/zoo
-PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]"
+PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
@@ -27,13 +27,14 @@ help:
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
 	@echo "make opinfo-cpu  the same against the CPU backend, a delegate for each call; renews docs/operators-cpu.md"
+	@echo "make conformance  the plug-ins here, proven by the kit that strangers prove theirs with; reports in build/conformance"
 	@echo "make soak    a hundred thousand runs of each kind of program, in which nothing may grow"
 	@echo "make fuzz    $(FUZZ) hostile files, guided by what they reach, against everything that reads or runs one"
 
 setup: $(VENV)/.installed
 
 # torch 2.13.0 is pinned because a plain `torch` brings several GB of CUDA packages.
-$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml machines/pyproject.toml backends/cpu/pyproject.toml backends/npu/pyproject.toml plugins/portable/pyproject.toml plugins/special/pyproject.toml plugins/aten/pyproject.toml plugins/executorch/pyproject.toml requirements-dev.txt
+$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml machines/pyproject.toml backends/cpu/pyproject.toml backends/npu/pyproject.toml plugins/portable/pyproject.toml plugins/special/pyproject.toml plugins/aten/pyproject.toml plugins/executorch/pyproject.toml plugins/testkit/pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
@@ -68,7 +69,7 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not database and not docs and not executorch and not fuzz and not models and not opinfo and not soak and not zoo and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not soak and not zoo and not wheels and not install"
 
 test-models: setup
 	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
@@ -119,6 +120,9 @@ opinfo-cpu: setup
 	rm -rf build/opinfo-cpu
 	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table; exit $$status
 
+conformance: setup
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m conformance --conformance-report build/conformance
+
 soak: setup
 	$(BIN)/python -m pytest -q -n 2 -m soak
 
@@ -135,7 +139,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners machines/delegraph_machines backends/cpu/delegraph_cpu backends/npu/delegraph_npu plugins/portable/delegraph_portable plugins/special/delegraph_special plugins/aten/delegraph_aten plugins/executorch/delegraph_executorch
+	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners machines/delegraph_machines backends/cpu/delegraph_cpu backends/npu/delegraph_npu plugins/portable/delegraph_portable plugins/special/delegraph_special plugins/aten/delegraph_aten plugins/executorch/delegraph_executorch plugins/testkit/delegraph_testkit
 
 floors: setup
 	$(BIN)/lint-imports

@@ -1,6 +1,7 @@
 """`delegraph plugins list | show NAME | check [NAME] | doctor [m.pte]`: what is installed, and what is wrong with it.
 
-None of them imports a plug-in into this process. Exit codes: 0 all is well, 1 something was found, 2 wrong usage.
+None of them imports a plug-in into this process, but for `check NAME --run`, which hands over to a conformance kit.
+Exit codes: 0 all is well, 1 something was found, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import DelegraphError
+from delegraph.errors import DelegraphError, PluginNotFound
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, scan, scan_unknown_groups
 from delegraph.plugins.hookspecs import GROUPS
 from delegraph.plugins.inventory import Entry, State, inventory
@@ -35,6 +36,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show.add_argument("name", help="its name, its id (`backends:Npu`) or its distribution")
     check = commands.add_parser("check", help="load plug-ins and try them out, in processes of their own")
     check.add_argument("name", nargs="?", help="its name, its id (`backends:Npu`) or its distribution; all if left out")
+    check.add_argument(
+        "--run",
+        nargs=argparse.REMAINDER,
+        dest="run_kit",
+        metavar="…",
+        help="prove it with the installed conformance kit, which the words behind are for: try `--run --help`",
+    )
     doctor = commands.add_parser("doctor", help="find out what is wrong, here or with a program here")
     doctor.add_argument("program", nargs="?", help="a .pte: also tell what it needs that is not here")
     for command in (check, doctor):
@@ -47,6 +55,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     try:
+        if getattr(args, "run_kit", None) is not None:
+            return _prove(args.name, args.run_kit)
         answer = _COMMANDS[args.plugins_command](args)
     except (DelegraphError, OSError) as error:
         print(f"delegraph plugins {args.plugins_command}: {error}", file=sys.stderr)
@@ -125,6 +135,22 @@ def _check(args: argparse.Namespace) -> _Answer:
     return _Answer([*rows, *problems], int(bad), columns, details)
 
 
+def _prove(name: str | None, arguments: Sequence[str]) -> int:
+    """Hand over to the conformance kit. Raises `PluginNotFound` where there is none, or nothing to prove."""
+    from delegraph.plugins.registry import default_registry
+
+    registry = default_registry()
+    kits = registry.names("conformance_kits")
+    if not kits:
+        raise PluginNotFound(
+            "no conformance kit is installed\n  what to do: `pip install delegraph-testkit`, and run this again"
+        )
+    if name is None:
+        raise PluginNotFound("say what to prove: `delegraph plugins check NAME --run`")
+    code: int = registry.load("conformance_kits", kits[0])(name, arguments)
+    return code
+
+
 def _misnamed(name: str | None) -> list[dict[str, Any]]:
     """Entry points in groups that do not exist: theirs, or everybody's."""
     strange = [offer for offer in scan_unknown_groups() if name is None or offer.is_called(name)]
@@ -195,8 +221,6 @@ def _read(path: str) -> Any:
 
 
 def _named(name: str) -> list[Entry]:
-    from delegraph.errors import PluginNotFound
-
     entries = inventory(os.environ)
     found = [entry for entry in entries if entry.offer.is_called(name)]
     if not found and not any(offer.is_called(name) for offer in scan_unknown_groups()):

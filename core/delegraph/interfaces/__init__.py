@@ -12,6 +12,7 @@ An entry-point group, the class that its objects fit, the half that uses it, and
     delegraph.kernels           `KernelLibraryInterface`, mostly `KernelLibrary` runtime  has kernels of operators
     delegraph.platforms         `PlatformFactory`; it makes a `Platform`         runtime  clock, log and memory
     delegraph.data_loaders      `DataLoaderFactory`; it makes a `DataLoader`     runtime  reads files from URLs
+    delegraph.conformance_kits  `ConformanceKit`                                 either   proves plug-ins
     delegraph.plugins           `ToolHooks`                                      either   wraps and watches the others
 
 What is checked when a plug-in is loaded, and what tools may wrap, is read off these classes (`delegraph.plugins`): the
@@ -28,6 +29,7 @@ otherwise, and have more where they have defaults.
     lowering.py          partitioners and preprocess
     quantizer.py         quantizers
     graph_pass.py        passes
+    conformance_kit.py   what proves plug-ins
     tool.py              events, and the hooks that may be wrapped
     options.py           what a user wrote beside a plug-in's name
     platform.py          the machine: clock, log, abort, allocation
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
+    from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.graph_pass import (
@@ -106,6 +109,7 @@ __all__ = [
     "Buffer",
     "Compatibility",
     "CompileSpec",
+    "ConformanceKit",
     "DataLoader",
     "DataLoaderFactory",
     "DelegationSpec",
@@ -167,6 +171,7 @@ __getattr__, __dir__ = lazy_names(
             "Handle",
             "Verdict",
         ),
+        "conformance_kit": ("ConformanceKit",),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),
         "kernel": (

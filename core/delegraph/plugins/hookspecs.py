@@ -110,6 +110,7 @@ GROUPS: Final[Mapping[str, Group]] = {
         _implemented("delegraph.kernels", "kernel", "KernelLibraryInterface", Form.INSTANCE, True, "KernelLibrary"),
         Group("delegraph.platforms", "platform", "PlatformFactory", Form.FUNCTION, torch_free=True),
         Group("delegraph.data_loaders", "data_loader", "DataLoaderFactory", Form.FUNCTION, torch_free=True),
+        Group("delegraph.conformance_kits", "conformance_kit", "ConformanceKit", Form.FUNCTION, torch_free=True),
         Group("delegraph.plugins", "tool", "ToolHooks", Form.INSTANCE, torch_free=True),
     )
 }

@@ -1,0 +1,19 @@
+"""A plug-in's name -> whether it is what its author says: what `delegraph plugins check NAME --run` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["ConformanceKit"]
+
+
+class ConformanceKit(Protocol):
+    """What stands behind a `delegraph.conformance_kits` entry point."""
+
+    def __call__(self, name: str, arguments: Sequence[str], /) -> int:
+        """Prove what is installed as `name` (an entry point, its id or a distribution), and print what came of it.
+
+        `arguments` are the words after `--run`. Returns the command's exit code: 0 if nothing counts against the
+        plug-in, 1 if something does, 2 for wrong usage.
+        """

@@ -1,0 +1,107 @@
+"""A kind of plug-in -> its checks: a table that is the same whatever a plug-in does, so that shares mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from delegraph_testkit.claims import Claims, ClaimsError
+from delegraph_testkit.outcomes import Level
+from delegraph_testkit.subject import Kind, Subject
+
+__all__ = ["Check", "checks_of", "is_claimed", "refuse_strange_failures"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that is checked: `function` of the kit's `module`, with `arguments`.
+
+    It gets a bench, and for each of `programs` of which the plug-in took something, that one as stored. With
+    `torch_free` it runs where torch cannot be imported, on programs that another process has lowered.
+    """
+
+    level: Level
+    name: str
+    module: str
+    function: str = ""
+    torch_free: bool = False
+    programs: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """`contract/outputs_are_written`."""
+        return f"{self.level}/{self.name}"
+
+    def resolve(self) -> Any:
+        """The function."""
+        return getattr(import_module(f"delegraph_testkit.{self.module}"), self.function or self.name)
+
+    @property
+    def wants(self) -> str:
+        """What it asks for, in a sentence."""
+        return (self.resolve().__doc__ or "").partition("\n\n")[0].strip()
+
+
+_CONTRACT: Final = ("arithmetic", "perceptron", "image", "several_results", "constants", "zero_dims")
+_FEATURE_OF: Final = {
+    "attention": "",
+    "residual": "",
+    "recurrent": "",
+    "embedding": "",
+    "dynamic_batch": "dynamic_shapes",
+    "dynamic_arithmetic": "dynamic_shapes",
+    "running_total": "mutable_buffers",
+    "branches": "control_flow",
+    "two_methods": "shared_weights",
+    "external": "external_weights",
+}
+
+
+def _backend_checks(claims: Claims) -> Iterator[Check]:
+    yield Check(Level.LOADS, "both_halves_are_installed", "load_checks", torch_free=True)
+    yield from _factory_checks(claims)
+    yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
+    yield Check(Level.LOADS, "answers_whether_it_is_available", "load_checks", torch_free=True)
+    for name in ("outputs_are_written", "inputs_are_left_alone", "prepared_calls_are_the_same"):
+        yield Check(Level.CONTRACT, name, "backend_checks", torch_free=True, programs=_CONTRACT)
+    for name, feature in _FEATURE_OF.items():
+        yield Check(Level.MODELS, name, "model_checks", "model_is_right", True, (name,), (feature,))
+
+
+def _factory_checks(claims: Claims) -> Iterator[Check]:
+    yield Check(Level.LOADS, "loads_with_torch", "load_checks")
+    yield Check(Level.LOADS, "unknown_options_are_refused", "load_checks")
+
+
+def _kernels_checks(claims: Claims) -> Iterator[Check]:
+    yield Check(Level.LOADS, "loads_with_torch", "load_checks")
+    yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
+
+
+_TABLES: Final[Mapping[Kind, Callable[[Claims], Iterator[Check]]]] = {
+    Kind.BACKEND: _backend_checks,
+    Kind.KERNELS: _kernels_checks,
+    Kind.PARTITIONER: _factory_checks,
+    Kind.QUANTIZER: _factory_checks,
+}
+
+
+def checks_of(subject: Subject) -> list[Check]:
+    """Every check of a subject, level by level."""
+    return sorted(_TABLES[subject.kind](subject.claims), key=lambda check: check.level)
+
+
+def is_claimed(check: Check, claims: Claims) -> bool:
+    """Whether a check is due: all are but those of operators that nobody claims, which may be tried or not."""
+    return check.level is not Level.OPERATORS or claims.has(*check.arguments[:2])
+
+
+def refuse_strange_failures(subject: Subject) -> None:
+    """Raise `ClaimsError` for an expected failure of a check that does not exist."""
+    known = {check.id for check in checks_of(subject)}
+    for name in subject.claims.expected_failures:
+        if name not in known:
+            raise ClaimsError(f"an expected failure names {name!r}, and no check is called that")

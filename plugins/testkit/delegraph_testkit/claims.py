@@ -1,0 +1,129 @@
+"""conformance.toml -> `Claims`: what an author says of a plug-in, and the kit proves.
+
+    [features]                      # what is taken whole, besides operators
+    dynamic_shapes = true
+
+    [operators]                     # entry of torch's operator database = dtypes
+    add = ["float32", "int32"]
+    "nn.functional.linear" = ["float32"]
+
+    [tolerances]                    # dtype = [relative, absolute], where the device is less exact than float32
+    float32 = [1e-3, 1e-3]
+
+    [expected_failures]             # what is known to fail, and why; it is refused as soon as it passes
+    "operators/add/int32" = "the driver saturates: https://…"
+
+The file lies beside the plug-in's top `__init__.py`, where the command finds it without importing anything, or anywhere
+else, for a test class names it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Self
+
+from delegraph.errors import DelegraphError
+
+__all__ = ["DTYPES", "FEATURES", "Claims", "ClaimsError", "database"]
+
+DTYPES: Final = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+"""What operators are tried on, as far as torch's kernels for the CPU take them."""
+
+FEATURES: Final[Mapping[str, str]] = {
+    "dynamic_shapes": "partitions whose sizes differ from run to run",
+    "mutable_buffers": "buffers that the model changes, updated within the delegate",
+    "control_flow": "conditions and loops, as a part of a partition or in bodies of their own",
+    "shared_weights": "weights that two methods share are in the file once",
+    "external_weights": "weights in a .ptd beside the program",
+}
+"""What an author may claim besides operators. The models of each are run in any case; claimed, they are taken whole."""
+
+
+class ClaimsError(DelegraphError):
+    """A claim that says nothing: of an operator, feature, dtype or check that the kit does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What an author says of a plug-in.
+
+    `operators` are entries of torch's operator database with their dtypes, `features` are of `FEATURES`, `models` are
+    functions, "module:function", that give `(model, args)`, which the plug-in takes whole, `quantizer` is the name of
+    the one by which models come to a device that computes in integers, `options` are for the partitioner.
+    `tolerances` are (relative, absolute) by dtype; `expected_failures` are checks by id, each with its reason.
+    """
+
+    operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    quantizer: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tolerances: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    expected_failures: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _refuse_strangers("feature", self.features, FEATURES)
+        _refuse_strangers("operator", self.operators, database())
+        _refuse_strangers("dtype", [d for dtypes in self.operators.values() for d in dtypes], DTYPES)
+        for name, dtypes in self.operators.items():
+            _refuse_strangers(f"dtype of {name}", dtypes, database()[name])
+        for check, reason in self.expected_failures.items():
+            if not reason.strip():
+                raise ClaimsError(f"the expected failure of {check} has no reason: say why it fails, and where to read")
+
+    @classmethod
+    def read(cls, file: str | Path) -> Self:
+        """The claims in a TOML file. Raises `ClaimsError` naming what in it the kit does not know."""
+        try:
+            return cls.from_mapping(tomllib.loads(Path(file).read_text("utf-8")))
+        except (OSError, ValueError, TypeError, AttributeError, ClaimsError) as error:
+            raise ClaimsError(f"{file}: {error}") from error
+
+    @classmethod
+    def from_mapping(cls, content: Mapping[str, Any]) -> Self:
+        """The claims in a mapping of the file's form; what is left out is not claimed."""
+        _refuse_strangers("table", content, cls.__dataclass_fields__)
+        fields = dict(content)
+        features = content.get("features", ())
+        if isinstance(features, Mapping):
+            _refuse_strangers("feature", features, FEATURES)
+            fields["features"] = [name for name, claimed in features.items() if claimed]
+        for table in ("operators", "tolerances"):
+            fields[table] = {name: tuple(value) for name, value in content.get(table, {}).items()}
+        return cls(
+            **{**fields, "features": tuple(fields.get("features", ())), "models": tuple(fields.get("models", ()))}
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """What `from_mapping` takes, of lists, dicts, strings and numbers."""
+        return asdict(self)
+
+    def has(self, operator: str, dtype: str) -> bool:
+        """Whether an operator of a dtype is claimed."""
+        return dtype in self.operators.get(operator, ())
+
+
+def database() -> Mapping[str, tuple[str, ...]]:
+    """The operators that the kit tries, with their dtypes: the fixed denominator, whatever torch is installed."""
+    if not _DATABASE:
+        lines = (files(__package__) / "operators.txt").read_text("utf-8").splitlines()
+        rows = (line.split(": ") for line in lines if line and not line.startswith("#"))
+        _DATABASE.update({name: tuple(dtypes.split()) for name, dtypes in rows})
+    return _DATABASE
+
+
+_DATABASE: dict[str, tuple[str, ...]] = {}
+
+
+def _refuse_strangers(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=2)
+            meant = f"; did you mean {' or '.join(close)}?" if close else f"; there are {', '.join(known[:12])}"
+            raise ClaimsError(f"the kit knows no {kind} {name!r}{meant}")

@@ -1,0 +1,73 @@
+"""`delegraph plugins check NAME --run …` -> the checks run, a report, and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from delegraph.errors import DelegraphError
+from delegraph_testkit.checks import checks_of, is_claimed
+from delegraph_testkit.claims import Claims
+from delegraph_testkit.outcomes import Level
+from delegraph_testkit.report import Report
+from delegraph_testkit.session import Session
+from delegraph_testkit.subject import Subject, subjects_called
+
+__all__ = ["main", "prove"]
+
+
+def main(name: str, arguments: Sequence[str]) -> int:
+    """Prove what is called `name`; 0 if nothing counts against it, 1 if something does, 2 for wrong usage."""
+    args = _parser().parse_args(arguments)
+    try:
+        subjects = subjects_called(name, Claims.read(args.claims) if args.claims else None)
+        reports = [
+            prove(subject, Level[args.level.upper()], args.only, args.every_operator, args.timeout)
+            for subject in subjects
+        ]
+    except DelegraphError as error:
+        print(f"delegraph plugins check {name} --run: {error}", file=sys.stderr)
+        return 2
+    for report in reports:
+        _show(report)
+        if args.report:
+            print("written:", *report.write(args.report))
+    return int(any(report.faults for report in reports))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="delegraph plugins check NAME --run", description="Prove a plug-in.")
+    levels = [str(level) for level in Level]
+    parser.add_argument("--level", choices=levels, default=levels[-1], help="how far; it needs those before it")
+    parser.add_argument("--only", default="", help="only checks whose name contains this")
+    parser.add_argument("--claims", type=Path, help="a conformance.toml (default: beside the plug-in's __init__.py)")
+    parser.add_argument("--report", type=Path, metavar="FOLDER", help="write the report there: .md, .json and .svg")
+    parser.add_argument("--every-operator", action="store_true", help="try those that are not claimed, too")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a check may take")
+    return parser
+
+
+def prove(
+    subject: Subject, level: Level = Level.MODELS, only: str = "", every_operator: bool = False, limit: float = 120.0
+) -> Report:
+    """Run the checks of `subject` up to `level`; on standard error a line for each fault."""
+    due = [
+        check
+        for check in checks_of(subject)
+        if check.level <= level and only in check.id and (every_operator or is_claimed(check, subject.claims))
+    ]
+    with Session(subject, limit) as session:
+        for result in session.results(due):
+            if result.is_fault:
+                print(f"{result.outcome.value}: {result.check}: {result.detail}", file=sys.stderr)
+        return session.report()
+
+
+def _show(report: Report) -> None:
+    print(f"{report.subject.kind.value} {report.subject.name} of {report.provider}: {report.verdict}")
+    for level in report.planned:
+        counts = report.counts(level)
+        told = ", ".join(f"{counts[outcome]:,} {outcome.value}" for outcome in counts if counts[outcome])
+        print(f"  {level!s:10} {report.planned[level]:5,} checks: {told}")

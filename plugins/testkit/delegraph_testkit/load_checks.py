@@ -1,0 +1,87 @@
+"""Level `loads`: a plug-in is found, loads, and answers when it is asked for what it does not have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delegraph.errors import DelegraphError, UnknownOption
+from delegraph.interfaces import Availability
+from delegraph.plugins import Offer, default_registry
+from delegraph_testkit.bench import Bench
+from delegraph_testkit.no_torch import asked_for_torch
+
+__all__ = [
+    "answers_whether_it_is_available",
+    "both_halves_are_installed",
+    "loads_with_torch",
+    "loads_without_torch",
+    "unknown_options_are_refused",
+]
+
+_NO_OPTION: Final = "no_option_is_called_this"
+_TORCH_FREE: Final = ("delegraph.backends", "delegraph.kernels")
+
+
+def both_halves_are_installed(bench: Bench) -> None:
+    """One distribution has the partitioner, the half that compiles and the half that runs, under one id."""
+    offers = _offers(bench)
+    ids = {group: {o.name for o in offers if o.group == f"delegraph.{group}"} for group in ("lowerings", "backends")}
+    for name in sorted(ids["lowerings"] ^ ids["backends"]):
+        there, missing = ("lowerings", "backends") if name in ids["lowerings"] else ("backends", "lowerings")
+        raise AssertionError(
+            f"the id {name!r} is in delegraph.{there} and not in delegraph.{missing}: they have to match"
+        )
+
+
+def loads_with_torch(bench: Bench) -> None:
+    """Everything that the distribution offers loads, and what is made of options is made without any."""
+    for offer in _offers(bench):
+        registry = default_registry()
+        registry.load(offer.group, offer.name)
+        if offer.group in ("delegraph.partitioners", "delegraph.quantizers"):
+            registry.create(offer.group, offer.name)
+
+
+def loads_without_torch(bench: Bench) -> None:
+    """What runs on devices loads where torch is not installed, and does not ask for it."""
+    for offer in _offers(bench):
+        if offer.group in _TORCH_FREE:
+            default_registry().load(offer.group, offer.name)
+    asked = asked_for_torch()
+    assert not asked, f"it tries to import torch, in {', '.join(dict.fromkeys(asked))}"
+
+
+def unknown_options_are_refused(bench: Bench) -> None:
+    """An option that it does not have is an error."""
+    group, name = bench.subject.group, bench.subject.name
+    try:
+        default_registry().create(group, name, {_NO_OPTION: 1})
+    except UnknownOption:
+        return
+    except DelegraphError as error:
+        raise AssertionError(
+            f"the option {_NO_OPTION!r} gives {type(error).__name__}, not UnknownOption: {error}"
+        ) from error
+    raise AssertionError(f"the option {_NO_OPTION!r} is taken without a word")
+
+
+def answers_whether_it_is_available(bench: Bench) -> str:
+    """`is_available` says yes, or no with a reason, and never raises."""
+    reasons = []
+    for offer in _offers(bench):
+        if offer.group != "delegraph.backends":
+            continue
+        answer = default_registry().load(offer.group, offer.name).is_available()
+        assert isinstance(answer, Availability | bool), f"is_available() of {offer.name} gives {answer!r}"
+        if not answer:
+            reason = getattr(answer, "reason", "")
+            assert reason, f"{offer.name} is not available and gives no reason: return Availability(False, reason, fix)"
+            reasons.append(f"{offer.name} is not available here: {reason}")
+    return "; ".join(reasons)
+
+
+def _offers(bench: Bench) -> list[Offer]:
+    """What the subject's distribution offers."""
+    registry = default_registry()
+    own = registry.find(bench.subject.group, bench.subject.name)
+    return [offer for offer in registry.offers() if offer.distribution == own.distribution]

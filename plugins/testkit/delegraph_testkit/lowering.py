@@ -1,0 +1,106 @@
+"""A model -> a stored program, lowered onto the subject: the part of the kit that imports torch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+import delegraph
+from delegraph import ExecutorchBackendConfig, Lowered, LoweringConfig
+from delegraph.aot import get_lowered_module, graph_modules, is_delegate_call
+from delegraph_testkit.arrays import Array
+from delegraph_testkit.bench import Bench, Call, Facts, Stored, digest
+from delegraph_testkit.models import Example, example
+from delegraph_testkit.subject import Subject
+
+__all__ = ["KERNELS", "expected_calls", "facts_of", "lowered_onto", "store", "to_array"]
+
+KERNELS = ("portable",)
+"""What runs the nodes that a plug-in leaves."""
+
+
+def store(bench: Bench, name: str, backends: Sequence[Any] | None = None, model: str | None = None) -> Stored:
+    """Lower the kit's model (of that name, unless `model` says another), write it as `name`, and what torch gives."""
+    given = example(model or name)
+    stored = bench.stored(name)
+    start = perf_counter()
+    weights = {"*": name} if (model or name) == "external" else False
+    lowered = lowered_onto(bench.subject, given, backends, external_constants=weights)
+    facts = facts_of(lowered, perf_counter() - start)
+    lowered.save(stored.file)
+    stored.write(facts, list(expected_calls(given)))
+    return stored
+
+
+def lowered_onto(subject: Subject, given: Example, backends: Sequence[Any] | None = None, **options: Any) -> Lowered:
+    """Lower onto the subject, or onto `backends` in their order; `options` are of `ExecutorchBackendConfig`."""
+    asked = [(subject.name, dict(subject.claims.options))] if backends is None else list(backends)
+    config = LoweringConfig(executorch=ExecutorchBackendConfig(kernels=KERNELS, **options))
+    return delegraph.lower(
+        copy.deepcopy(dict(given.modules)),
+        {method: calls[0] for method, calls in given.calls.items()},
+        dynamic_shapes=dict(given.dynamic_shapes) or None,
+        backends=asked,
+        config=config,
+    )
+
+
+def facts_of(lowered: Lowered, seconds: float = 0.0) -> Facts:
+    """What lowering told."""
+    methods = lowered.report.methods.values()
+    delegates = [delegate for method in methods for delegate in method.delegates]
+    left = {
+        entry.operator: "; ".join(filter(None, entry.reasons.values()))
+        for method in methods
+        for entry in method.leftovers
+    }
+    taken = tuple(node for delegate in delegates for node in delegate.nodes)
+    return Facts(taken, left, _outputs(lowered), tuple(dict.fromkeys(d.backend for d in delegates)), seconds)
+
+
+def _outputs(lowered: Lowered) -> dict[str, int]:
+    found = {}
+    for method in lowered.report.methods:
+        for _, module in graph_modules(lowered.edge.exported_program(method).graph_module):
+            for node in filter(is_delegate_call, module.graph.nodes):
+                delegate = get_lowered_module(module, node)
+                results = delegate.original_module.graph.output_node().args[0]
+                found[digest(delegate.processed_bytes)] = len(results)
+    return found
+
+
+def expected_calls(given: Example) -> Iterator[Call]:
+    """Each call with torch's results, and how far these are from double precision's."""
+    for method, module in given.modules.items():
+        eager, exact = copy.deepcopy(module), copy.deepcopy(module).double()
+        for inputs in given.calls[method]:
+            with torch.no_grad():
+                results = pytree.tree_leaves(eager(*inputs))
+                precise = pytree.tree_leaves(exact(*map(_as_double, inputs)))
+            slack = tuple(2 * _apart(one, other) for one, other in zip(results, precise, strict=True))
+            yield Call(method, tuple(map(to_array, inputs)), tuple(map(to_array, results)), slack)
+
+
+def _as_double(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _apart(result: Tensor, precise: Tensor) -> float:
+    if not result.is_floating_point() or not result.numel():
+        return 0.0
+    apart = (result.double() - precise).abs()
+    return float(apart[apart.isfinite()].max()) if apart.isfinite().any() else 0.0
+
+
+def to_array(tensor: Tensor) -> Array:
+    """A copy as an array, also of a dtype that NumPy gets from ml_dtypes."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.contiguous().view(torch.uint16).numpy().view("bfloat16").copy()
+    return np.array(tensor.detach().numpy(), copy=True)

@@ -1,0 +1,102 @@
+"""A subject -> results: programs lowered where torch is, checks run where it is not, each in a process of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from delegraph.plugins import default_registry
+from delegraph_testkit.checks import Check, checks_of, refuse_strange_failures
+from delegraph_testkit.outcomes import Outcome, Result
+from delegraph_testkit.process import Died, Process
+from delegraph_testkit.report import Report
+from delegraph_testkit.subject import Subject
+
+__all__ = ["Session"]
+
+
+class Worker(Protocol):
+    """Where a plug-in is tried."""
+
+    def ask(self, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        """The answer to a request, see `worker.answer`. Raises `Died`."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Session:
+    """Checks of one subject, in two workers and a folder that go with it. `limit` is seconds for each check.
+
+    The workers, one with torch and one without, are processes unless others are given.
+    """
+
+    def __init__(self, subject: Subject, limit: float = 120.0, workers: tuple[Worker, Worker] | None = None) -> None:
+        refuse_strange_failures(subject)
+        self._subject = subject
+        self._limit = limit
+        self._folder = tempfile.TemporaryDirectory(prefix="delegraph-testkit-")
+        self._with_torch, self._without_torch = workers or (Process(), Process("without-torch"))
+        self._lowered: dict[str, str] = {}
+        self._results: list[Result] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes and remove the folder."""
+        self._with_torch.close()
+        self._without_torch.close()
+        self._folder.cleanup()
+
+    def results(self, checks: Iterable[Check]) -> Iterator[Result]:
+        """The result of each check, as it comes."""
+        return map(self.result, checks)
+
+    def result(self, check: Check) -> Result:
+        """Run one check, after lowering what it needs."""
+        for program in check.programs:
+            if fault := self._lower(program):
+                return self._judged(check, Outcome.CRASHED if fault.startswith("crashed") else Outcome.FAILED, fault)
+        process = self._without_torch if check.torch_free else self._with_torch
+        try:
+            answer = process.ask(self._request(check=asdict(check)), self._limit)
+        except Died as death:
+            return self._judged(check, Outcome.CRASHED, str(death))
+        return self._judged(check, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])
+
+    def _lower(self, program: str) -> str:
+        """Why a program cannot be lowered, asked once; "" if it is there."""
+        if program not in self._lowered:
+            try:
+                answer = self._with_torch.ask(self._request(lower=program), self._limit)
+                self._lowered[program] = answer["error"]
+            except Died as death:
+                self._lowered[program] = f"crashed as {program} was lowered: {death}"
+        return self._lowered[program]
+
+    def _request(self, **what: Any) -> dict[str, Any]:
+        return {"subject": self._subject.to_mapping(), "folder": str(Path(self._folder.name)), **what}
+
+    def _judged(self, check: Check, outcome: Outcome, detail: str, seconds: float = 0.0) -> Result:
+        """The result, in the light of what was expected to fail."""
+        reason = self._subject.claims.expected_failures.get(check.id, "")
+        if reason and not outcome.is_fault:
+            outcome, detail = Outcome.FAILED, f"it is {outcome.value}, but expected to fail ({reason}): take that back"
+            reason = ""
+        result = Result(check.id, check.level, outcome, detail, seconds, reason)
+        self._results.append(result)
+        return result
+
+    def report(self) -> Report:
+        """On what was run so far."""
+        subject = self._subject
+        provider = default_registry().find(subject.group, subject.name).provider
+        return Report(subject, provider, checks_of(subject), tuple(self._results))

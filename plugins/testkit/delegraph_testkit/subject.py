@@ -1,0 +1,87 @@
+"""A name and what is installed -> `Subject`s: the plug-ins that are meant, each with what its author claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+
+from delegraph.errors import PluginNotFound
+from delegraph.plugins import Offer, PluginRegistry, default_registry
+from delegraph_testkit.claims import Claims
+
+__all__ = ["Kind", "Subject", "claims_beside", "subjects_called"]
+
+
+class Kind(Enum):
+    """What is proven."""
+
+    BACKEND = "backend"
+    KERNELS = "kernels"
+    PARTITIONER = "partitioner"
+    QUANTIZER = "quantizer"
+
+
+_GROUPS = {Kind.KERNELS: "kernels", Kind.QUANTIZER: "quantizers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be proven. `name` is its entry point's: a backend's is that of its partitioner, as users write it."""
+
+    kind: Kind
+    name: str
+    claims: Claims = field(default_factory=Claims)
+
+    @property
+    def group(self) -> str:
+        """The entry-point group in which `name` stands."""
+        return _GROUPS.get(self.kind, "partitioners")
+
+    def to_mapping(self) -> dict[str, Any]:
+        """What goes to a process that checks it."""
+        return {"kind": self.kind.value, "name": self.name, "claims": self.claims.to_mapping()}
+
+    @classmethod
+    def from_mapping(cls, content: Mapping[str, Any]) -> Self:
+        return cls(Kind(content["kind"]), content["name"], Claims.from_mapping(content["claims"]))
+
+
+def subjects_called(name: str, claims: Claims | None = None, registry: PluginRegistry | None = None) -> list[Subject]:
+    """What is installed as `name`: an entry point, its id (`partitioners:acme`), or a whole distribution.
+
+    `claims` go before those that lie beside a plug-in. Raises `PluginNotFound` if there is nothing to prove.
+    """
+    registry = registry or default_registry()
+    named = [offer for offer in registry.offers() if offer.is_called(name)]
+    whole = {offer.distribution for offer in registry.offers("backends") if offer in named}
+    named += [offer for offer in registry.offers("partitioners") if offer.distribution in whole and offer not in named]
+    found = [(kind, offer) for offer in named if (kind := _kind(offer, registry)) is not None]
+    if not found:
+        raise PluginNotFound(
+            f"nothing installed is called {name!r} that could be proven: a partitioner, kernel library or quantizer;"
+            " `delegraph plugins list` shows what is there"
+        )
+    return [Subject(kind, offer.name, claims or claims_beside(offer)) for kind, offer in found]
+
+
+def _kind(offer: Offer, registry: PluginRegistry) -> Kind | None:
+    if offer.group == "delegraph.partitioners":
+        halves = [*registry.offers("backends"), *registry.offers("lowerings")]
+        has_backend = any(other.distribution == offer.distribution for other in halves)
+        return Kind.BACKEND if has_backend else Kind.PARTITIONER
+    return {"delegraph.kernels": Kind.KERNELS, "delegraph.quantizers": Kind.QUANTIZER}.get(offer.group)
+
+
+def claims_beside(offer: Offer) -> Claims:
+    """Those in the `conformance.toml` beside the top package's `__init__.py`; none if there is no such file."""
+    spec = find_spec(offer.value.partition(":")[0].partition(".")[0])
+    folders: Sequence[str] = spec.submodule_search_locations or () if spec is not None else ()
+    for folder in folders:
+        file = Path(folder, "conformance.toml")
+        if file.is_file():
+            return Claims.read(file)
+    return Claims()

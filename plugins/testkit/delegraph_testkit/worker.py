@@ -1,0 +1,103 @@
+"""Requests, a line of JSON each -> answers, a line of JSON each: the process in which a plug-in is tried.
+
+    python -m delegraph_testkit.worker              with torch: programs are lowered, and checks of the half that lowers
+    python -m delegraph_testkit.worker without-torch   torch cannot be imported: checks of the half that runs
+
+A plug-in may hang, crash or write to standard output; `Process` is the other end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from delegraph_testkit.bench import Bench
+from delegraph_testkit.checks import Check
+from delegraph_testkit.outcomes import Declined, Level, Outcome, Unclaimed
+from delegraph_testkit.subject import Subject
+
+__all__ = ["InThisProcess", "answer"]
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What came of lowering a program, or of a check, and how long it took."""
+    start = perf_counter()
+    bench = Bench(Subject.from_mapping(request["subject"]), Path(request["folder"]))
+    if "lower" in request:
+        return {"error": _lower(bench, request["lower"]), "seconds": perf_counter() - start}
+    outcome, detail = _perform(bench, _check(request["check"]))
+    return {"outcome": outcome.value, "detail": detail, "seconds": perf_counter() - start}
+
+
+def _lower(bench: Bench, program: str) -> str:
+    """Store a program; "" or why that failed."""
+    from delegraph_testkit.lowering import store
+
+    try:
+        store(bench, program)
+    except Exception as error:
+        return f"{program} cannot be lowered: {type(error).__name__}: {error}"
+    return ""
+
+
+def _perform(bench: Bench, check: Check) -> tuple[Outcome, str]:
+    """The outcome of a check whose programs have been lowered."""
+    try:
+        return Outcome.PASSED, _run(bench, check) or ""
+    except Declined as answer:
+        return Outcome.DECLINED, str(answer)
+    except Unclaimed as answer:
+        return Outcome.UNCLAIMED, str(answer)
+    except AssertionError as fault:
+        return Outcome.FAILED, str(fault)
+    except Exception as fault:
+        return Outcome.FAILED, f"{type(fault).__name__}: {fault}"
+
+
+def _run(bench: Bench, check: Check) -> Any:
+    function = check.resolve()
+    if not check.programs:
+        return function(bench, *check.arguments)
+    stored = [bench.stored(name) for name in check.programs]
+    taken = [one for one in stored if one.facts.taken] if len(stored) > 1 else stored
+    if not taken:
+        reasons = "; ".join(f"{one.name}: {one.facts.why_left}" for one in stored)
+        raise AssertionError(f"it takes nothing of the kit's programs, so that nothing can be tried: {reasons}")
+    told = [function(bench, one, *check.arguments) for one in taken]
+    return "; ".join(filter(None, told))
+
+
+class InThisProcess:
+    """In the place of a `Process`: nothing protects the caller, and nothing has to be started."""
+
+    def ask(self, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        return answer(request)
+
+    def close(self) -> None:
+        pass
+
+
+def _serve(without_torch: bool) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a plug-in prints goes to stderr, not between the answers
+    if without_torch:
+        from delegraph_testkit.no_torch import make_torch_unimportable
+
+        make_torch_unimportable()
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _check(fields: dict[str, Any]) -> Check:
+    lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return Check(**{**fields, **lists, "level": Level(fields["level"])})
+
+
+if __name__ == "__main__":
+    _serve("without-torch" in sys.argv[1:])
