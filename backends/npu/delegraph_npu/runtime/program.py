@@ -57,8 +57,8 @@ _ENGINES: Final[Mapping[type[Any], Callable[..., _Bindable]]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """What all delegates made of one blob share. `constants` are WEIGHTS and TABLES; `decoded` are those `commands` that
-    do something, as they are done."""
+    """What all delegates made of one blob share. `constants` are WEIGHTS and TABLES; `decoded` are those `commands`
+    that do something, as they are done."""
 
     blob: Blob
     device: Device
