@@ -203,7 +203,8 @@ class BackendInterface(ABC):
     ) -> Callable[[], object] | None:
         """Called at load where every argument is an array of fixed shape and place: an equivalent of `execute` with
         all of them already in it, or None to be called through `execute`. Where shapes change it is called after a run
-        whose shapes were those of the run before, once for these shapes; the places stay."""
+        whose shapes were those of the run before, once for these shapes; the places stay. Nothing is put around the
+        call: a division by zero is silent in `execute`, as in kernels, and here only under `np.errstate`."""
         return None
 
     def device_allocator(self, device: Device) -> DeviceAllocator | None:

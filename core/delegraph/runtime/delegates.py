@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from delegraph.errors import (
     BackendMissing,
     DelegateInvalidCompatibility,
@@ -154,7 +156,7 @@ def _init(
         record.id,
         handle,
         backend.num_outputs(handle),
-        hook("execute"),
+        np.errstate(all="ignore")(hook("execute")),
         cancel,
         hook("destroy"),
         bind,

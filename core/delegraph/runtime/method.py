@@ -36,11 +36,12 @@ from delegraph.runtime.limits import Limits
 from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, callers_buffers
 from delegraph.runtime.method_inputs import MethodInputs
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.outputs import Outputs, Targets
+from delegraph.runtime.outputs import Outputs
 from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
 from delegraph.runtime.shared_state import SharedState, buffer_name, delegates_buffers, planned_buffer
 from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.stop import Runs, Stop
+from delegraph.runtime.targets import TargetCheck, Targets
 from delegraph.runtime.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.value_parser import parse_values
@@ -153,7 +154,9 @@ class Method:
             self._inputs = MethodInputs(plan, self._values, self._contract, lent.inputs, self._borrowing)
             self._outputs = Outputs(plan, self._values, lent.outputs)
             execute = self._how_to_execute(blocks, kernels, delegates, memory, fault_of)
-            self._execute = _run_traced(self._tracer, np.errstate(all="ignore")(execute))
+            if kernels:  # whose arithmetic is NumPy's; to set this costs as much as a small delegate
+                execute = np.errstate(all="ignore")(execute)
+            self._execute = _run_traced(self._tracer, execute)
         except BaseException:
             self._destroy()
             raise
@@ -231,7 +234,8 @@ class Method:
                 self._run(own, targets)
                 return self._get_outputs(own, targets)
             finally:
-                self._inputs.give_back()
+                if self._inputs.lent:
+                    self._inputs.give_back()
 
     def set_inputs(self, inputs: Sequence[object]) -> None:
         """Set all inputs, for one `run` or several. Raises as `execute`.
@@ -262,13 +266,11 @@ class Method:
                 )
             return self._get_outputs(self._own if clone_outputs is None else clone_outputs, self._targets)
 
-    def _new_targets(self, out: Sequence[object], inputs: Sequence[object]) -> Targets:
-        return self._outputs.targets(out, inputs, self._own_memory)
-
     @cached_property
-    def _own_memory(self) -> list[Array]:
-        planned = [one for one in self._memory.planned_memory.buffers if isinstance(one, np.ndarray)]
-        return planned + [buffer.array for buffer in self.state.buffers.values()]
+    def _new_targets(self) -> TargetCheck:
+        own = [one for one in self._memory.planned_memory.buffers if isinstance(one, np.ndarray)]
+        own += [buffer.array for buffer in self.state.buffers.values()]
+        return TargetCheck(self._plan, self._values, own)
 
     def _run(self, own: bool, targets: Targets | None) -> None:
         if self._closed:
@@ -278,7 +280,8 @@ class Method:
             raise InvalidState(f"method {self._plan.name!r}: its inputs {text}")
         if self._caller_sets:
             self._check_set()
-        self._outputs.prepare(own, targets)
+        if self._outputs.moves:
+            self._outputs.prepare(own, targets)
         stop = self._runs.begin()
         try:
             self._execute(stop)

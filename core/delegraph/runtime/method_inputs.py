@@ -46,7 +46,7 @@ class MethodInputs:
         ]
         if borrowing.inputs == "borrow":
             self.of_steps = self.of_calls
-        self._lent = tuple(index for group in lent.values() for index in group.values)
+        self.lent = tuple(index for group in lent.values() for index in group.values)
         shared = unplanned_inputs(plan) if borrowing.inputs != "copy" else frozenset[int]()
         self.borrowed = tuple(i for i, index in enumerate(plan.inputs) if index in lent or index in shared)
         self._check_relations = self._relation_check()
@@ -69,10 +69,9 @@ class MethodInputs:
         self.are_set = True
 
     def give_back(self) -> None:
-        """The call is over: let go of the caller's arrays."""
-        if self._lent:
-            self.are_set = False
-            give_back(self._values, self._lent)
+        """The call is over: let go of the caller's arrays. Needed where some are `lent`."""
+        self.are_set = False
+        give_back(self._values, self.lent)
 
     @cached_property
     def arguments(self) -> Arguments:

@@ -26,6 +26,7 @@ from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
+from delegraph.runtime.pytree import LEAF
 from delegraph.runtime.sessions import Sessions
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.state import State, joined_state
@@ -145,6 +146,8 @@ class StructuredMethod:
         except InvalidArgument as error:
             raise InvalidArgument(f"method {self._name!r} {error}") from error
         outputs = self.method.execute(flat, out=None if out is None else self._flat_result(out))
+        if self._result is LEAF:
+            return outputs[0]
         return outputs if self._result is None else self._result.unflatten(outputs)
 
     def _flat_result(self, out: Any) -> Sequence[Any]:

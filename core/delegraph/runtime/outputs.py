@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidType
+from delegraph.errors import InvalidArgument
 from delegraph.interfaces.device import DeviceTensor
-from delegraph.program.dtypes import numpy_dtype
-from delegraph.program.schema import ExecutionPlan, Tensor
+from delegraph.program.schema import ExecutionPlan
 from delegraph.runtime.borrowing import Group
-from delegraph.runtime.inputs import expected_text, give_back, lies_as
-from delegraph.runtime.tensors import as_array, is_torch_tensor
+from delegraph.runtime.inputs import give_back, lies_as
+from delegraph.runtime.targets import Targets
 from delegraph.runtime.values import Array, MovingTensor, ValueTable
 
-__all__ = ["Outputs", "Targets"]
-
-
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """Where outputs go: the caller's arrays or tensors, and the memory of each as an array; None for one of no own."""
-
-    given: tuple[Any, ...]
-    arrays: tuple[Array | None, ...]
-
-    @property
-    def take_all(self) -> bool:
-        """Whether every output has one."""
-        return all(one is not None for one in self.given)
+__all__ = ["Outputs"]
 
 
 class Outputs:
@@ -49,23 +35,24 @@ class Outputs:
             index: (group.values, [(values.moving[one], offset) for one, offset in ((index, 0), *group.views)])
             for index, group in lent.items()
         }
-        self._moves = bool(self._unplanned or self._lent)
+        self.moves = bool(self._unplanned or self._lent)
+        """Whether a run needs `prepare`."""
         self._given: list[MovingTensor] = []
         """What has the memory that the last run made, which is the caller's then."""
         self._direct: set[int] = set()
         """The outputs that the last run wrote into the caller's arrays itself."""
-        self._fixed: Sequence[Any] | None = None
+        self._fixed: Sequence[Array] | None = None
+        """Where they always are; None if that changes, or some are no arrays."""
         if values.fixed(plan.outputs) and len(set(plan.outputs)) == len(plan.outputs):
             found = [values.slots[index] for index in plan.outputs]
             self._fixed = found if all(type(one) is np.ndarray for one in found) else None
+        self._copies = [partial(one.copy, "K") for one in self._fixed or ()]
 
     def prepare(self, own: bool, targets: Targets | None) -> None:
         """Before a run: memory for the outputs that have none of the method's, or leave it for the caller's `own`.
 
         Raises `MemoryAllocationFailed`.
         """
-        if not self._moves:
-            return
         self._given.clear()
         self._direct.clear()
         wanted = {} if targets is None else dict(zip(self._indices, targets.arrays, strict=True))
@@ -94,6 +81,10 @@ class Outputs:
 
     def deliver(self, targets: Targets) -> None:
         """After a run: copy what was not written into the caller's arrays itself. Raises `InvalidArgument`."""
+        if self._fixed is not None and targets.take_all:
+            for array, found in zip(targets.arrays, self._fixed, strict=True):
+                array[...] = found  # type: ignore[index]
+            return
         for position, (index, target) in enumerate(zip(self._indices, targets.arrays, strict=True)):
             if target is None or index in self._direct:
                 continue
@@ -108,78 +99,13 @@ class Outputs:
     def get(self, own: bool) -> list[Any]:
         """After a run: the outputs, the caller's `own`, or else where they are. One that is there twice is so here."""
         if own and self._fixed is not None:
-            return [array.copy("K") for array in self._fixed]
+            return [copy() for copy in self._copies]
         slots = self._values.slots
         found = {index: slots[index] for index in self._indices}
         if own:
             given = {id(tensor.array) for tensor in self._given}
             found = {index: _own(value, given) for index, value in found.items()}
         return [found[index] for index in self._indices]
-
-    # ---- into the caller's arrays ----------------------------------------------------------------------
-
-    def targets(self, out: Sequence[object], inputs: Iterable[object], memory: Iterable[Array]) -> Targets:
-        """`out`, an array, tensor or None for each output, if all can be written; `memory` is the method's own.
-
-        Raises `InvalidArgument` or `InvalidType`.
-        """
-        if len(out) != len(self._indices):
-            raise InvalidArgument(
-                f"method {self._name!r} has {len(self._indices)} outputs, and out has {len(out)}; give an array or None"
-                " for each"
-            )
-        arrays: list[Array | None] = []
-        taken: list[tuple[str, int, Array]] = [("memory of the method's own", -1, one) for one in memory]
-        taken += [("input {}", number, as_array(one)) for number, one in enumerate(inputs) if _has_memory(one)]
-        for position, (index, one) in enumerate(zip(self._indices, out, strict=True)):
-            if one is None:
-                arrays.append(None)
-                continue
-            array = self._target(position, index, one)
-            arrays.append(array)
-            for what, number, other in taken:
-                if np.may_share_memory(array, other) and np.shares_memory(array, other):
-                    raise InvalidArgument(
-                        f"{self._where(position)} overlaps {what.format(number)}, which is read or written in the same"
-                        " run"
-                    )
-            taken.append(("out[{}]", position, array))
-        return Targets(tuple(out), tuple(arrays))
-
-    def _where(self, position: int) -> str:
-        return f"method {self._name!r}, out[{position}]"
-
-    def _is_as_expected(self, array: Array, record: object) -> bool:
-        """Whether it can be seen at a glance that a static output fits, as with most."""
-        return (
-            isinstance(record, Tensor)
-            and array.shape == record.sizes
-            and array.dtype == numpy_dtype(record.scalar_type)
-            and array.flags.writeable
-        )
-
-    def _target(self, position: int, index: int, given: object) -> Array:
-        record = self._values.records[index]
-        if type(given) is np.ndarray and self._is_as_expected(given, record):
-            return given
-        where = self._where(position)
-        if not isinstance(record, Tensor):
-            raise InvalidType(f"{where}: this output is not a tensor; give None for it")
-        if not isinstance(given, np.ndarray) and not is_torch_tensor(given):
-            raise InvalidType(f"{where}: expected a NumPy array or a torch tensor, got {type(given).__name__}")
-        if getattr(given, "requires_grad", False):
-            raise InvalidArgument(f"{where} requires a gradient, which nothing here computes; pass tensor.detach()")
-        array = as_array(given)
-        expected = numpy_dtype(record.scalar_type)
-        if array.dtype != expected:
-            raise InvalidType(f"{where} is of dtype {array.dtype}, and the output is of {expected}")
-        if not array.flags.writeable or (is_torch_tensor(given) and array.ctypes.data != given.data_ptr()):  # type: ignore[attr-defined]
-            raise InvalidArgument(f"{where} cannot be written: it is read-only, or a view that is computed when read")
-        tensor = self._values.moving.get(index)
-        fits = tensor.admits(array.shape) if tensor is not None else array.shape == record.sizes
-        if not fits:
-            raise InvalidArgument(f"{where} has shape {list(array.shape)}, and the output is {expected_text(record)}")
-        return array
 
 
 def _unplanned(plan: ExecutionPlan, values: ValueTable) -> list[MovingTensor]:
@@ -190,10 +116,6 @@ def _unplanned(plan: ExecutionPlan, values: ValueTable) -> list[MovingTensor]:
 def _can_be(array: Array, tensor: MovingTensor) -> bool:
     """Whether `array` can stand for `tensor`."""
     return array.flags.aligned and lies_as(array, tensor)
-
-
-def _has_memory(value: object) -> bool:
-    return isinstance(value, np.ndarray) or is_torch_tensor(value)
 
 
 def _own(value: Any, given: set[int]) -> Any:

@@ -41,7 +41,7 @@ class Stop:
     calls: Iterator[Any] = iter(())
     fault: RuntimeFault | None = None
     remaining = 0
-    _over = False
+    is_over = False
 
     def __init__(self, engines: Sequence[Cancel] = (), deadline: float = inf) -> None:
         # There is one for each run, so it holds no more than differs: the rest is set when it is needed.
@@ -51,25 +51,23 @@ class Stop:
     def request(self, fault: RuntimeFault) -> bool:
         """End the run with `fault`; False if it has ended, or is ending, already. From any thread."""
         with _ONE_AT_A_TIME:
-            if self._over or self.fault is not None:
+            if self.is_over or self.fault is not None:
                 return False
             self.fault = fault
             calls: Any = self.calls
             self.remaining = length_hint(calls)
             calls.__setstate__(sys.maxsize)
-            if self._over:  # in between; then nobody would take back what an engine is told
+            if self.is_over:  # in between; then nobody would take back what an engine is told
                 return False
             for cancel in self._engines:
                 cancel(True)
             return True
 
-    def end(self) -> None:
-        """The run has ended, in whatever way."""
-        self._over = True
-        if self.fault is not None:
-            with _ONE_AT_A_TIME:
-                for cancel in self._engines:
-                    cancel(False)
+    def let_engines_go(self) -> None:
+        """The run is over, and its engines may run again."""
+        with _ONE_AT_A_TIME:
+            for cancel in self._engines:
+                cancel(False)
 
 
 _ONE_AT_A_TIME = Lock()
@@ -99,7 +97,9 @@ class Runs:
         """The run is over, in whatever way."""
         if self._watched:
             WATCH.end(stop)
-        stop.end()
+        stop.is_over = True
+        if stop.fault is not None:
+            stop.let_engines_go()
         self._now = None
 
     def cancel(self) -> bool:

@@ -309,6 +309,22 @@ def test_targets_that_overlap(build: Any) -> None:
         method.execute([numbers(2)], out=[both[:2], both[1:]])
 
 
+def test_targets_that_own_their_memory_can_overlap_as_well(build: Any) -> None:
+    x = build.tensor(2)
+    outs = [build.call("aten::add.out", x, x, build.int(1), build.tensor(2)) for _ in range(2)]
+    method, target, other = loaded(build, build.plan([x], outs)), np.zeros(2, np.float32), np.zeros(2, np.float32)
+    for inputs, out, what in (
+        ([target], [target, other], "input 0"),
+        ([target[:]], [other, target], "input 0"),
+        ([np.frombuffer(memoryview(target), np.float32)], [target, other], "input 0"),
+        ([numbers(2)], [target, target], r"out\[0\]"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"overlaps {what}"):
+            method.execute(inputs, out=out)
+    assert method.execute([numbers(2)], out=[target, other])[0] is target
+    np.testing.assert_array_equal([target, other], [[0, 2], [0, 2]])
+
+
 def test_torch_tensors(build: Any) -> None:
     torch = pytest.importorskip("torch")
     method, x = loaded(build, doubler(build)), torch.arange(LARGE, dtype=torch.float32)

@@ -106,6 +106,17 @@ def test_not_bound_where_shapes_change(build: Any, load_method: Any) -> None:
     assert method.execute([np.float32([1, 2])])[0].tolist() == [2, 3]
 
 
+class Divider(Adder):
+    def execute(self, context: Any, handle: Any, args: Any) -> None:
+        np.divide(args[0], np.float32(0), out=args[1])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_dividing_by_zero_is_silent_within_execute(build: Any, load_method: Any, dynamic: bool) -> None:
+    method = load_method(build, plus(build, 1, dynamic=dynamic), backends={"Adder": Divider()})
+    assert method.execute([np.float32([1, 0])])[0].tolist() == [np.inf, pytest.approx(np.nan, nan_ok=True)]
+
+
 def test_lifecycle(build: Any, load_method: Any) -> None:
     backend = Adder()
     specs = [STAMP.to_compile_spec(), CompileSpec("chip", b"x1")]

@@ -149,7 +149,10 @@ class CpuBackend(BackendInterface):
         if copies:
             return None
         _bind_states(binding, handle)
-        return partial(_run, handle, binding, inputs)
+        from delegraph_cpu.sessions import run_of
+
+        run, bound = run_of(handle.session, binding)
+        return partial(_run_bound, run, bound, handle.options, handle.states, (binding, inputs))
 
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
         """onnxruntime ends between two of its nodes, in the bodies of loops as well, not within one."""
@@ -277,11 +280,22 @@ def _run_options() -> onnxruntime.RunOptions:
     return options
 
 
-def _run(handle: CpuHandle, binding: onnxruntime.IOBinding, keep: object = None) -> None:
-    """Run what is bound; `keep` lives as long as a call with it in it: the arrays that the binding only points to."""
+def _run(handle: CpuHandle, binding: onnxruntime.IOBinding) -> None:
+    """Run what is bound."""
+    _run_bound(handle.session.run_with_iobinding, binding, handle.options, handle.states)
+
+
+def _run_bound(
+    run: Callable[[Any, onnxruntime.RunOptions], object],
+    binding: object,
+    options: onnxruntime.RunOptions,
+    states: Sequence[HeldState],
+    keep: object = None,
+) -> None:
+    """Run `binding`. `keep` lives as long as a call with it in it: the arrays that the binding only points to."""
     try:
-        handle.session.run_with_iobinding(binding, handle.options)
+        run(binding, options)
     except Exception as error:  # pybind's exceptions have no common base
         raise Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}") from error
-    for state in handle.states:
+    for state in states:
         state.take_over()
