@@ -65,6 +65,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--output-dir", metavar="DIR", help="write the outputs there, as output_0.npy, output_1.npy, ..."
     )
+    parser.add_argument(
+        "--check", action="store_true", help="watch what kernels and backends do to their arguments; slower"
+    )
     parser.add_argument("--trace", action="store_true", help="also tell which instructions the time goes to")
     parser.add_argument("--rtol", type=float, help="of a .bpte: outputs may differ by atol + rtol * |expected| (1e-5)")
     parser.add_argument("--atol", type=float, help="of a .bpte: see --rtol (1e-8)")
@@ -162,7 +165,9 @@ def _open(args: argparse.Namespace) -> Program:
     from delegraph.runtime.environment import Environment
     from delegraph.runtime.program import Program
 
-    environment = Environment(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args))
+    environment = Environment(
+        kernels=kernel_order.kernel_order(args.kernels), limits=limits(args), check=args.check or None
+    )
     return Program.load(args.program, data_path=args.data, environment=environment)
 
 

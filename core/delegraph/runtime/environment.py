@@ -22,6 +22,7 @@ class Environment:
 
     `kernels` are libraries or their names, in order of preference, or such orders by operator; `backends` are used for
     their ids in place of installed ones; `plugins` is where installed ones are found (None: the process's registry).
+    `check` says whether calls are watched (`checking.py`; None: as the environment variable does).
     """
 
     kernels: KernelOrder | None = None
@@ -29,6 +30,7 @@ class Environment:
     plugins: PluginRegistry | None = None
     platform: Platform = DEFAULT_PLATFORM
     limits: Limits = DEFAULT_LIMITS
+    check: bool | None = None
 
     def plugin_registry(self) -> PluginRegistry:
         """Where installed plug-ins are found."""

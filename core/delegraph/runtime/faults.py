@@ -38,6 +38,9 @@ _FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
 _FAULTS_OF_DELEGATES: Final = _FAULTS[:1]
 """A delegate's arguments are the compiler's, not the caller's: what its backend raises is the backend's own fault."""
 
+_FAULTS_OF_CALLERS: Final = (InvalidArgument, InvalidType)
+"""What a method's inputs are checked for before it runs."""
+
 _LONGEST_LIST: Final = 8
 
 
@@ -51,9 +54,10 @@ def instruction_fault(
     arguments = ", ".join(value_text(slots[index]) for index in operands(record.instructions[instruction]))
     reason = str(error) if isinstance(error, RuntimeFault) else f"{type(error).__name__}: {error}"
     told = f"{where}instruction {instruction}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
-    if isinstance(error, RuntimeFault):
+    is_delegate = isinstance(record.instructions[instruction], DelegateCall)
+    if isinstance(error, RuntimeFault) and not (is_delegate and type(error) in _FAULTS_OF_CALLERS):
         return restated(error, told)
-    faults = _FAULTS_OF_DELEGATES if isinstance(record.instructions[instruction], DelegateCall) else _FAULTS
+    faults = _FAULTS_OF_DELEGATES if is_delegate else _FAULTS
     return next((fault for kind, fault in faults if isinstance(error, kind)), Internal)(told)
 
 

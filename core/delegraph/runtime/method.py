@@ -26,6 +26,7 @@ from delegraph.runtime import executor
 from delegraph.runtime.arguments import Arguments
 from delegraph.runtime.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.borrowing import Borrowing, Lent, Uses, find_lent
+from delegraph.runtime.checking import InstructionCheck, is_asked_for
 from delegraph.runtime.context import MethodContext
 from delegraph.runtime.delegates import find_backends, load_delegates
 from delegraph.runtime.device_memory import planned_buffers
@@ -172,10 +173,12 @@ class Method:
         )
 
     def _finish(self, memory: MemoryManager) -> Finish:
-        """What is put around each bound call: nothing, unless a tracer or a bounded temporary memory was given."""
+        """What is put around each bound call: nothing, unless it is traced, checked or has bounded temporary memory."""
         finish: Finish = lambda call, chain, instruction: call  # noqa: E731
+        if is_asked_for(self.program.environment.check):
+            finish = InstructionCheck(self._plan, self._values, self._delegates, self._context).checked
         if memory.temp_allocator is not None:
-            finish = _resetting(memory.temp_allocator.reset)
+            finish = _resetting(memory.temp_allocator.reset, finish)
         if self._tracer is not None:
             finish = InstructionTracer(self._tracer, self._plan, self._values.slots).around(finish)
         return finish
@@ -424,8 +427,10 @@ def _new_memory(
     return MemoryManager(HierarchicalAllocator(planned_buffers(plan, program.environment.platform, backends, own)))
 
 
-def _resetting(reset: Callable[[], None]) -> Finish:
+def _resetting(reset: Callable[[], None], inner: Finish) -> Finish:
     def finish(call: BoundCall, chain: int, instruction: int) -> BoundCall:
+        call = inner(call, chain, instruction)
+
         def run() -> None:
             try:
                 call()

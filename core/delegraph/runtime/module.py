@@ -58,6 +58,7 @@ def load(
     inputs: InputMode = "auto",
     outputs: OutputMode = "copy",
     memory: CallersMemory | None = None,
+    check: bool | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -71,12 +72,14 @@ def load(
     where inputs are read, and `outputs` ("copy", "borrow") whether they are the caller's own: see `Borrowing`.
     `memory` has buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`), or
     such buffers by method: `{"decode": {1: sram}}`. What is not given, and other sessions, allocate theirs.
+    `check` watches what kernels and delegates do to their arguments: one that leaves an output as it was, or changes an
+    input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
     Raises `InvalidArgument` for another one or for a backend that the program does not have, and what `Program.load`
     and `Program.load_method` raise.
     """
     plugins = preferring(plugins, prefer)
     platform = platform_called(platform, plugins)
-    environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS)
+    environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS, check)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
     return Module(

@@ -40,7 +40,8 @@ class Runtime:
     """What programs are loaded into. `Runtime.get()` uses everything that is installed.
 
     A Runtime of one's own has explicit choices instead; `Environment` describes them. `prefer` says which distribution
-    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`; `limits` hold for every method that it loads.
+    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`; `limits` and `check` (see `load`) hold for every
+    method that it loads.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class Runtime:
         platform: Platform | str = DEFAULT_PLATFORM,
         prefer: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        check: bool | None = None,
     ) -> None:
         plugins = preferring(plugins, prefer)
         platform = platform_called(platform, plugins)
-        self.environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS)
+        self.environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS, check)
 
     @staticmethod
     @cache
