@@ -26,7 +26,7 @@ from delegraph.program.schema import (
 )
 from delegraph.runtime import Method
 
-from .conftest import plan
+from .conftest import Negator, plan
 
 Told = Callable[..., Any]
 Refused = Callable[..., str]
@@ -231,3 +231,9 @@ def test_of_several_data_files_the_later_one_counts(told: Told, tmp_path: Path) 
 )
 def test_counts_that_are_none(pte: str, refused: Refused, words: tuple[str, ...], message: str) -> None:
     assert message in refused("run", pte, *words, code=2)
+
+
+def test_checking(pte: str, told: Told, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert firsts(told("run", pte, "--check", "--inputs", "zeros", "--json"))[0] == [-1, -2, -3, -4]
+    monkeypatch.setattr(Negator, "execute", lambda self, context, handle, args: None)
+    assert "delegate 0 Negator(float32[4], float32[4]): it did not write" in refused("run", pte, "--check", code=1)

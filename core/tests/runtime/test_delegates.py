@@ -14,6 +14,7 @@ from delegraph.errors import (
     DelegateInvalidCompatibility,
     Internal,
     InvalidArgument,
+    InvalidType,
     NotSupported,
 )
 from delegraph.interfaces import BlobStamp
@@ -466,3 +467,28 @@ def test_a_delegate_that_reshapes_its_output_changes_no_others(build: Any, load_
         first, second = method.execute([np.ones((2, 2), np.float32)])
         np.testing.assert_array_equal(first, np.full((2, 2), 2))
         np.testing.assert_array_equal(second, np.full((2, 2), 4))
+
+
+@pytest.mark.parametrize("raised", [InvalidArgument("a tensor of 3 dims"), InvalidType("int4")])
+def test_a_backend_that_blames_the_caller(build: Any, load_method: Any, raised: Exception) -> None:
+    """What a caller gave was checked before: what a delegate is handed is its compiler's."""
+
+    class Blames(Adder):
+        def execute(self, context: Any, handle: Any, args: Any) -> None:
+            raise raised
+
+    method = load_method(build, plus(build, 1), backends={"Adder": Blames()})
+    with pytest.raises(Internal, match=rf"delegate 0 Adder\(.*\): {raised}"):
+        method.execute([np.float32([1, 2])])
+
+
+def test_a_backend_that_wants_a_shape_that_its_output_cannot_have(build: Any, load_method: Any) -> None:
+    class Resizes(Adder):
+        def execute(self, context: Any, handle: Any, args: Any) -> None:
+            context.resize(args[-1], (5,))
+
+    method = load_method(build, plus(build, 1, dynamic=True), backends={"Adder": Resizes()})
+    with pytest.raises(
+        Internal, match=r"delegate 0 Adder\(.*\): a tensor with the upper bound \[2\] cannot become \[5\]"
+    ):
+        method.execute([np.float32([1, 2])])
