@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ELSEWHERE = {"executorch-backends.md"}  # needs ExecuTorch's wheel: plugins/executorch/tests/bridge/test_docs_page.py
 READMES = [*ROOT.glob("partitioners/README.md"), *ROOT.glob("machines/README.md"), *sorted(ROOT.glob("*/*/README.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,7 +38,7 @@ def script(page: Path) -> str:
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if BLOCK.search(page.read_text("utf-8")) and page.name not in ELSEWHERE],
-    ids=lambda page: page.name,
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
     source = tmp_path / page.with_suffix(".py").name
@@ -65,7 +65,7 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+    "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))

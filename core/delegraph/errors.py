@@ -26,7 +26,8 @@
         ├── InvalidProgram 0x23  InvalidExternalData 0x24                      LimitExceeded 0x25
         └── DelegateInvalidCompatibility 0x30           DelegateInvalidHandle 0x32
 
-A message says what, where, why and what to do next. Codes: ExecuTorch `runtime/core/error.h`.
+A message says what, where, why and what to do next; each class says what mostly helps.
+Codes: ExecuTorch `runtime/core/error.h`.
 """
 
 from __future__ import annotations
@@ -96,7 +97,11 @@ def _shown(character: str) -> str:
 
 
 class LoweringError(DelegraphError):
-    """The model cannot be lowered. `node` is the graph node's name, `location` its line of user code."""
+    """The model cannot be lowered. `node` is the graph node's name, `location` its line of user code.
+
+    What to do: go to `location`, the line of your model, and to the node of that name in the program that
+    `DELEGRAPH_DUMP` writes.
+    """
 
     def __init__(self, message: str, *, node: str | None = None, location: str | None = None) -> None:
         where = "".join(
@@ -108,177 +113,292 @@ class LoweringError(DelegraphError):
 
 
 class VerificationError(LoweringError):
-    """A node breaks a rule of the dialect that the program claims to be in."""
+    """A node breaks a rule of the dialect that the program claims to be in.
+
+    What to do: if a pass of yours ran, it made the node; if none did, the message and the program are worth an
+    issue.
+    """
 
 
 class InvalidPartition(LoweringError):
-    """The tags that a partitioner set cannot be cut out: a cycle, a re-tagged node, a tag without a spec."""
+    """The tags that a partitioner set cannot be cut out: a cycle, a re-tagged node, a tag without a spec.
+
+    What to do: a partitioner's author gives the nodes of one cycle different tags; a user leaves that backend out
+    of `backends`.
+    """
 
 
 class MissingOutVariant(LoweringError, RuntimeError):
-    """An operator has no `out` overload to run on planned memory; a `RuntimeError` as in ExecuTorch."""
+    """An operator has no `out` overload to run on planned memory; a `RuntimeError` as in ExecuTorch.
+
+    What to do: import the library that registers it, have a backend take the operator, or register an `out`
+    overload of your own.
+    """
 
 
 class MissingKernel(LoweringError):
-    """No installed kernel library has a kernel for an operator that was not delegated."""
+    """No installed kernel library has a kernel for an operator that was not delegated.
+
+    What to do: install the library that the message names, have a backend take the operator, or lower with
+    `ExecutorchBackendConfig(check_kernels=False)` for a device that has the kernel.
+    """
 
 
 class UnboundedDimension(LoweringError):
-    """A dynamic dimension has no upper bound, so its memory cannot be planned."""
+    """A dynamic dimension has no upper bound, so its memory cannot be planned.
+
+    What to do: give it one when exporting: `dynamic_shapes=({0: Dim("batch", max=16)},)`.
+    """
 
 
 class UnsupportedOperator(LoweringError):
-    """A backend's converter was handed a node that it does not support."""
+    """A backend's converter was handed a node that it does not support.
+
+    What to do: a backend's author lets `support` decline what no converter takes; a user lowers without that
+    backend.
+    """
 
 
 class PreprocessError(LoweringError):
-    """A backend's `preprocess` raised; the cause is chained."""
+    """A backend's `preprocess` raised; the cause is chained.
+
+    What to do: read the cause (`__cause__`), which is the backend's own; lower without that backend in the
+    meantime.
+    """
 
 
 class ETRecordError(DelegraphError, RuntimeError):
-    """An ETRecord that was not asked for, is not complete, or cannot be read; a RuntimeError, as in ExecuTorch."""
+    """An ETRecord that was not asked for, is not complete, or cannot be read; a RuntimeError, as in ExecuTorch.
+
+    What to do: lower with `generate_etrecord=True`, and hand it the file that belongs to this program.
+    """
 
 
 class CodegenError(DelegraphError):
-    """A kernels.yaml cannot be registered as it stands: each fault with its line."""
+    """A kernels.yaml cannot be registered as it stands: each fault with its line.
+
+    What to do: correct the lines that it lists, in the file or in the kernels, and generate again.
+    """
 
 
 # ---- plug-ins --------------------------------------------------------------------------------------
 
 
 class PluginError(DelegraphError):
-    """Something about an installed (or missing) plug-in."""
+    """Something about an installed (or missing) plug-in.
+
+    What to do: `delegraph plugins doctor` finds out what is wrong with what is installed.
+    """
 
 
 class PluginNotFound(PluginError):
-    """No installed distribution offers the name that was asked for."""
+    """No installed distribution offers the name that was asked for.
+
+    What to do: install the distribution that offers it, or take one of the names in the message; `delegraph plugins
+    list`.
+    """
 
 
 class PluginConflict(PluginError):
-    """Two distributions offer one name and nothing says which is meant."""
+    """Two distributions offer one name and nothing says which is meant.
+
+    What to do: say which one: `prefer={"backends:Npu": "acme-npu"}`, or `DELEGRAPH_PREFER=backends:Npu=acme-npu`.
+    """
 
 
 class UnknownOption(PluginError):
-    """An option was given to a plug-in, or to a backend, that does not have it."""
+    """An option was given to a plug-in, or to a backend, that does not have it.
+
+    What to do: take one of the options that the message lists; a number or a flag is written without quotation
+    marks.
+    """
 
 
 class PluginLoadError(PluginError):
-    """Importing, building or validating a plug-in failed: says group, name, distribution, version, cause, remedy."""
+    """Importing, building or validating a plug-in failed: says group, name, distribution, version, cause, remedy.
+
+    What to do: `delegraph plugins check NAME` loads it in a process of its own and shows the cause;
+    `DELEGRAPH_DISABLE_PLUGINS` leaves it out.
+    """
 
 
 class PluginUnavailable(PluginLoadError):
-    """What the plug-in needs is not installed here: says what to install. It is sound otherwise."""
+    """What the plug-in needs is not installed here: says what to install. It is sound otherwise.
+
+    What to do: install what the message names, mostly an extra: `pip install "NAME[EXTRA]"`.
+    """
 
 
 class PluginVersionError(PluginLoadError):
-    """The plug-in needs a plug-in API that this host does not offer."""
+    """The plug-in needs a plug-in API that this host does not offer.
+
+    What to do: install the version of the plug-in, or of Delegraph, that the message asks for.
+    """
 
 
 # ---- runtime ---------------------------------------------------------------------------------------
 
 
 class RuntimeFault(DelegraphError, RuntimeError):
-    """A failure at load or execution, a `RuntimeError` as ExecuTorch raises there. `code` is its code of that name."""
+    """A failure at load or execution, a `RuntimeError` as ExecuTorch raises there. `code` is its code of that name.
+
+    What to do: what the class says that was raised, one of those below.
+    """
 
     code: ClassVar[int] = 0x01
 
 
 class Internal(RuntimeFault):
-    """A kernel, a backend or Delegraph itself broke its contract."""
+    """A kernel, a backend or Delegraph itself broke its contract.
+
+    What to do: the message says whose contract it was: tell the authors of that kernel or backend, with the
+    program.
+    """
 
     code = 0x01
 
 
 class InvalidState(RuntimeFault):
-    """The call is not allowed now: an input was never set, or a Method is already executing."""
+    """The call is not allowed now: an input was never set, or a Method is already executing.
+
+    What to do: set every input first; give each thread a `Module.session()` of its own, or a `Pool`.
+    """
 
     code = 0x02
 
 
 class Cancelled(RuntimeFault):
-    """The execution was ended by `Method.cancel()`. The Method can be used again. (ExecuTorch's code: EndOfMethod.)"""
+    """The execution was ended by `Method.cancel()`. The Method can be used again. (ExecuTorch's code: EndOfMethod.)
+
+    What to do: nothing, it was asked for; run again when you like.
+    """
 
     code = 0x03
 
 
 class NotSupported(RuntimeFault):
-    """The program asks for something that no runtime of this version does."""
+    """The program asks for something that no runtime of this version does.
+
+    What to do: lower the model anew, with this version, or install the version that wrote the file.
+    """
 
     code = 0x10
 
 
 class InvalidArgument(RuntimeFault):
-    """An argument has the wrong count, shape, structure or value."""
+    """An argument has the wrong count, shape, structure or value.
+
+    What to do: compare what you gave with `delegraph inspect m.pte`, which lists inputs with their shapes and
+    limits.
+    """
 
     code = 0x12
 
 
 class InvalidType(RuntimeFault):
-    """An argument has the wrong type or dtype."""
+    """An argument has the wrong type or dtype.
+
+    What to do: convert the argument to the dtype in the message: `x.astype(numpy.float32)`.
+    """
 
     code = 0x13
 
 
 class OperatorMissing(RuntimeFault):
-    """No registered kernel fits an operator of the program."""
+    """No registered kernel fits an operator of the program.
+
+    What to do: install the kernel library that the message names, or lower with a backend that takes the operator.
+    """
 
     code = 0x14
 
 
 class KernelAlreadyRegistered(RuntimeFault):
-    """One kernel library registers the same operator and kernel key twice."""
+    """One kernel library registers the same operator and kernel key twice.
+
+    What to do: the library's author removes one of the two; a user names the libraries without it: `kernels=[…]`.
+    """
 
     code = 0x16
 
 
 class NotFound(RuntimeFault):
-    """No method, backend, segment or named datum of that name."""
+    """No method, backend, segment or named datum of that name.
+
+    What to do: take one of the names in the message; `delegraph inspect m.pte` lists them all.
+    """
 
     code = 0x20
 
 
 class BackendMissing(NotFound):
-    """The program needs a backend that is not installed or not available here."""
+    """The program needs a backend that is not installed or not available here.
+
+    What to do: install the backend's package here; `delegraph plugins doctor m.pte` says which, and why it is not
+    available.
+    """
 
 
 class MemoryAllocationFailed(RuntimeFault):
-    """A planned buffer could not be had, or is too small."""
+    """A planned buffer could not be had, or is too small.
+
+    What to do: free memory, or plan with less: see `delegraph inspect m.pte --memory`; a buffer of your own has to
+    be as large as the plan says.
+    """
 
     code = 0x21
 
 
 class AccessFailed(RuntimeFault):
-    """A file could not be opened or read."""
+    """A file could not be opened or read.
+
+    What to do: check the path, its permissions, and for a URL the network and the data loader.
+    """
 
     code = 0x22
 
 
 class InvalidProgram(RuntimeFault):
-    """The bytes are not a valid `.pte`; the message names the offset or the field path."""
+    """The bytes are not a valid `.pte`; the message names the offset or the field path.
+
+    What to do: get the file again: it is damaged, cut off or not a `.pte`. Nothing in it was run.
+    """
 
     code = 0x23
 
 
 class InvalidExternalData(RuntimeFault):
-    """A `.ptd` is damaged, missing, or does not fit the program."""
+    """A `.ptd` is damaged, missing, or does not fit the program.
+
+    What to do: pass the `.ptd` that was written beside this program: `data_path=`.
+    """
 
     code = 0x24
 
 
 class LimitExceeded(RuntimeFault):
-    """The program wants more time or memory than `Limits` allow. (ExecuTorch's code: OutOfResources.)"""
+    """The program wants more time or memory than `Limits` allow. (ExecuTorch's code: OutOfResources.)
+
+    What to do: raise the limit that the message names, if you trust the file: `limits=Limits(…)`.
+    """
 
     code = 0x25
 
 
 class DelegateInvalidCompatibility(RuntimeFault):
-    """A backend refuses a blob: wrong version, wrong device, damaged, or to be recompiled."""
+    """A backend refuses a blob: wrong version, wrong device, damaged, or to be recompiled.
+
+    What to do: lower again with the backend that is installed here, or install the version that made the blob.
+    """
 
     code = 0x30
 
 
 class DelegateInvalidHandle(RuntimeFault):
-    """A delegate handle was used after it was destroyed."""
+    """A delegate handle was used after it was destroyed.
+
+    What to do: load the method again: it was closed.
+    """
 
     code = 0x32
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -66,7 +65,8 @@ def page() -> str:
 
 def names_of(module: str) -> list[str]:
     """The public names of `module`, sorted."""
-    names: list[str] = import_module(module).__all__
+    bound = [s for s, _ in _statements(module) if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == "__all__"]
+    names: list[str] = ast.literal_eval(bound[0].value)
     return sorted(names, key=lambda name: (name.lower(), name))
 
 
@@ -75,6 +75,7 @@ def about(module: str) -> str:
     return _first_paragraph(ast.get_docstring(_tree(module)) or "")
 
 
+@cache
 def origin(module: str, name: str) -> tuple[str, str]:
     """Where what `module` calls `name` is defined, and its name there; of another project, as it is imported."""
     for statement, _ in _statements(module) if _is_ours(module) else []:
@@ -111,6 +112,7 @@ def _is_ours(module: str) -> bool:
     return module.startswith("delegraph")
 
 
+@cache
 def _statements(module: str) -> list[tuple[ast.stmt, ast.stmt | None]]:
     """The statements of a module, those for type checkers among them, each with the one after it."""
     body: list[ast.stmt] = []

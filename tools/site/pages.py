@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from tools.site.api_page import PUBLIC, about, names_of, summary
+from tools.site.cli_page import cli_page
+from tools.site.errors_page import errors_page
+from tools.site.groups_page import groups_page
 from tools.site.links import AROUND
 from tools.site.names import anchor, home
 
@@ -17,7 +20,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 def generated() -> dict[str, str]:
     """Path on the site -> Markdown."""
     around = {page: (ROOT / file).read_text("utf-8") for file, page in AROUND.items() if page != "index.md"}
-    return around | {f"reference/{module}.md": _module(module) for module in PUBLIC}
+    reference = {"cli": cli_page(), "entry-points": groups_page(), "errors": errors_page()}
+    reference |= {module: _module(module) for module in PUBLIC}
+    return around | {f"reference/{name}.md": text for name, text in reference.items()}
 
 
 def _module(module: str) -> str:

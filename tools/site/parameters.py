@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-import griffe
-
-__all__ = ["ParametersAsList", "listed"]
-
-
-class ParametersAsList(griffe.Extension):
-    """What mkdocstrings asks for each function that it has read."""
-
-    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        """Rewrite the function's docstring."""
-        if func.docstring:
-            func.docstring.value = listed(func.docstring.value, [parameter.name for parameter in func.parameters])
+__all__ = ["listed"]
 
 
 def listed(docstring: str, names: list[str]) -> str:

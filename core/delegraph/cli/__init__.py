@@ -17,7 +17,7 @@ from typing import Final
 
 from delegraph.errors import DelegraphError
 
-__all__ = ["main"]
+__all__ = ["command_parser", "main"]
 
 _COMMANDS: Final = ("lower", "quantize", "run", "inspect", "select", "codegen", "plugins")
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # a terminal that lacks a character is shown its code instead, as Python does for standard error
         sys.stdout.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if argv is None else list(argv)
-    parser = _parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
+    parser = command_parser(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
     args = parser.parse_args(words)
     try:
         code: int = args.run(args)
@@ -52,7 +52,8 @@ def _about(args: argparse.Namespace, message: str) -> str:
     return message if program is None or program in message else f"{program}: {message}"
 
 
-def _parser(commands: Iterable[str]) -> argparse.ArgumentParser:
+def command_parser(commands: Iterable[str] = _COMMANDS) -> argparse.ArgumentParser:
+    """The parser of the command line, with these commands of it."""
     parser = argparse.ArgumentParser(
         prog="delegraph", description="Lower PyTorch models onto installed backends; run the result without PyTorch."
     )

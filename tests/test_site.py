@@ -1,0 +1,185 @@
+"""The documentation as a site: that every page can be found, every link leads somewhere, every name has its place.
+
+What only a browser can tell is in `tests/site`, which `make test-site` runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools.site.api_page import PUBLIC, names_of
+from tools.site.errors_page import children, meaning
+from tools.site.links import SOURCE, links, rewritten
+from tools.site.names import anchor, home, linked
+from tools.site.pages import generated
+from tools.site.parameters import listed
+
+from delegraph import errors
+from delegraph.cli import command_parser
+from delegraph.plugins.hookspecs import GROUPS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """The pages that nobody writes, as they are generated."""
+    return generated()
+
+
+@pytest.fixture(scope="module")
+def pages(made: dict[str, str]) -> dict[str, str]:
+    """Every page of the site by its path, as Markdown whose links are the site's."""
+    written = {page.relative_to(DOCS).as_posix(): page.read_text("utf-8") for page in DOCS.rglob("*.md")}
+    return {path: rewritten(text, path) for path, text in (written | made).items()}
+
+
+def paths_in(nav: Any) -> list[str]:
+    """The pages that a part of the navigation leads to."""
+    match nav:
+        case str():
+            return [nav]
+        case dict():
+            return [path for part in nav.values() for path in paths_in(part)]
+    return [path for part in nav for path in paths_in(part)]
+
+
+def anchors_of(markdown: str) -> set[str]:
+    """The anchors on a page: those that it gives itself, and those that the site gives to headings."""
+    text = re.sub(r"^```.*?^```", "", markdown, flags=re.MULTILINE | re.DOTALL)
+    given = re.findall(r"\{ ?#([^ }]+) ?\}", text) + re.findall(r"^::: (\S+)", text, re.MULTILINE)
+    titles = re.findall(r"^#+ (.+?)(?: \{.*)?$", text, re.MULTILINE)
+    words = [re.sub(r"[^\w\s-]", "", re.sub(r"[`*]|\[(.*?)\]\(.*?\)", r"\1", title)) for title in titles]
+    return {*given, *(re.sub(r"[-\s]+", "-", word.strip().lower()) for word in words)}
+
+
+# ---- pages and links -------------------------------------------------------------------------------
+
+
+def test_the_navigation_leads_to_every_page_once(pages: dict[str, str]) -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    assert sorted(paths_in(nav)) == sorted(pages), "a page comes or goes with its line in mkdocs.yml, under `nav`"
+
+
+def test_links_lead_to_a_page_and_a_heading(pages: dict[str, str]) -> None:
+    lost = []
+    for path, text in pages.items():
+        for link, anchor_ in links(text):
+            target = path if not link else (Path(path).parent / link).as_posix()
+            target = Path(re.sub(r"[^/]+/\.\./", "", target)).as_posix()
+            if target in pages:
+                if anchor_ and anchor_[1:] not in anchors_of(pages[target]):
+                    lost.append(f"{path}: {link}{anchor_}: the page has no such heading")
+            elif not (DOCS / target).is_file():
+                lost.append(f"{path}: {link}: there is no such page")
+    assert lost == []
+
+
+def test_links_out_of_docs_lead_to_what_is_there(pages: dict[str, str]) -> None:
+    found = [
+        (path, file) for path, text in pages.items() for file in re.findall(re.escape(SOURCE) + r"([^)#\s]+)", text)
+    ]
+    assert [(path, file) for path, file in found if not (ROOT / file).exists()] == []
+    assert found
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "there"),
+    [
+        ("memory.md", "glossary.md", "glossary.md"),
+        ("tutorials/quantize.md", "../memory.md#planners", "../memory.md#planners"),
+        ("glossary.md", "../ARCHITECTURE.md", "architecture.md"),
+        ("tutorials/quantize.md", "../../SECURITY.md", "../security.md"),
+        ("glossary.md", "../core/delegraph/errors.py", f"{SOURCE}core/delegraph/errors.py"),
+        ("architecture.md", "docs/memory.md", "memory.md"),
+        ("memory.md", "https://pytorch.org", "https://pytorch.org"),
+    ],
+)
+def test_a_link_on_the_site(page: str, link: str, there: str) -> None:
+    assert rewritten(f"See [it]({link}).", page) == f"See [it]({there})."
+
+
+def test_links_in_code_stay() -> None:
+    text = "`a[0](../x.md)`\n\n```python\nf[0](../y.md)\n```\n"
+    assert rewritten(text, "memory.md") == text
+    assert links(text) == []
+
+
+# ---- the reference ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_has_a_place(module: str, made: dict[str, str]) -> None:
+    page = made[f"reference/{module}.md"]
+    for name in names_of(module):
+        assert anchor(module, name).partition(".")[0] in page
+        assert f"{module}.{name}" in anchors_of(page) | set(re.findall(r"\{#(\S+)\}", page)), f"{module}.{name}"
+        if at_home := home(module, name):
+            assert f"::: {anchor(module, name)}\n" in made[f"reference/{at_home}.md"]
+
+
+def test_what_is_defined_in_a_package_is_told_there() -> None:
+    assert home("delegraph.aot", "BackendDetails") == home("delegraph.interfaces", "BackendDetails")
+    assert home("delegraph.interfaces", "BackendDetails") == "delegraph.interfaces"
+    assert home("delegraph", "lower") == "delegraph"  # what most users import
+    assert home("delegraph", "DelegraphError") == "delegraph.errors"
+    assert home("delegraph.aot", "PassBase") == ""  # torch's
+
+
+def test_names_in_text_lead_to_the_reference() -> None:
+    def place(name: str) -> str:
+        return f'<autoref optional identifier="{name}"><code>'
+
+    assert linked("<p><code>delegraph.load</code></p>").startswith(f"<p>{place('delegraph.runtime.module.load')}")
+    assert place("delegraph.runtime.method.Method.execute") in linked("<code>Method.execute(inputs)</code>")
+    for untouched in (
+        "<code>load</code>",  # may be anybody's
+        "<code>numpy.ndarray</code>",
+        "<pre><code>Method</code></pre>",
+        '<a href="x"><code>Method</code></a>',
+        "<h2><code>Method</code></h2>",
+    ):
+        assert linked(untouched) == untouched
+
+
+def test_parameters_become_a_list() -> None:
+    text = "Do it.\n\na: the first,\nin two lines. b: the second; c: no parameter.\n\nRaises: never."
+    assert listed(text, ["a", "b"]) == (
+        "Do it.\n\n- `a`: the first, in two lines.\n- `b`: the second; c: no parameter.\n\nRaises: never."
+    )
+    assert listed(text, []) == text
+
+
+def test_every_error_says_what_helps(made: dict[str, str]) -> None:
+    def below(kind: type) -> list[type]:
+        return [kind, *(one for child in children(kind) for one in below(child))]
+
+    kinds = below(errors.DelegraphError)
+    assert {kind.__name__ for kind in kinds} == set(errors.__all__) - {"restated"}
+    assert [kind.__name__ for kind in kinds[1:] if not all(meaning(kind))] == []
+    page = made["reference/errors.md"]
+    assert "| ·  ·  [`InvalidProgram`](#InvalidProgram) | `0x23` |" in page
+    assert meaning(errors.MissingKernel)[1] in page
+
+
+def test_every_group_has_its_section(made: dict[str, str]) -> None:
+    page = made["reference/entry-points.md"]
+    assert re.findall(r"^## (\S+)", page, re.MULTILINE) == list(GROUPS)
+    assert "`execute(context, handle, args)`" in page
+    assert "`cpu = delegraph_cpu.aot.partitioner:cpu_partitioner` in `delegraph-cpu`" in page
+
+
+def test_every_command_has_its_section(made: dict[str, str]) -> None:
+    page = made["reference/cli.md"]
+    commands = next(a for a in command_parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
+    for name in commands:
+        assert f"\n### delegraph {name}\n" in page
+    assert "\n### delegraph plugins doctor\n" in page
+    assert "| `-o m.pte, --output m.pte` | where to write the program (required) |" in page
+    assert r"'lora\_\*=adapter,\*=base'" in page  # as it is written, not as Markdown
