@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
 ZOO := build/zoo
+ORACLES := build/oracles
 PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-executorch wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-executorch test-oracles wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
 .PHONY: floors check bench clean docs
 
 help:
@@ -25,6 +26,7 @@ help:
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
+	@echo "make test-oracles  simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
 	@echo "make opinfo-cpu  the same against the CPU backend, a delegate for each call; renews docs/operators-cpu.md"
 	@echo "make conformance  the plug-ins here, proven by the kit that strangers prove theirs with; reports in build/conformance"
@@ -69,7 +71,7 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not soak and not zoo and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not oracles and not soak and not zoo and not wheels and not install"
 
 test-models: setup
 	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
@@ -95,6 +97,16 @@ test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m executorch --ignore plugins/executorch/tests/test_upstream.py
 	$(BIN)/python -m pytest -q -m executorch plugins/executorch/tests/test_upstream.py
 	$(EXECUTORCH)/bin/python -m pytest -q -n 2 --dist loadfile plugins/executorch/tests/bridge
+
+test-oracles: setup $(ORACLES)/.installed
+	PYTHONPATH=$(ORACLES) $(BIN)/python -m pytest -q -n 2 -m oracles backends
+
+# Beside .venv, and without what they depend on: tosa-tools asks for an older NumPy than it needs. It brings a package
+# `tests` of its own, which would hide ours.
+$(ORACLES)/.installed: requirements-oracles.txt
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(ORACLES) -r $<
+	rm -rf $(ORACLES)/tests
+	touch $@
 
 zoo: setup $(ZOO)/.installed
 	PYTHONPATH=$(ZOO) $(BIN)/python -m pytest -q -n 2 tests/zoo
