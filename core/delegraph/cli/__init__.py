@@ -19,7 +19,7 @@ from delegraph.errors import DelegraphError
 
 __all__ = ["command_parser", "main"]
 
-_COMMANDS: Final = ("lower", "quantize", "run", "inspect", "select", "codegen", "plugins")
+_COMMANDS: Final = ("lower", "quantize", "run", "inspect", "select", "codegen", "plugins", "new")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

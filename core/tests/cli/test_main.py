@@ -90,7 +90,7 @@ def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str])
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
-    choices = "'lower', 'quantize', 'run', 'inspect', 'select', 'codegen', 'plugins'"
+    choices = "'lower', 'quantize', 'run', 'inspect', 'select', 'codegen', 'plugins', 'new'"
     assert f"invalid choice: 'walk' (choose from {choices})" in refused("walk", code=2)
 
 

@@ -25,14 +25,18 @@ __all__ = ["Bench", "Call", "Facts", "Stored", "digest"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What lowering told of a program. `taken` are nodes in delegates, `left` those that are not, with their reasons;
-    `outputs` is how many outputs a delegate has, by the digest of its blob; `backends` are the ids in the file."""
+    """What lowering told of a program.
+
+    `taken` are nodes in delegates, `left` operators that are not, with their reasons; `outputs` is how many outputs a
+    delegate has, by the digest of its blob; `backends` are the ids in the file; `features` are those of `FEATURES` that
+    lowering shows to have been made use of.
+    """
 
     taken: tuple[str, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, int] = field(default_factory=dict)
     backends: tuple[str, ...] = ()
-    seconds: float = 0.0
+    features: tuple[str, ...] = ()
 
     @property
     def why_left(self) -> str:
@@ -75,8 +79,9 @@ class Stored:
 
     @cached_property
     def facts(self) -> Facts:
-        content = dict(self._content["facts"])
-        return Facts(**{**content, "taken": tuple(content["taken"]), "backends": tuple(content["backends"])})
+        content = self._content["facts"]
+        fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in content.items()}
+        return Facts(**fields)
 
     @cached_property
     def calls(self) -> list[Call]:

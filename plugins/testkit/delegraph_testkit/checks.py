@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from delegraph_testkit.claims import Claims, ClaimsError
+from delegraph_testkit.claims import Claims, ClaimsError, database
 from delegraph_testkit.outcomes import Level
 from delegraph_testkit.subject import Kind, Subject
 
@@ -67,6 +67,10 @@ def _backend_checks(claims: Claims) -> Iterator[Check]:
     yield Check(Level.LOADS, "answers_whether_it_is_available", "load_checks", torch_free=True)
     for name in ("outputs_are_written", "inputs_are_left_alone", "prepared_calls_are_the_same"):
         yield Check(Level.CONTRACT, name, "backend_checks", torch_free=True, programs=_CONTRACT)
+    for entry, dtypes in database().items():
+        for dtype in dtypes:
+            name = f"{entry}/{dtype}"
+            yield Check(Level.OPERATORS, name, "operator_checks", "operator_is_right", arguments=(entry, dtype))
     for name, feature in _FEATURE_OF.items():
         yield Check(Level.MODELS, name, "model_checks", "model_is_right", True, (name,), (feature,))
 

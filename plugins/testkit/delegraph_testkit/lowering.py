@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch.utils import _pytree as pytree
 import delegraph
 from delegraph import ExecutorchBackendConfig, Lowered, LoweringConfig
 from delegraph.aot import get_lowered_module, graph_modules, is_delegate_call
+from delegraph.plugins import default_registry
 from delegraph_testkit.arrays import Array
 from delegraph_testkit.bench import Bench, Call, Facts, Stored, digest
 from delegraph_testkit.models import Example, example
@@ -30,10 +30,9 @@ def store(bench: Bench, name: str, backends: Sequence[Any] | None = None, model:
     """Lower the kit's model (of that name, unless `model` says another), write it as `name`, and what torch gives."""
     given = example(model or name)
     stored = bench.stored(name)
-    start = perf_counter()
     weights = {"*": name} if (model or name) == "external" else False
     lowered = lowered_onto(bench.subject, given, backends, external_constants=weights)
-    facts = facts_of(lowered, perf_counter() - start)
+    facts = facts_of(lowered, given)
     lowered.save(stored.file)
     stored.write(facts, list(expected_calls(given)))
     return stored
@@ -52,8 +51,8 @@ def lowered_onto(subject: Subject, given: Example, backends: Sequence[Any] | Non
     )
 
 
-def facts_of(lowered: Lowered, seconds: float = 0.0) -> Facts:
-    """What lowering told."""
+def facts_of(lowered: Lowered, given: Example) -> Facts:
+    """What lowering told of an example."""
     methods = lowered.report.methods.values()
     delegates = [delegate for method in methods for delegate in method.delegates]
     left = {
@@ -62,7 +61,22 @@ def facts_of(lowered: Lowered, seconds: float = 0.0) -> Facts:
         for entry in method.leftovers
     }
     taken = tuple(node for delegate in delegates for node in delegate.nodes)
-    return Facts(taken, left, _outputs(lowered), tuple(dict.fromkeys(d.backend for d in delegates)), seconds)
+    backends = tuple(dict.fromkeys(delegate.backend for delegate in delegates))
+    return Facts(taken, left, _outputs(lowered), backends, tuple(_features(lowered, given, backends)))
+
+
+def _features(lowered: Lowered, given: Example, backends: Sequence[str]) -> Iterator[str]:
+    """The features that a program in which all is taken makes use of."""
+    modules = list(given.modules.values())
+    programs = [lowered.edge.exported_program(method) for method in given.modules]
+    if any(module.buffers() for module in modules) and not any(p.graph_signature.buffers_to_mutate for p in programs):
+        yield "mutable_buffers"
+    weights = sum(weight.nbytes for weight in {id(w): w for module in modules for w in module.parameters()}.values())
+    if len(bytes(lowered)) < 1.5 * weights:
+        yield "shared_weights"
+    if all(default_registry().load("lowerings", backend).takes_external_weights for backend in backends):
+        yield "external_weights"
+    yield from ("dynamic_shapes", "control_flow")
 
 
 def _outputs(lowered: Lowered) -> dict[str, int]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from delegraph.errors import DelegraphError
+
 if TYPE_CHECKING:
     from delegraph_testkit.session import Session
 
@@ -25,7 +27,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.cls is not None and "conformance_check" in metafunc.fixturenames:
         from delegraph_testkit.conformance import claimed_checks
 
-        checks = claimed_checks(metafunc.cls)
+        try:
+            checks = claimed_checks(metafunc.cls)
+        except DelegraphError as error:  # what is claimed, or what is installed: no fault of the kit's
+            raise pytest.Collector.CollectError(str(error)) from None
         metafunc.parametrize("conformance_check", checks, ids=[check.id for check in checks])
 
 

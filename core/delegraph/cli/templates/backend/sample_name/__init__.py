@@ -1,0 +1,1 @@
+"""The backend SampleName for Delegraph. Empty on purpose: devices without torch import it, too."""

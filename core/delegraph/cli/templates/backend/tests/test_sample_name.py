@@ -1,0 +1,33 @@
+"""A model through both halves, with options of each."""
+
+import numpy as np
+import pytest
+import torch
+
+import delegraph
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).eval()
+
+
+@pytest.mark.parametrize("backend", ["sample_name", "sample_name{precision=float64}"])
+def test_a_model_is_taken_whole(model: torch.nn.Module, backend: str) -> None:
+    x = torch.randn(3, 4)
+    lowered = delegraph.lower(model, (x,), backends=[backend])
+    assert not lowered.report.methods["forward"].leftovers
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.numpy()), model(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_left_has_a_reason() -> None:
+    lowered = delegraph.lower(torch.nn.Linear(4, 2, bias=False), (torch.randn(1, 4),), backends=["sample_name"])
+    (left, *_) = lowered.report.methods["forward"].leftovers
+    assert "SampleName" in left.reasons["sample_name"]
+
+
+def test_options_at_load(model: torch.nn.Module) -> None:
+    program = bytes(delegraph.lower(model, (torch.randn(1, 4),), backends=["sample_name"]))
+    run = delegraph.load(program, backend_options={"sample_name": {"check_finite": True}})
+    with pytest.raises(delegraph.RuntimeFault, match="not finite"):
+        run(np.full((1, 4), np.nan, np.float32))

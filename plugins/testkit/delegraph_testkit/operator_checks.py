@@ -1,0 +1,62 @@
+"""Operators of torch's database on a backend: taken whole and right where they are claimed, right where they are taken.
+
+claimed        passed: taken whole, and right;   failed: left, or wrong
+not claimed    declined: left, with a reason;    unclaimed: it would pass;    failed: taken, and wrong
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import delegraph
+from delegraph import Lowered
+from delegraph.errors import MissingKernel, MissingOutVariant
+from delegraph_testkit.arrays import difference
+from delegraph_testkit.bench import Bench, Facts
+from delegraph_testkit.lowering import KERNELS, expected_calls, facts_of, lowered_onto
+from delegraph_testkit.models import Example
+from delegraph_testkit.operator_samples import operator_examples
+from delegraph_testkit.outcomes import Declined, Unclaimed
+from delegraph_testkit.running import backend_called
+from delegraph_testkit.watching import WatchedBackend
+
+__all__ = ["operator_is_right"]
+
+
+def operator_is_right(bench: Bench, entry: str, dtype: str) -> None:
+    """Samples of the operator are taken whole, and give torch's results."""
+    claimed = bench.subject.claims.has(entry, dtype)
+    told = [_try(bench, example, claimed) for example in operator_examples(entry, dtype)]
+    left = [facts for facts in told if facts.left or not facts.taken]
+    if claimed:
+        assert not left, f"{entry} is claimed for {dtype}, and not taken whole: {left[0].why_left or 'nothing is left'}"
+    elif left:
+        raise Declined(left[0].why_left)
+    else:
+        raise Unclaimed(f"taken whole and right: {entry} may be claimed for {dtype}")
+
+
+def _try(bench: Bench, example: Example, claimed: bool) -> Facts:
+    """What lowering told of an example, whose results are torch's as far as anything of it was taken."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch's own, of its deprecated operators
+            lowered = lowered_onto(bench.subject, example)
+    except (MissingKernel, MissingOutVariant) as error:
+        if claimed:
+            raise AssertionError(f"it is claimed, and not taken whole: {error}") from error
+        raise Declined(f"something is left that the kit has no kernels for: {error}") from error
+    facts = facts_of(lowered, example)
+    if facts.taken:
+        _check(bench, example, lowered, facts)
+    return facts
+
+
+def _check(bench: Bench, example: Example, lowered: Lowered, facts: Facts) -> None:
+    watched = {name: WatchedBackend(backend_called(name), facts.outputs) for name in facts.backends}
+    module = delegraph.load(bytes(lowered), kernels=KERNELS, backends=watched)
+    (call,) = expected_calls(example)
+    results = module["forward"].method.execute(call.inputs)
+    for position, (actual, expected, slack) in enumerate(zip(results, call.expected, call.slack, strict=True)):
+        apart = difference(actual, expected, slack, bench.tolerances)
+        shapes = ", ".join(f"{array.dtype.name}{list(array.shape)}" for array in call.inputs)
+        assert not apart, f"of {shapes}, result {position}: {apart}"

@@ -1,0 +1,45 @@
+"""`delegraph new` of every kind: what it writes installs, passes its own tests, lints and type checks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delegraph.cli import main
+from delegraph.cli.new import KINDS
+
+pytestmark = pytest.mark.install
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_installs_and_passes(kind: str, tmp_path: Path) -> None:
+    main(["new", kind, "my-plugin", "--into", str(tmp_path)])
+    project, site = tmp_path / "my-plugin", tmp_path / "site"
+    pip = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-compile", "--target", str(site)]
+    run(project, {}, *pip, str(project))
+    found = {"PYTHONPATH": str(site)}
+    told = run(project, found, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "tests")
+    assert " passed" in told and " failed" not in told
+    proven = run(project, found, "-m", "delegraph", "plugins", "check", "my_plugin", "--run", "--report", "report")
+    assert "my_plugin of my-plugin 0.1.0: models" in proven or kind in ("partitioner", "quantizer")
+    run(project, {}, "-m", "ruff", "check", "--isolated", "--line-length", "120", ".")
+    run(project, {}, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--check", ".")
+    run(project, found, "-m", "mypy", "--strict", "--ignore-missing-imports", "my_plugin")
+
+
+def run(folder: Path, environment: dict[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONWARNINGS": "ignore", **environment},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
+    return done.stdout
