@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.test_docs import PAGES, READMES
 from tools.site.api_page import PUBLIC, names_of
 from tools.site.errors_page import children, meaning
 from tools.site.links import SOURCE, links, rewritten
@@ -183,3 +184,29 @@ def test_every_command_has_its_section(made: dict[str, str]) -> None:
     assert "\n### delegraph plugins doctor\n" in page
     assert "| `-o m.pte, --output m.pte` | where to write the program (required) |" in page
     assert r"'lora\_\*=adapter,\*=base'" in page  # as it is written, not as Markdown
+
+
+# ---- commands in the documents ---------------------------------------------------------------------
+
+COMMAND = re.compile(r"(?:^|[`(]|^    )(delegraph (?:[a-z]\S*)(?: [^`#\n]*)?)", re.MULTILINE)
+
+
+def options_of(words: list[str]) -> set[str]:
+    """The options that the command named by the first words has, in the shape in which documents write them."""
+    parser = command_parser()
+    for word in words:
+        chosen = [
+            a.choices[word] for a in parser._actions if isinstance(a, argparse._SubParsersAction) and word in a.choices
+        ]
+        if not chosen:
+            break
+        parser = chosen[0]
+    return {option for action in parser._actions for option in action.option_strings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_have_the_options_that_the_page_names(page: Path) -> None:
+    for command in COMMAND.findall(page.read_text("utf-8")):
+        words = re.split(r"[;&|]| {3,}", command)[0].split()[1:]
+        named = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert named <= options_of(words), command
