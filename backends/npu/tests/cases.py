@@ -261,3 +261,7 @@ _case("sum over c of int16", _reduce, kind=ReduceKind.SUM, axes=0b1000, scale=0.
 _case("maximum over c", _reduce, kind=ReduceKind.MAX, axes=0b1000, scale=0.4, dtype=Dtype.INT8)
 _case("minimum over w", _reduce, kind=ReduceKind.MIN, axes=0b0100, scale=1.0, dtype=Dtype.INT8)
 _case("sum over everything", _reduce, kind=ReduceKind.SUM, axes=0b1111, scale=0.01, dtype=Dtype.INT8)
+
+
+CASES_BY_NAME = {case.name: case for case in cases()}
+"""Every case; what is in it must not be changed."""
