@@ -13,7 +13,8 @@ from delegraph.interfaces import BackendInitContext
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program import deserialize_flat_tensor, to_text
 from delegraph.program.dtypes import numpy_dtype
-from delegraph.runtime import Limits, Runtime
+from delegraph.runtime import Borrowing, Limits, Runtime
+from delegraph.runtime.writes import changed_inputs
 from delegraph_cpu.runtime.backend import CpuBackend
 from delegraph_portable import library
 
@@ -51,7 +52,9 @@ def _run(data: bytes) -> None:
     before = [bytes(constant) for constant in program.records.constants]
     try:
         for name in sorted(program.method_names):
-            method = program.load_method(name)
+            # a file may say that it changes an array of the caller's, whom a copy keeps from that
+            changes = bool(changed_inputs(program.plan(name)))
+            method = program.load_method(name, borrowing=Borrowing(inputs="copy" if changes else "auto"))
             inputs = [_input(method.metadata, index) for index in range(method.metadata.num_inputs())]
             given = [value.copy() if isinstance(value, np.ndarray) else value for value in inputs]
             method.execute(inputs)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from delegraph.errors import InvalidArgument, InvalidProgram
-from delegraph.runtime import BackendInterface
+from delegraph.runtime import BackendInterface, Borrowing
 
 ONES = np.ones(2, np.float32)
 
@@ -142,6 +142,15 @@ def test_an_argument_that_the_model_changes(build: Any, load_method: Any) -> Non
     assert given.tolist() == [3, 3]
     with pytest.raises(InvalidArgument, match=r"input 0: the model changes this argument.*pass array\.copy\(\)"):
         method.execute([np.frombuffer(bytes(8), np.float32)])
+
+
+def test_an_argument_that_is_copied_is_not_changed(build: Any, load_method: Any) -> None:
+    x = build.tensor(2, planned=False)
+    build.prim("aten::copy_", x, build.constant(ONES * 3), build.bool(False), x)
+    method = load_method(build, build.plan([x], [x]), borrowing=Borrowing(inputs="copy"))
+    given = ONES.copy()
+    assert method.execute([given])[0].tolist() == [3, 3]
+    assert given.tolist() == [1, 1]
 
 
 def test_moves_keep_off_what_is_not_the_methods(build: Any, load_method: Any) -> None:
