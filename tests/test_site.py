@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tools.site.api_page import PUBLIC, names_of
 from tools.site.errors_page import children, meaning
 from tools.site.links import SOURCE, links, rewritten
 from tools.site.names import anchor, home, linked
+from tools.site.navigation import expanded
 from tools.site.pages import generated
 from tools.site.parameters import listed
 
@@ -64,7 +66,7 @@ def anchors_of(markdown: str) -> set[str]:
 
 
 def test_the_navigation_leads_to_every_page_once(pages: dict[str, str]) -> None:
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    nav = expanded(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
     assert sorted(paths_in(nav)) == sorted(pages), "a page comes or goes with its line in mkdocs.yml, under `nav`"
 
 
@@ -178,8 +180,7 @@ def test_every_group_has_its_section(made: dict[str, str]) -> None:
 
 def test_every_command_has_its_section(made: dict[str, str]) -> None:
     page = made["reference/cli.md"]
-    commands = next(a for a in command_parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
-    for name in commands:
+    for name in commands_of(command_parser())[0]:
         assert f"\n### delegraph {name}\n" in page
     assert "\n### delegraph plugins doctor\n" in page
     assert "| `-o m.pte, --output m.pte` | where to write the program (required) |" in page
@@ -189,6 +190,10 @@ def test_every_command_has_its_section(made: dict[str, str]) -> None:
 # ---- commands in the documents ---------------------------------------------------------------------
 
 COMMAND = re.compile(r"(?:^|[`(]|^    )(delegraph (?:[a-z]\S*)(?: [^`#\n]*)?)", re.MULTILINE)
+
+
+def commands_of(parser: argparse.ArgumentParser) -> list[Mapping[str, argparse.ArgumentParser]]:
+    return [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
 
 
 def options_of(words: list[str]) -> set[str]:

@@ -7,7 +7,14 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from tools.site.links import rewritten
 from tools.site.names import linked
+from tools.site.navigation import expanded
 from tools.site.pages import generated
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the modules into the navigation."""
+    config.nav = expanded(config.nav)
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
