@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
 ZOO := build/zoo
 ORACLES := build/oracles
+PEERS := build/peers
 PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-executorch test-oracles wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
-.PHONY: floors check bench clean docs
+.PHONY: floors check bench bench-peers setup-peers clean docs
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
@@ -25,6 +26,7 @@ help:
 	@echo "make docs    the documentation as a site, in build/site"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
+	@echo "make bench-peers  ten models in five precisions against OpenVINO, onnxruntime, torch.compile, ExecuTorch (hours)"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make test-oracles  simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
@@ -167,6 +169,18 @@ bench: setup setup-executorch
 	$(BIN)/python -m benchmarks.borrowed
 	$(BIN)/python -m benchmarks.shared_machine
 	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge
+
+setup-peers: $(PEERS)/.installed
+
+$(PEERS)/.installed: requirements-peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
+	$(PEERS)/bin/python -m pip install --quiet -r $<
+	touch $@
+
+bench-peers: setup setup-executorch setup-peers
+	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.peers.report
 
 clean:
 	rm -rf $(VENV) $(EXECUTORCH) build dist

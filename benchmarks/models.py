@@ -14,7 +14,8 @@ import torch
 Example = tuple[torch.nn.Module, tuple[torch.Tensor, ...]]
 
 
-def _settled(model: torch.nn.Module, *shape: int) -> torch.nn.Module:
+def settled(model: torch.nn.Module, *shape: int) -> torch.nn.Module:
+    """`model` behind a few batches of `shape` in training mode."""
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, torch.nn.Conv2d):
@@ -30,7 +31,7 @@ def mobilenet_v2() -> Example:
     from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
     model = MobileNetV2ForImageClassification(MobileNetV2Config(num_labels=1000))
-    return _settled(model, 3, 224, 224), (torch.randn(1, 3, 224, 224),)
+    return settled(model, 3, 224, 224), (torch.randn(1, 3, 224, 224),)
 
 
 def resnet18() -> Example:
@@ -44,7 +45,7 @@ def resnet18() -> Example:
         layer_type="basic",
         num_labels=1000,
     )
-    return _settled(ResNetForImageClassification(config), 3, 224, 224), (torch.randn(1, 3, 224, 224),)
+    return settled(ResNetForImageClassification(config), 3, 224, 224), (torch.randn(1, 3, 224, 224),)
 
 
 def vit_tiny() -> Example:

@@ -1,0 +1,37 @@
+"""Delegraph on its CPU backend."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+RECIPES: Final = {"int8": "int8", "int8_dynamic": "int8_dynamic", "int4": "int4_weight_only"}
+
+
+def prepare(peer: str, precision: str, model: Any, data: Any, folder: Path) -> float:
+    """Write the program; returns the seconds that quantizing took, export and calibration included."""
+    import delegraph
+    from benchmarks.peers.models import Narrow
+
+    calibration = 0.0
+    if precision == "bfloat16":
+        model = Narrow(model)
+    if precision in RECIPES:
+        start = time.perf_counter()
+        model = delegraph.quantize(model, data, recipe=RECIPES[precision], backends=["cpu"])
+        calibration = time.perf_counter() - start
+        lowered = delegraph.lower(model, backends=["cpu"])
+    else:
+        lowered = delegraph.lower(model, data[0], backends=["cpu"])
+    lowered.save(folder / "model.pte")
+    return calibration
+
+
+def load(peer: str, precision: str, folder: Path, arrays: list[Any], threads: int) -> Callable[[], Any]:
+    """A call that gives the first output."""
+    import delegraph
+
+    method = delegraph.load(folder / "model.pte", backend_options={"cpu": {"num_threads": threads}})["forward"].method
+    return lambda: method.execute(arrays)[0]

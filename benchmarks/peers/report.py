@@ -1,0 +1,175 @@
+"""`python -m benchmarks.peers.report [peers.json]`: what `benchmarks.peers` measured -> tables, losses first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Final
+
+from benchmarks.processes import ROOT
+
+OURS: Final = "delegraph"
+PRECISIONS: Final = ("float32", "bfloat16", "int8", "int8_dynamic", "int4")
+USABLE_DB: Final = 10.0
+"""Results whose error is a third of the signal and more are of no use: such a contender does not count as a peer."""
+
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A model, batch size and thread count in one precision: figures by peer, and the errors of those that failed."""
+
+    name: str
+    precision: str
+    figures: Mapping[str, Figures]
+    errors: Mapping[str, str]
+
+    @property
+    def best_peer(self) -> str | None:
+        """The fastest of the others; None if there is none."""
+        others = [peer for peer, found in self.figures.items() if peer != OURS and found["db"] >= USABLE_DB]
+        return min(others, key=lambda peer: float(self.figures[peer]["ms"]), default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as fast as the best peer we are."""
+        if self.best_peer is None or OURS not in self.figures:
+            return None
+        return float(self.figures[self.best_peer]["ms"] / self.figures[OURS]["ms"])
+
+
+def rows(results: Figures) -> Iterator[Row]:
+    """All that was measured."""
+    for name, contenders in results["models"].items():
+        for precision in PRECISIONS:
+            ending = f", {precision}"
+            found = {one.removesuffix(ending): figures for one, figures in contenders.items() if one.endswith(ending)}
+            if found:
+                ran = {peer: figures for peer, figures in found.items() if "ms" in figures}
+                yield Row(name, precision, ran, {peer: one["error"] for peer, one in found.items() if "error" in one})
+
+
+def summary(measured: list[Row]) -> list[list[str]]:
+    """By precision: how many rows, the geometric mean of the ratios, how many are lost, the worst row."""
+    table = [["precision", "rows", "geometric mean", "lost", "worst row"]]
+    for precision in PRECISIONS:
+        known = [(ratio, row) for row in measured if row.precision == precision and (ratio := row.ratio) is not None]
+        if known:
+            worst, at = min(known, key=lambda one: one[0])
+            lost = sum(ratio < 1 for ratio, _ in known)
+            mean = geometric_mean(ratio for ratio, _ in known)
+            place = f"{worst:.2f}x: {at.name}, against {at.best_peer}"
+            table.append([precision, str(len(known)), f"{mean:.2f}x", str(lost), place])
+    return table
+
+
+def against_float(measured: list[Row]) -> list[list[str]]:
+    """int8 against the fastest peer in float32, worst first."""
+    best = {
+        row.name: float(row.figures[row.best_peer]["ms"])
+        for row in measured
+        if row.precision == "float32" and row.best_peer is not None
+    }
+    found = []
+    for row in measured:
+        if row.precision in ("int8", "int8_dynamic") and row.name in best and OURS in row.figures:
+            ours = row.figures[OURS]
+            found.append((best[row.name] / ours["ms"], row, ours["ms"]))
+    table = [["model", "recipe", "ms", "fastest float peer", "ratio"]]
+    for ratio, row, ms in sorted(found, key=lambda one: one[0]):
+        table.append([row.name, row.precision, f"{ms:.3f}", f"{best[row.name]:.3f}", f"{ratio:.2f}x"])
+    return table
+
+
+def lost(measured: list[Row]) -> list[list[str]]:
+    """The rows in which a peer is faster, worst first."""
+    known = [(ratio, row) for row in measured if (ratio := row.ratio) is not None and ratio < 1]
+    table = [["model", "precision", "ours, ms", "best peer, ms", "ratio"]]
+    for ratio, row in sorted(known, key=lambda one: one[0]):
+        assert row.best_peer is not None
+        ours, best = row.figures[OURS]["ms"], row.figures[row.best_peer]["ms"]
+        table.append([row.name, row.precision, f"{ours:.3f}", f"{row.best_peer} {best:.3f}", f"{ratio:.2f}x"])
+    return table
+
+
+def latencies(measured: list[Row], precision: str) -> list[list[str]]:
+    """Milliseconds of every peer."""
+    chosen = [row for row in measured if row.precision == precision]
+    peers = list(dict.fromkeys(peer for row in chosen for peer in (*row.figures, *row.errors)))
+    table = [["model", *peers, "best peer / ours"]]
+    for row in chosen:
+        cells = [_milliseconds(row, peer) for peer in peers]
+        table.append([row.name, *cells, "" if row.ratio is None else f"{row.ratio:.2f}x"])
+    return table
+
+
+def _milliseconds(row: Row, peer: str) -> str:
+    if peer not in row.figures:
+        return "fails" if peer in row.errors else ""
+    figures = row.figures[peer]
+    remark = f" ({figures['db']:.0f} dB)" if figures["db"] < USABLE_DB else ""
+    return f"{figures['ms']:.3f}{remark}"
+
+
+def costs(measured: list[Row]) -> list[list[str]]:
+    """What else a row costs, at one thread: seconds to make it, MB of file and memory, seconds to the first result."""
+    table = [["model", "precision", "peer", "made", "of it quantizing", "file", "first result", "peak", "to eager"]]
+    for row in measured:
+        if "1 threads" not in row.name:
+            continue
+        for peer, one in row.figures.items():
+            cells = [f"{one['made_s']:.1f} s", f"{one['calibration_s']:.1f} s", f"{one['bytes'] / 1e6:.1f} MB"]
+            cells += [f"{one['first_s']:.2f} s", f"{one['peak_mb']:.0f} MB", f"{one['db']:.0f} dB"]
+            table.append([row.name.removesuffix(", 1 threads"), row.precision, peer, *cells])
+    return table
+
+
+def failures(measured: list[Row]) -> list[list[str]]:
+    """What does not run, and what it says."""
+    table = [["model", "precision", "peer", "says"]]
+    for row in measured:
+        for peer, error in row.errors.items():
+            text = " ".join(error.split()).replace("|", "/")
+            table.append([row.name, row.precision, peer, text[:140]])
+    return table
+
+
+def markdown(table: list[list[str]]) -> str:
+    """The table, its first row as heading."""
+    head, *body = ["| " + " | ".join(row) + " |" for row in table]
+    return "\n".join([head, "|" + "---|" * len(table[0]), *body])
+
+
+def text(results: Figures) -> str:
+    """All tables, with headings."""
+    measured = list(rows(results))
+    versions = ", ".join(f"{package} {number}" for package, number in sorted(results["versions"].items()))
+    machine = results["machine"]
+    sections = [
+        ("In one table", summary(measured)),
+        ("Lost rows, worst first", lost(measured)),
+        ("int8 against the fastest peer in float32", against_float(measured)),
+        *((f"Milliseconds, {precision}", latencies(measured, precision)) for precision in PRECISIONS),
+        ("What else it costs", costs(measured)),
+        ("What does not run", failures(measured)),
+    ]
+    parts = [f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['has'])}). {versions}."]
+    for title, table in sections:
+        if len(table) > 1:
+            parts += [f"### {title}", markdown(table)]
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("json", type=Path, nargs="?", default=ROOT / "build" / "peers.json")
+    print(text(json.loads(parser.parse_args().json.read_text())))
+
+
+if __name__ == "__main__":
+    main()
