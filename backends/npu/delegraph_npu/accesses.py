@@ -25,7 +25,7 @@ __all__ = ["constants_of", "dma_ranges", "inputs_of", "operands_of", "ranges_of"
 
 def reads_one(kind: ElementwiseKind) -> bool:
     """Whether an elementwise command of `kind` has no second operand."""
-    return kind in (ElementwiseKind.COPY, ElementwiseKind.ABS)
+    return kind in (ElementwiseKind.COPY, ElementwiseKind.ABS, ElementwiseKind.COUNT_LEADING_ZEROS)
 
 
 def operands_of(command: Elementwise) -> tuple[Operand, ...]:

@@ -114,7 +114,8 @@ class PoolKind(IntEnum):
 
 
 class ElementwiseKind(IntEnum):
-    """What becomes of `a` and `b`; `COPY` and `ABS` read `a` alone."""
+    """What becomes of `a` and `b`; `COPY`, `ABS` and `COUNT_LEADING_ZEROS` (of 32 bits) read `a` alone. Shifts are by 0
+    to 31 bits: to the left what goes beyond 32 is lost, to the right it is rounded half up."""
 
     COPY = 0
     ABS = 1
@@ -123,6 +124,9 @@ class ElementwiseKind(IntEnum):
     MUL = 4
     MAXIMUM = 5
     MINIMUM = 6
+    SHIFT_LEFT = 7
+    SHIFT_RIGHT = 8
+    COUNT_LEADING_ZEROS = 9
 
 
 class ReduceKind(IntEnum):

@@ -142,7 +142,15 @@ _FUNCTIONS: Final[Mapping[ElementwiseKind, Callable[..., Sums]]] = {
     ElementwiseKind.MUL: np.multiply,
     ElementwiseKind.MAXIMUM: np.maximum,
     ElementwiseKind.MINIMUM: np.minimum,
+    ElementwiseKind.SHIFT_LEFT: lambda a, b: a << (b & 31),
+    ElementwiseKind.SHIFT_RIGHT: lambda a, b: _shifted_right(a, b & 31),
+    ElementwiseKind.COUNT_LEADING_ZEROS: lambda a: 32 - np.frexp((a & 0xFFFFFFFF).astype(np.float64))[1],
 }
+
+
+def _shifted_right(values: Sums, bits: Sums) -> Sums:
+    """Rounded half up, as TOSA 1.0's ARITHMETIC_RIGHT_SHIFT with `round`."""
+    return np.asarray((values + (np.int64(1) << bits >> 1)) >> bits)
 
 
 def _elementwise(command: Elementwise, rounding: Rounding) -> _Work:

@@ -1,0 +1,213 @@
+"""Edge (or ATen) graph -> quantized calls: dequantize -> operator [-> clamp] -> quantize, read as one integer operator.
+
+    int8 -> dq -> convolution -> relu -> q -> int8        is one call: head `convolution`, clamp `relu`, out grid of `q`
+    weight -> dq -/
+
+What such a call is made of is decided by its own nodes alone, so that a partitioner can ask for any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from delegraph.aot import lifted_number, schema_arguments
+
+__all__ = [
+    "CLAMPS",
+    "Grid",
+    "QuantizedCall",
+    "call_at",
+    "clamp_limits",
+    "dtype_of",
+    "grid_of",
+    "head_of",
+    "is_dequantize",
+    "is_quantize",
+    "operator_name",
+    "shape_of",
+]
+
+_QUANTIZE: Final = "quantized_decomposed::quantize_per_tensor"
+_DEQUANTIZE: Final = "quantized_decomposed::dequantize_per_tensor"
+_DEQUANTIZE_CHANNELS: Final = "quantized_decomposed::dequantize_per_channel"
+
+CLAMPS: Final = frozenset({"relu", "relu6", "hardtanh", "clamp"})
+"""Operators that only limit values: what makes the value before them limits it for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Parameters of a tensor: real = (integer - zero_point) * scale, low <= integer <= high."""
+
+    scale: float
+    zero_point: int
+    low: int
+    high: int
+    dtype: torch.dtype
+
+    def step(self, number: float) -> int:
+        """The integer next to `number`, limited to the grid."""
+        if math.isinf(number):
+            return self.low if number < 0 else self.high
+        return int(np.clip(np.round(number / self.scale) + self.zero_point, self.low, self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedCall:
+    """An operator on integers, as a quantized graph writes it: `nodes`, in graph order, of which `head` computes.
+
+    `results` are the quantize calls, all on `out`; `clamps` lie between them and the head.
+    """
+
+    head: Node
+    clamps: tuple[Node, ...]
+    results: tuple[Node, ...]
+    dequantizes: tuple[Node, ...]
+    out: Grid
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes of the call."""
+        head = () if self.head in self.results else (self.head,)
+        return (*self.dequantizes, *head, *self.clamps, *self.results)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The lowest and the highest integer that the clamps and the grid let through."""
+        low, high = self.out.low, self.out.high
+        for clamp in self.clamps:
+            lowest, highest = clamp_limits(clamp)
+            low, high = max(low, self.out.step(lowest)), min(high, self.out.step(highest))
+        return low, max(low, high)
+
+
+# ---- what a node is -------------------------------------------------------------------------------------------------
+
+
+def operator_name(node: Node) -> str:
+    """ "aten::view_copy.default" -> "view": without library where that is aten, overload, and the suffix of copies."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return ""
+    name = str(schema.name).removeprefix("aten::")
+    return _COPIES.get(name, name.removesuffix("_copy"))
+
+
+_COPIES: Final = {"dim_order_ops::_clone_dim_order": "clone", "_softmax": "softmax", "unsafe_view": "view"}
+
+
+def is_quantize(node: Node) -> bool:
+    """Whether `node` rounds a float tensor to one grid."""
+    return operator_name(node) == _QUANTIZE
+
+
+def is_dequantize(node: Node) -> bool:
+    """Whether `node` gives a float tensor for integers."""
+    return operator_name(node) in (_DEQUANTIZE, _DEQUANTIZE_CHANNELS)
+
+
+def grid_of(node: Node) -> Grid | None:
+    """The grid of a call that quantizes or dequantizes a whole tensor; None if it is not known ahead of time."""
+    if operator_name(node) not in (_QUANTIZE, _DEQUANTIZE):
+        return None
+    _, scale, zero_point, low, high, dtype, *_ = schema_arguments(node)
+    if not all(isinstance(number, int | float) for number in (scale, zero_point, low, high)):
+        return None
+    return Grid(float(np.float32(scale)), int(zero_point), int(low), int(high), dtype)
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """The shape of the tensor that `node` gives."""
+    return tuple(node.meta["val"].shape)
+
+
+def dtype_of(node: Node) -> torch.dtype:
+    """The dtype of the tensor that `node` gives."""
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype
+
+
+def clamp_limits(node: Node) -> tuple[float, float]:
+    """The real limits of a call of one of `CLAMPS`."""
+    name, arguments = operator_name(node), schema_arguments(node)
+    if name in ("relu", "relu6"):
+        return 0.0, math.inf if name == "relu" else 6.0
+    low, high = (_number(bound) for bound in arguments[1:3])
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Node):
+        found = lifted_number(value)
+        return None if found is None or isinstance(found, complex) else float(found)
+    return None if value is None else float(value)
+
+
+# ---- which call a node is part of -----------------------------------------------------------------------------------
+
+
+def head_of(node: Node) -> Node:
+    """The node that computes in the call that `node` is part of; a node that is part of none is its own.
+
+    A quantize call behind a dequantize call heads a call of its own: it changes grids.
+    """
+    if is_dequantize(node):
+        users = [user for user in node.users if user.op == "call_function"]
+        return head_of(users[0]) if users else node
+    source = _source(node)
+    if is_quantize(node):
+        return node if source is None or is_dequantize(source) else head_of(source)
+    if operator_name(node) in CLAMPS and source is not None and not is_dequantize(source):
+        return head_of(source)
+    return node
+
+
+def _source(node: Node) -> Node | None:
+    source = node.args[0] if node.args else None
+    return source if isinstance(source, Node) and source.op == "call_function" else None
+
+
+def call_at(head: Node) -> QuantizedCall | str:
+    """The call that `head` computes, or why it is not one that can be computed on integers."""
+    clamps, last = [], head
+    while not is_quantize(last) and len(last.users) == 1 and operator_name(next(iter(last.users))) in CLAMPS:
+        last = next(iter(last.users))
+        clamps.append(last)
+    results = (head,) if is_quantize(head) else tuple(last.users)
+    if not results or not all(is_quantize(result) for result in results):
+        return "its result is not quantized" if not clamps else f"the result of {last.name} behind it is not quantized"
+    grids = {grid_of(result) for result in results}
+    out = grids.pop()
+    if grids or out is None:
+        return "its result is quantized in several ways, or in one that is not known ahead of time"
+    dequantizes = []
+    for source in _tensors(head):
+        if not is_dequantize(source):
+            return f"its operand {source.name} is not quantized"
+        if set(source.users) != {head}:
+            return f"its operand {source.name} is dequantized for other operators too"
+        dequantizes.append(source)
+    return QuantizedCall(head, tuple(clamps), results, tuple(dequantizes), out)
+
+
+def _tensors(head: Node) -> Iterator[Node]:
+    """The float operands but for the biases and numbers, which need no grid."""
+    bias = _BIAS.get(operator_name(head))
+    arguments = schema_arguments(head)
+    seen: dict[Node, None] = {}
+    for position, argument in enumerate(arguments):
+        for source in argument if isinstance(argument, list | tuple) else (argument,):
+            if isinstance(source, Node) and position != bias and lifted_number(source) is None:
+                seen[source] = None
+    yield from seen
+
+
+_BIAS: Final = {"convolution": 2, "linear": 2}
+"""Operator -> the position of its bias, a float constant."""

@@ -1,0 +1,235 @@
+"""A partition's edge program -> `ir.Graph`: quantize and dequantize calls folded into operators on integers.
+
+    q(relu(convolution(dq(x), dq(w), b)))   becomes   y = convolution [0, 127] (x)   with w, b and scales as attributes
+
+Each call is converted by its row of the table in `operators.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from delegraph.aot import schema_arguments, user_location
+from delegraph.errors import UnsupportedOperator
+from delegraph_npu.aot import ir
+from delegraph_npu.aot.calls import Grid, QuantizedCall, call_at, grid_of, head_of, is_dequantize, operator_name
+from delegraph_npu.aot.ir import Laid, Order
+from delegraph_npu.aot.layout import keeps_place, move, placed, rows
+
+__all__ = ["Folding", "fold", "unsupported"]
+
+
+def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
+    """The graph of a partition. Raises `UnsupportedOperator`, with the node, for what no converter takes."""
+    folding = Folding(program)
+    inputs = [node for node in program.graph.nodes if node.op == "placeholder" and folding.content(node) is None]
+    for node in inputs:
+        folding.begin_input(node)
+    for node in program.graph.nodes:
+        if node.op == "call_function" and not is_dequantize(node) and head_of(node) is node:
+            _convert(folding, node, converters)
+    outputs = [folding.values[node] for node in program.graph.output_node().args[0]]
+    return ir.Graph(tuple(folding.values[node] for node in inputs), tuple(folding.operators), tuple(outputs))
+
+
+def _convert(folding: Folding, node: Node, converters: Mapping[str, Any]) -> None:
+    call = call_at(node)
+    converter = converters.get(operator_name(node))
+    reason = call if isinstance(call, str) else "the NPU has no such operator" if converter is None else None
+    if reason is not None or isinstance(call, str) or converter is None:
+        raise unsupported(node, f"{reason}")
+    folding.begin(call)
+    laid = converter(folding, call, *schema_arguments(node))
+    for result in call.results:
+        folding.values[result] = laid
+
+
+def unsupported(node: Node, reason: str) -> UnsupportedOperator:
+    """The error for a node that cannot be compiled."""
+    return UnsupportedOperator(
+        f"NpuBackend cannot compile {node.target}: {reason}", node=node.name, location=user_location(node)
+    )
+
+
+class Folding:
+    """What converters write with: the integers of every node so far, and the operators."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        signature = program.graph_signature
+        self._contents = {
+            **{name: program.state_dict[target] for name, target in signature.inputs_to_parameters.items()},
+            **{name: _buffer(program, target) for name, target in signature.inputs_to_buffers.items()},
+            **{name: program.constants[t] for name, t in signature.inputs_to_lifted_tensor_constants.items()},
+        }
+        self.values: dict[Node, Laid] = {}
+        self.operators: list[ir.Operator] = []
+        self._moved: dict[tuple[ir.Tensor, Order], Laid] = {}
+        self._inputs: dict[ir.Tensor, Node] = {}  # those whose order is still to choose
+        self._call: QuantizedCall | None = None
+        self._names: dict[str, int] = {}
+
+    # ---- what goes in -----------------------------------------------------------------------------------------------
+
+    def begin_input(self, node: Node) -> None:
+        """The integers of an input, on the grid on which they are dequantized first."""
+        value = node.meta["val"]
+        shape = tuple(value.shape)
+        grid = next((grid_of(user) for user in node.users if is_dequantize(user)), None)
+        scale, zero_point = (grid.scale, grid.zero_point) if grid is not None else (1.0, 0)
+        order = rows(len(shape))
+        tensor = ir.Tensor(self.name(node.name), placed(shape, order), _numpy_dtype(value.dtype), scale, zero_point)
+        self.values[node] = Laid(tensor, shape, order)
+        self._inputs[tensor] = node
+
+    def content(self, node: Node) -> NDArray[Any] | None:
+        """A constant's elements; None if `node` is not one."""
+        found = self._contents.get(node.name)
+        return None if found is None else found.detach().cpu().contiguous().numpy()
+
+    # ---- operands ---------------------------------------------------------------------------------------------------
+
+    def operand(self, node: Node) -> Laid:
+        """The integers of the dequantized operand `node`, as they lie; a constant's become a tensor of the graph."""
+        source, grid = node.args[0], grid_of(node)
+        assert isinstance(source, Node) and grid is not None
+        laid = self.values[source] if source in self.values else self._constant(source, grid)
+        if (laid.tensor.scale, laid.tensor.zero_point) == (grid.scale, grid.zero_point):
+            return laid
+        other = replace(laid.tensor, name=self.name(node.name), scale=grid.scale, zero_point=grid.zero_point)
+        self._inputs.pop(laid.tensor, None)
+        self.add(ir.Reshape("reshape", (laid.tensor,), other, *_bounds(other)))
+        return replace(laid, tensor=other)
+
+    def _constant(self, node: Node, grid: Grid) -> Laid:
+        content = self.content(node)
+        assert content is not None
+        order = rows(content.ndim)
+        shape = placed(content.shape, order)
+        tensor = ir.Tensor(node.name, shape, content.dtype, grid.scale, grid.zero_point, content.reshape(shape))
+        return Laid(tensor, content.shape, order)
+
+    def image(self, node: Node, order: Order) -> ir.Tensor:
+        """The integers of the dequantized operand `node`, in `order`."""
+        return self.ordered(self.operand(node), order).tensor
+
+    def ordered(self, laid: Laid, order: Order) -> Laid:
+        """`laid` with its dims where `order` has them: by an operator that moves them, if any has to move. An input
+        comes as its first reader wants it."""
+        if laid.order == order:
+            self._inputs.pop(laid.tensor, None)
+            return laid
+        key = (laid.tensor, order)
+        if key not in self._moved:
+            self._moved[key] = Laid(self._in_order(laid, order), laid.shape, order)
+        return self._moved[key]
+
+    def _in_order(self, laid: Laid, order: Order) -> ir.Tensor:
+        source, moved = laid.tensor, move(laid.order, order)
+        n, h, w, c = (source.shape[axis] for axis in moved)
+        if source.content is not None:
+            return replace(source, shape=(n, h, w, c), content=source.content.transpose(moved))
+        node = self._inputs.pop(source, None)
+        if node is not None:
+            target = replace(source, shape=(n, h, w, c))
+            self.values[node] = Laid(target, laid.shape, order)
+            return target
+        target = replace(source, name=self.name(source.name), shape=(n, h, w, c))
+        if keeps_place(source.shape, moved):
+            self.add(ir.Reshape("reshape", (source,), target, *_bounds(target)))
+        else:
+            self.add(ir.Transpose("transpose", (source,), target, *_bounds(target), moved))
+        return target
+
+    def weight(self, node: Node) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """A constant int8 operand: its integers, and its scale, or one a channel."""
+        source, scale, zero_point = schema_arguments(node)[:3]
+        integers = self.content(source)
+        assert integers is not None
+        zeros = self.content(zero_point) if isinstance(zero_point, Node) else None
+        if zeros is not None and zeros.any():
+            raise unsupported(node, "its weight has zero points that are not 0")
+        scales = self.content(scale) if isinstance(scale, Node) else np.array(scale)
+        assert scales is not None
+        return integers, scales.astype(np.float64).reshape(-1)
+
+    def bias(self, node: Node | None, channels: int, steps: NDArray[np.float64]) -> NDArray[np.int64]:
+        """A float bias, or the one that is dequantized, in integers of `steps`, one for each channel."""
+        real = np.zeros(channels) if node is None else self._real(node)
+        return np.rint(real / steps).astype(np.int64)
+
+    def _real(self, node: Node) -> NDArray[np.float64]:
+        content = self.content(node)
+        if content is not None:
+            return content.astype(np.float64)
+        arguments = schema_arguments(node)
+        integers = self.content(arguments[0])
+        parameters = [self.content(a) if isinstance(a, Node) else np.array(a) for a in arguments[1:3]]
+        assert integers is not None and all(one is not None for one in parameters)
+        scale, zero_point = (np.asarray(one, np.float64).reshape(-1) for one in parameters)
+        return np.asarray((integers - zero_point) * scale)
+
+    # ---- results ----------------------------------------------------------------------------------------------------
+
+    def begin(self, call: QuantizedCall) -> None:
+        """From here on operators are those of `call`."""
+        self._call = call
+
+    def name(self, wanted: str) -> str:
+        """`wanted`, with a number behind it where it is taken."""
+        count = self._names[wanted] = self._names.get(wanted, -1) + 1
+        return f"{wanted}.{count}" if count else wanted
+
+    def result(self, call: QuantizedCall, order: Order, shape: Sequence[int] | None = None) -> Laid:
+        """A tensor for the result of `call`, which lies in `order`."""
+        outside = tuple(call.head.meta["val"].shape if shape is None else shape)
+        grid = call.out
+        name, dtype = self.name(call.head.name), _numpy_dtype(grid.dtype)
+        return Laid(ir.Tensor(name, placed(outside, order), dtype, grid.scale, grid.zero_point), outside, order)
+
+    def between(self, name: str, shape: ir.Shape, dtype: type, scale: float = 1.0, zero_point: int = 0) -> ir.Tensor:
+        """A tensor between the operators that a call becomes."""
+        return ir.Tensor(self.name(f"{self._head.name}.{name}"), shape, np.dtype(dtype), scale, zero_point)
+
+    def constant(self, name: str, content: NDArray[Any]) -> ir.Tensor:
+        """A constant of four dims."""
+        n, h, w, c = content.shape
+        return ir.Tensor(self.name(f"{self._head.name}.{name}"), (n, h, w, c), content.dtype, content=content)
+
+    @property
+    def _head(self) -> Node:
+        assert self._call is not None
+        return self._call.head
+
+    def add(self, operator: ir.Operator) -> None:
+        """Append `operator`, which came from the nodes of the call that is being converted."""
+        handles = () if self._call is None else _handles(self._call)
+        self.operators.append(replace(operator, debug_handles=handles))
+
+
+def _buffer(program: ExportedProgram, target: str) -> torch.Tensor:
+    found = program.state_dict.get(target)
+    tensor = program.constants[target] if found is None else found
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    return np.dtype(str(dtype).removeprefix("torch."))
+
+
+def _bounds(tensor: ir.Tensor) -> tuple[int, int]:
+    bounds = np.iinfo(tensor.dtype)
+    return int(bounds.min), int(bounds.max)
+
+
+def _handles(call: QuantizedCall) -> tuple[int, ...]:
+    found = (node.meta.get("debug_handle") for node in (call.head, *call.clamps))
+    return tuple(handle for handle in found if isinstance(handle, int))

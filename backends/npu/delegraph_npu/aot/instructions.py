@@ -1,0 +1,260 @@
+"""One operator on one tile -> its commands, with multipliers and shifts for the grids of what it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Final
+
+import numpy as np
+
+from delegraph_machines.fixed_point import quantized_multiplier
+from delegraph_npu import commands as npu
+from delegraph_npu.aot import ir
+from delegraph_npu.aot.tiling import aligned
+from delegraph_npu.aot.weight_blocks import WeightBlocks
+from delegraph_npu.commands import Region
+
+__all__ = ["Constants", "Tile", "instructions"]
+
+HEADROOM: Final = {np.dtype(np.int8): 20, np.dtype(np.int16): 12}
+"""Bits by which operands of a sum are shifted left before they are rounded to a common grid; as in TFLite and in
+ExecuTorch's Arm backend."""
+
+
+@dataclass(slots=True)
+class Constants:
+    """The regions WEIGHTS and TABLES as they grow; equal tables lie there once."""
+
+    blocks: WeightBlocks
+    weights: bytearray = field(default_factory=bytearray)
+    tables: bytearray = field(default_factory=bytearray)
+    _tables: dict[bytes, int] = field(default_factory=dict)
+    _blocks: dict[tuple[ir.Convolution, int, int], int] = field(default_factory=dict)
+
+    def table(self, content: bytes) -> int:
+        """Where `content` is in TABLES."""
+        if content not in self._tables:
+            self._tables[content] = len(self.tables)
+            self.tables += content + bytes(aligned(len(content)) - len(content))
+        return self._tables[content]
+
+    def block(self, operator: ir.Convolution, begin: int, end: int) -> tuple[int, int]:
+        """Where the block of these channels is in WEIGHTS, and its bytes."""
+        key = operator, begin, end
+        data = self.blocks.block(*key).data
+        if key not in self._blocks:
+            self._blocks[key] = len(self.weights)
+            self.weights += data
+        return self._blocks[key], len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`box` of an operator's output: the feature maps that it is computed from, which parts they are, and into which.
+
+    `weights` and `table` are where these are in SRAM; `number` is the operator's, for the counters.
+    """
+
+    operator: ir.Operator
+    box: ir.Box
+    inputs: Sequence[npu.FeatureMap]
+    parts: Sequence[ir.Box]
+    output: npu.FeatureMap
+    weights: int | None
+    table: npu.Block
+    constants: Constants
+    number: int
+
+    def stage(self, scale: float = 1.0) -> npu.Requantize:
+        """The output stage for sums of which a step is `scale` steps of what the operator makes."""
+        multiplier, shift = _scaled(scale)
+        operator = self.operator
+        fused = self.table if operator.table is not None else npu.NOWHERE
+        return npu.Requantize(operator.made.zero_point, operator.low, operator.high, multiplier, shift, table=fused)
+
+
+def _scaled(scale: float) -> tuple[int, int]:
+    multiplier, shift = quantized_multiplier(scale)
+    return int(multiplier), int(shift)
+
+
+@singledispatch
+def instructions(operator: ir.Operator, tile: Tile) -> list[npu.Computing]:
+    """The commands for a tile of `operator`, in order."""
+    raise NotImplementedError(f"no command for {operator}")
+
+
+@instructions.register
+def _convolution(operator: ir.Convolution, tile: Tile) -> list[npu.Computing]:
+    assert tile.weights is not None
+    block = tile.constants.blocks.block(operator, *tile.box[3])
+    scales = npu.Block(Region.SRAM, tile.weights, block.scales_nbytes)
+    weights = npu.Block(Region.SRAM, tile.weights + block.weights_offset, block.weights_nbytes)
+    command = npu.Depthwise if operator.depthwise else npu.Conv
+    return [
+        command(
+            tile.inputs[0],
+            operator.inputs[0].zero_point,
+            tile.output,
+            _geometry(operator.window, tile),
+            weights,
+            replace(tile.stage(), scales=scales),
+            tile.number,
+        )
+    ]
+
+
+def _geometry(window: ir.Window, tile: Tile) -> npu.Geometry:
+    pads = window.pads(tile.box, tile.parts[0])
+    return npu.Geometry(window.kernel, window.stride, window.dilation, pads, window.upscale)
+
+
+@instructions.register
+def _pool(operator: ir.Pool, tile: Tile) -> list[npu.Computing]:
+    kinds = {
+        "max": npu.PoolKind.MAX,
+        "average": npu.PoolKind.AVERAGE,
+        "average_padded": npu.PoolKind.AVERAGE_PADDED,
+    }
+    zero_point = operator.inputs[0].zero_point
+    geometry = _geometry(operator.window, tile)
+    kind = kinds[operator.kind]
+    return [npu.Pool(kind, tile.inputs[0], zero_point, tile.output, geometry, tile.stage(), tile.number)]
+
+
+@instructions.register
+def _matmul(operator: ir.Matmul, tile: Tile) -> list[npu.Computing]:
+    a, b = operator.inputs
+    stage = tile.stage(a.scale * b.scale / operator.made.scale)
+    return [npu.MatMul(tile.inputs[0], a.zero_point, tile.inputs[1], b.zero_point, tile.output, stage, tile.number)]
+
+
+# ---- element by element ---------------------------------------------------------------------------------------------
+
+_KINDS: Final = {
+    "add": npu.ElementwiseKind.ADD,
+    "sub": npu.ElementwiseKind.SUB,
+    "mul": npu.ElementwiseKind.MUL,
+    "shift_left": npu.ElementwiseKind.SHIFT_LEFT,
+    "shift_right": npu.ElementwiseKind.SHIFT_RIGHT,
+    "count_leading_zeros": npu.ElementwiseKind.COUNT_LEADING_ZEROS,
+}
+
+
+@instructions.register
+def _binary(operator: ir.Binary, tile: Tile) -> list[npu.Computing]:
+    a, b = operator.inputs
+    maps = [_repeated(one, tile.output) for one in tile.inputs]
+    kind = _KINDS[operator.kind]
+    if operator.output.dtype == np.int32:
+        first, second = (npu.Operand(one, t.zero_point) for one, t in zip(maps, (a, b), strict=True))
+        return [npu.Elementwise(kind, first, second, tile.output, tile.stage(), tile.number)]
+    if operator.kind == "mul":
+        first, second = (npu.Operand(one, t.zero_point) for one, t in zip(maps, (a, b), strict=True))
+        stage = tile.stage(a.scale * b.scale / operator.made.scale)
+        return [npu.Elementwise(kind, first, second, tile.output, stage, tile.number)]
+    bits = HEADROOM[a.dtype]
+    common = 2 * max(a.scale, b.scale)
+    first, second = (
+        npu.Operand(one, t.zero_point, bits, *_scaled(t.scale / common)) for one, t in zip(maps, (a, b), strict=True)
+    )
+    stage = tile.stage(common / (operator.made.scale * 2.0**bits))
+    return [npu.Elementwise(kind, first, second, tile.output, stage, tile.number)]
+
+
+def _repeated(one: npu.FeatureMap, output: npu.FeatureMap) -> npu.FeatureMap:
+    """`one`, its dims of one element repeated to those of the output."""
+    n, h, w, c = (
+        stride if size == wanted else 0
+        for size, stride, wanted in zip(one.shape, one.strides, output.shape, strict=True)
+    )
+    return replace(one, shape=output.shape, strides=(n, h, w, c))
+
+
+@instructions.register
+def _copy(operator: ir.Copy, tile: Tile) -> list[npu.Computing]:
+    source = operator.inputs[0]
+    operand = npu.Operand(tile.inputs[0], source.zero_point)
+    stage = tile.stage(source.scale / operator.made.scale)
+    return [npu.Elementwise(npu.ElementwiseKind.COPY, operand, npu.UNUSED, tile.output, stage, tile.number)]
+
+
+@instructions.register
+def _unary(operator: ir.Unary, tile: Tile) -> list[npu.Computing]:
+    operand = npu.Operand(tile.inputs[0])
+    return [npu.Elementwise(_KINDS[operator.kind], operand, npu.UNUSED, tile.output, tile.stage(), tile.number)]
+
+
+@instructions.register
+def _table(operator: ir.Table, tile: Tile) -> list[npu.Computing]:
+    """What int16 becomes has 7 bits more than the entries; zero points are in the entries already."""
+    stage = tile.stage(1.0 if operator.inputs[0].dtype == np.int8 else 2.0**-7)
+    return [npu.Table(tile.inputs[0], tile.table, tile.output, replace(stage, zero_point=0), tile.number)]
+
+
+@instructions.register
+def _pad(operator: ir.Pad, tile: Tile) -> list[npu.Computing]:
+    """The number everywhere, and over it what there is of the operand."""
+    source = operator.inputs[0]
+    content = np.array([operator.value], source.dtype).tobytes()
+    number = npu.FeatureMap(
+        Region.TABLES,
+        tile.constants.table(content),
+        tile.output.dtype,
+        npu.Layout.NHWC,
+        tile.output.shape,
+        (0, 0, 0, 0),
+    )
+    stage = replace(tile.stage(), zero_point=0)
+    fill = npu.Elementwise(npu.ElementwiseKind.COPY, npu.Operand(number), npu.UNUSED, tile.output, stage, tile.number)
+    spans = [
+        (max(span[0], first), min(span[1], first + size))
+        for span, first, size in zip(tile.box, operator.before, source.shape, strict=True)
+    ]
+    if any(begin >= end for begin, end in spans):
+        return [fill]
+    offset, from_offset = tile.output.offset, tile.inputs[0].offset
+    for (begin, _), span, first, part, to, taken in zip(
+        spans, tile.box, operator.before, tile.parts[0], tile.output.strides, tile.inputs[0].strides, strict=True
+    ):
+        offset += (begin - span[0]) * to
+        from_offset += (begin - first - part[0]) * taken
+    n, h, w, c = (end - begin for begin, end in spans)
+    taken_map = replace(tile.inputs[0], offset=from_offset, shape=(n, h, w, c))
+    given_map = replace(tile.output, offset=offset, shape=(n, h, w, c))
+    copy = npu.Elementwise(npu.ElementwiseKind.COPY, npu.Operand(taken_map), npu.UNUSED, given_map, stage, tile.number)
+    return [fill, copy]
+
+
+# ---- other shapes ---------------------------------------------------------------------------------------------------
+
+
+@instructions.register
+def _reduce(operator: ir.Reduce, tile: Tile) -> list[npu.Computing]:
+    source = operator.inputs[0]
+    kind = {"sum": npu.ReduceKind.SUM, "max": npu.ReduceKind.MAX}[operator.kind]
+    scale = source.scale * operator.factor / operator.made.scale
+    stage = tile.stage(1.0 if operator.kind == "max" or operator.output.dtype == np.int32 else scale)
+    axes = sum(1 << axis for axis in operator.axes)
+    return [npu.Reduce(kind, axes, tile.inputs[0], source.zero_point, tile.output, stage, tile.number)]
+
+
+@instructions.register
+def _resize(operator: ir.Resize, tile: Tile) -> list[npu.Computing]:
+    source = operator.inputs[0]
+    ny, dy, nx, dx = operator.scale
+    weights = ny * nx if operator.kind == "bilinear" else 1
+    stage = tile.stage(source.scale / (weights * operator.made.scale))
+    mode = {"nearest": npu.ResizeMode.NEAREST, "bilinear": npu.ResizeMode.BILINEAR}[operator.kind]
+    vertical, horizontal = (
+        tile.box[1 + axis][0] * d + operator.offset[axis] - tile.parts[0][1 + axis][0] * n
+        for axis, (n, d) in enumerate(((ny, dy), (nx, dx)))
+    )
+    return [
+        npu.Resize(
+            mode, tile.inputs[0], source.zero_point, (ny, nx), (dy, dx), (vertical, horizontal), tile.output, stage,
+            tile.number,
+        )
+    ]  # fmt: skip

@@ -1,0 +1,181 @@
+"""Operators that work element by element -> sums, products, tables of functions, limits; softmax by its parts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.fx import Node
+
+from delegraph.aot import lifted_number, schema_arguments
+from delegraph_machines.fixed_point import table_of
+from delegraph_npu.aot import ir
+from delegraph_npu.aot.calls import QuantizedCall, clamp_limits, operator_name, shape_of
+from delegraph_npu.aot.folding import Folding
+from delegraph_npu.aot.ir import Laid
+from delegraph_npu.aot.layout import raised, rows
+from delegraph_npu.aot.operators.table import Annotate, operator
+
+__all__: list[str] = []
+
+
+# ---- two tensors ----------------------------------------------------------------------------------------------------
+
+
+def _check_binary(node: Node, a: Node, b: Any, alpha: Any = 1) -> str | None:
+    if alpha != 1:
+        return f"alpha is {alpha}: the NPU adds and subtracts without a factor"
+    if not all(isinstance(operand, Node) and lifted_number(operand) is None for operand in (a, b)):
+        return "an operand is a number: the NPU's are quantized tensors"
+    return None
+
+
+@operator("add sub mul", Annotate.VALUES, _check_binary, int16=True)
+def binary(f: Folding, call: QuantizedCall, a: Node, b: Node, alpha: int = 1) -> Laid:
+    """Both as the one with the most elements lies."""
+    rank = len(shape_of(call.head))
+    operands = [raised(f.operand(operand), rank) for operand in (a, b)]
+    order = max(operands, key=lambda laid: int(np.prod(laid.shape))).order
+    tensors = tuple(f.ordered(laid, order).tensor for laid in operands)
+    result = f.result(call, order)
+    f.add(ir.Binary(call.head.name, tensors, result.tensor, *call.limits, operator_name(call.head)))
+    return result
+
+
+# ---- functions of one number ----------------------------------------------------------------------------------------
+
+FUNCTIONS: Final = (
+    "sigmoid tanh exp log log2 log10 log1p expm1 sqrt rsqrt reciprocal abs neg sin cos tan asin acos atan sinh cosh"
+    " erf sign floor ceil round hardswish hardsigmoid gelu silu elu selu celu leaky_relu softplus mish logsigmoid"
+    " softsign log_sigmoid square"
+)
+KEPT: Final = "hardswish hardsigmoid silu selu celu softplus mish square"
+"""Those that edge lowering would take apart."""
+
+
+def _check_function(node: Node, input: Node, *arguments: Any) -> str | None:
+    return "it depends on another tensor" if any(isinstance(argument, Node) for argument in arguments) else None
+
+
+@operator(FUNCTIONS, Annotate.VALUES, _check_function, KEPT, int16=True)
+def function(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
+    """A table of the operator itself, computed by torch for each integer (int8), or each 128th (int16)."""
+    laid = f.operand(input)
+    laid = f.ordered(laid, laid.order)
+    result = f.result(call, laid.order, laid.shape)
+    entries = _entries(call, laid.tensor, result.tensor)
+    f.add(ir.Table(call.head.name, (laid.tensor,), result.tensor, *call.limits, entries))
+    return result
+
+
+def _entries(call: QuantizedCall, taken: ir.Tensor, given: ir.Tensor) -> NDArray[Any]:
+    def compute(numbers: NDArray[np.float64]) -> NDArray[Any]:
+        arguments = list(schema_arguments(call.head))
+        arguments[0] = torch.from_numpy(numbers)
+        value = call.head.target(*_positional(call.head, arguments), **_keywords(call.head))  # type: ignore[operator]
+        return np.asarray(value.numpy())
+
+    dtype = taken.dtype.type
+    return np.asarray(table_of(compute, taken.scale, taken.zero_point, given.scale, given.zero_point, dtype))
+
+
+def _positional(node: Node, arguments: list[Any]) -> list[Any]:
+    return arguments[: max(len(node.args), 1)]
+
+
+def _keywords(node: Node) -> dict[str, Any]:
+    return dict(node.kwargs)
+
+
+@operator("relu relu6 hardtanh clamp", Annotate.MOVES, None, "relu6", int16=True)
+def clamp(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
+    """The same integers, limited; on another grid if that is asked for."""
+    laid = f.operand(input)
+    laid = f.ordered(laid, laid.order)
+    result = f.result(call, laid.order, laid.shape)
+    low, high = call.limits
+    lowest, highest = (call.out.step(bound) for bound in clamp_limits(call.head))
+    low, high = max(low, lowest), min(high, highest)
+    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, low, max(low, high)))
+    return result
+
+
+@operator("quantized_decomposed::quantize_per_tensor", Annotate.MOVES, int16=True)
+def regrid(f: Folding, call: QuantizedCall, input: Node, *parameters: Any) -> Laid:
+    """Integers of one grid on another."""
+    laid = f.operand(input)
+    laid = f.ordered(laid, laid.order)
+    result = f.result(call, laid.order, laid.shape)
+    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, *call.limits))
+    return result
+
+
+# ---- softmax --------------------------------------------------------------------------------------------------------
+
+_UNIT: Final = 1 / 32767
+"""The grid of int16 for numbers up to 1."""
+
+
+def _check_softmax(node: Node, input: Node, dim: int, *options: Any) -> str | None:
+    along = shape_of(input)[dim] if shape_of(input) else 1
+    return f"{along} elements along its dim: sums of int32 hold 65536 of int16" if along > 1 << 16 else None
+
+
+@operator("softmax", Annotate.VALUES, _check_softmax)
+def softmax(f: Folding, call: QuantizedCall, input: Node, dim: int, *options: Any) -> Laid:
+    """By parts, on int16 and int32, along the channels.
+
+    d = (x - max x) * 128          int16, so that a table with an entry for each 128th has one for each d
+    e = exp(d)                     int16 of 1 / 32767
+    s = sum e                      int32
+    z = leading zeros of s         int32
+    m = (s << z) + 2**30           int32: s << z is in [1, 2) * 2**31, in 32 bits -2**31 to -1
+    r = 1 / m                      int16
+    y = e * r >> (31 - z)          int32 of 1 / 32767, then on the grid of the result
+    """
+    laid = f.operand(input)
+    dims = [*(d for d in range(len(laid.shape)) if d != dim % len(laid.shape)), dim % len(laid.shape)]
+    order = rows(len(dims))
+    n, h, w, c = (None if place is None else dims[place] for place in order)
+    laid = f.ordered(laid, (n, h, w, c))
+    result = f.result(call, laid.order, laid.shape)
+    name, x = call.head.name, laid.tensor
+    row = (*x.shape[:3], 1)
+    bounds8, bounds16, bounds32 = (_bounds(dtype) for dtype in (np.int8, np.int16, np.int32))
+
+    largest = f.between("max", row, np.int8, x.scale, x.zero_point)
+    f.add(ir.Reduce(name, (x,), largest, *bounds8, "max", (3,)))
+    below = f.between("below", x.shape, np.int16, x.scale / 128)
+    f.add(ir.Binary(name, (x, largest), below, *bounds16, "sub"))
+    exponential = f.between("exp", x.shape, np.int16, _UNIT)
+    entries = table_of(lambda v: np.exp(np.minimum(v, 0.0)), below.scale, 0, _UNIT, 0, np.int16)
+    f.add(ir.Table(name, (below,), exponential, *bounds16, entries))
+    total = f.between("sum", row, np.int32)
+    f.add(ir.Reduce(name, (exponential,), total, *bounds32, "sum", (3,)))
+    zeros = f.between("zeros", row, np.int32)
+    f.add(ir.Unary(name, (total,), zeros, *bounds32, "count_leading_zeros"))
+    shifted = f.between("shifted", row, np.int32)
+    f.add(ir.Binary(name, (total, zeros), shifted, *bounds32, "shift_left"))
+    mantissa = f.between("mantissa", row, np.int32, 2.0**-15)
+    half = f.constant("half", np.full((1, 1, 1, 1), 1 << 30, np.int32))
+    f.add(ir.Binary(name, (shifted, half), mantissa, *bounds32, "add"))
+    index = f.between("index", row, np.int16)
+    f.add(ir.Copy(name, (mantissa,), index, *bounds16))
+    inverse = f.between("inverse", row, np.int16, _UNIT)
+    entries = table_of(lambda v: 1 / (1 + (v + 32768) / 65536), 1.0, 0, _UNIT, 0, np.int16)
+    f.add(ir.Table(name, (index,), inverse, *bounds16, entries))
+    places = f.between("places", row, np.int32)
+    f.add(ir.Binary(name, (f.constant("bits", np.full((1, 1, 1, 1), 31, np.int32)), zeros), places, *bounds32, "sub"))
+    product = f.between("product", x.shape, np.int32)
+    f.add(ir.Binary(name, (exponential, inverse), product, *bounds32, "mul"))
+    share = f.between("share", x.shape, np.int32, _UNIT)
+    f.add(ir.Binary(name, (product, places), share, *bounds32, "shift_right"))
+    f.add(ir.Copy(name, (share,), result.tensor, *call.limits))
+    return result
+
+
+def _bounds(dtype: type[np.signedinteger[Any]]) -> tuple[int, int]:
+    bounds = np.iinfo(dtype)
+    return int(bounds.min), int(bounds.max)

@@ -1,0 +1,248 @@
+"""Operators that make one number of many -> pools, sums and maxima; and resizing, which makes many of few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from torch.fx import Node
+
+from delegraph.aot import schema_arguments
+from delegraph_npu.aot import ir
+from delegraph_npu.aot.calls import QuantizedCall, operator_name, shape_of
+from delegraph_npu.aot.folding import Folding
+from delegraph_npu.aot.ir import Laid, Window
+from delegraph_npu.aot.layout import IMAGES, MATRICES
+from delegraph_npu.aot.operators.layers import MOST_PRODUCTS, check_window
+from delegraph_npu.aot.operators.moves import on_grid
+from delegraph_npu.aot.operators.table import Annotate, operator
+
+__all__: list[str] = []
+
+
+# ---- windows --------------------------------------------------------------------------------------------------------
+
+
+def _pool_window(
+    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> Window:
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (
+        (values[0], values[-1]) for values in (kernel, stride or kernel, padding, dilation)
+    )
+    return Window((kh, kw), (sh, sw), (ph, pw, ph, pw), (dh, dw))
+
+
+def _check_pool(node: Node, input: Node, window: Window) -> str | None:
+    if len(shape_of(input)) != 4:
+        return "a pool over something other than a batch of images"
+    for axis in (0, 1):
+        size, given = shape_of(input)[2 + axis], shape_of(node)[2 + axis]
+        if window.reach((given - 1, given), axis)[1] >= size + window.padding[axis + 2]:
+            return "a last window that is not full (ceil_mode)"
+    return check_window(window)
+
+
+def _check_max_pool(
+    node: Node, input: Node, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), *_: Any
+) -> str | None:
+    return _check_pool(node, input, _pool_window(kernel, stride, padding, dilation))
+
+
+def _check_average_pool(
+    node: Node, input: Node, kernel: Any, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> str | None:  # fmt: skip
+    if divisor_override is not None:
+        return "divisor_override: the NPU divides by the size of the window"
+    return _check_pool(node, input, _pool_window(kernel, stride, padding, (1,)))
+
+
+def _pooled(f: Folding, call: QuantizedCall, input: Node, kind: str, window: Window) -> Laid:
+    """On the grid of the operand, as in TOSA; then on that of the result, if it is another."""
+    order = IMAGES[4]
+    image = f.image(input, order)
+    result = f.result(call, order)
+    low, high = call.limits
+    if image.same_grid(result.tensor):
+        f.add(ir.Pool(call.head.name, (image,), result.tensor, low, high, kind, window))
+        return result
+    pooled = f.between("pooled", result.tensor.shape, image.dtype.type, image.scale, image.zero_point)
+    bounds = np.iinfo(image.dtype)
+    f.add(ir.Pool(call.head.name, (image,), pooled, int(bounds.min), int(bounds.max), kind, window))
+    return on_grid(f, call, Laid(pooled, result.shape, order))
+
+
+@operator("max_pool2d", Annotate.MOVES, _check_max_pool, "max_pool2d")
+def max_pool(
+    f: Folding, call: QuantizedCall, input: Node, kernel: Any, stride: Any = (), padding: Any = (0,),
+    dilation: Any = (1,), *_: Any,
+) -> Laid:  # fmt: skip
+    """The maximum of each window."""
+    return _pooled(f, call, input, "max", _pool_window(kernel, stride, padding, dilation))
+
+
+@operator("avg_pool2d", Annotate.MOVES, _check_average_pool)
+def average_pool(
+    f: Folding, call: QuantizedCall, input: Node, kernel: Any, stride: Any = (), padding: Any = (0,),
+    ceil_mode: bool = False, count_include_pad: bool = True, *_: Any,
+) -> Laid:  # fmt: skip
+    """The average of each window, of what is padding too where torch counts that."""
+    window = _pool_window(kernel, stride, padding, (1,))
+    padded = count_include_pad and any(window.padding)
+    return _pooled(f, call, input, "average_padded" if padded else "average", window)
+
+
+def _check_adaptive(node: Node, input: Node, sizes: Sequence[int]) -> str | None:
+    if len(shape_of(input)) != 4:
+        return "a pool over something other than a batch of images"
+    uneven = [size for size, given in zip(shape_of(input)[2:], shape_of(node)[2:], strict=True) if size % given]
+    return f"windows of different sizes: {uneven[0]} is not a multiple of what it becomes" if uneven else None
+
+
+@operator("adaptive_avg_pool2d", Annotate.VALUES, _check_adaptive, "adaptive_avg_pool2d")
+def adaptive_average_pool(f: Folding, call: QuantizedCall, input: Node, sizes: Sequence[int]) -> Laid:
+    """To one place a sum, rounded once; else the average of windows that do not overlap."""
+    (height, width), (rows, columns) = shape_of(input)[2:], shape_of(call.head)[2:]
+    if (rows, columns) == (1, 1):
+        return _reduced(f, call, input, (2, 3), "sum", 1 / (height * width), True)
+    kernel = (height // rows, width // columns)
+    return _pooled(f, call, input, "average", Window(kernel, kernel))
+
+
+# ---- whole dims -----------------------------------------------------------------------------------------------------
+
+
+def _dims(node: Node, dims: Sequence[int] | int | None) -> tuple[int, ...]:
+    rank = len(shape_of(node))
+    given = [dims] if isinstance(dims, int) else dims or range(rank)
+    return tuple(sorted({dim % rank for dim in given}))
+
+
+def _check_reduce(node: Node, input: Node, dims: Any = None, keepdim: bool = False, *options: Any) -> str | None:
+    along = math.prod(shape_of(input)[dim] for dim in _dims(input, dims))
+    return f"sums of {along} elements: an accumulator holds {MOST_PRODUCTS}" if along > MOST_PRODUCTS else None
+
+
+@operator("mean sum", Annotate.VALUES, _check_reduce)
+def total(f: Folding, call: QuantizedCall, input: Node, dims: Any = None, keepdim: bool = False, *_: Any) -> Laid:
+    """A sum of integers, rounded once to the grid of the result."""
+    over = _dims(input, dims)
+    along = math.prod(shape_of(input)[dim] for dim in over)
+    return _reduced(f, call, input, over, "sum", 1 / along if operator_name(call.head) == "mean" else 1.0, keepdim)
+
+
+@operator("amax", Annotate.MOVES, _check_reduce)
+def largest(f: Folding, call: QuantizedCall, input: Node, dims: Any = None, keepdim: bool = False) -> Laid:
+    """The largest integer."""
+    return _reduced(f, call, input, _dims(input, dims), "max", 1.0, keepdim)
+
+
+def _reduced(
+    f: Folding, call: QuantizedCall, input: Node, dims: tuple[int, ...], kind: str, factor: float, keepdim: bool
+) -> Laid:
+    laid = f.operand(input)
+    laid = f.ordered(laid, laid.order)
+    source = laid.tensor
+    axes = tuple(laid.order.index(dim) for dim in dims)
+    n, h, w, c = (1 if axis in axes else size for axis, size in enumerate(source.shape))
+    out = call.out
+    if kind == "sum":
+        tensor = f.between("sum", (n, h, w, c), np.dtype(str(out.dtype)[6:]).type, out.scale, out.zero_point)
+        f.add(ir.Reduce(call.head.name, (source,), tensor, *call.limits, kind, axes, factor))
+    else:
+        tensor = f.between("max", (n, h, w, c), source.dtype.type, source.scale, source.zero_point)
+        bounds = np.iinfo(source.dtype)
+        f.add(ir.Reduce(call.head.name, (source,), tensor, int(bounds.min), int(bounds.max), kind, axes))
+    shape = shape_of(call.head)
+    if keepdim or len(shape) == len(laid.shape):
+        return on_grid(f, call, Laid(tensor, shape, laid.order))
+    left = [dim for dim in range(len(laid.shape)) if dim not in dims]
+    n_, h_, w_, c_ = (left.index(dim) if dim in left else None for dim in laid.order)
+    return on_grid(f, call, Laid(tensor, shape, (n_, h_, w_, c_)))
+
+
+# ---- products of matrices -------------------------------------------------------------------------------------------
+
+
+def _check_matmul(node: Node, a: Node, b: Node) -> str | None:
+    left, right = shape_of(a), shape_of(b)
+    if len(left) != len(right) or left[:-2] != right[:-2]:
+        return f"matrices of {left} and {right}: the NPU's batches are equal"
+    if len(left) not in MATRICES:
+        return f"a product of {len(left)} dims"
+    return (
+        f"sums of {left[-1]} products: an accumulator holds {MOST_PRODUCTS // 2}"
+        if left[-1] > MOST_PRODUCTS // 2
+        else None
+    )
+
+
+@operator("matmul mm bmm", Annotate.VALUES, _check_matmul, "matmul")
+def matmul(f: Folding, call: QuantizedCall, a: Node, b: Node) -> Laid:
+    """Rows times columns, for each matrix of the batch."""
+    order = MATRICES[len(shape_of(a))]
+    tensors = f.image(a, order), f.image(b, order)
+    result = f.result(call, order)
+    f.add(ir.Matmul(call.head.name, tensors, result.tensor, *call.limits))
+    return result
+
+
+# ---- another size ---------------------------------------------------------------------------------------------------
+
+MOST_SCALE: Final = 1 << 11
+"""TOSA 1.0, RESIZE: the largest numerator."""
+
+
+def _check_resize(node: Node, input: Node, *arguments: Any) -> str | None:
+    if len(shape_of(input)) != 4:
+        return "a resized tensor that is not a batch of images"
+    factors = next((a for a in arguments if isinstance(a, list | tuple) and a and isinstance(a[0], float)), None)
+    for axis in (0, 1):
+        taken, given = shape_of(input)[2 + axis], shape_of(node)[2 + axis]
+        if factors is not None and taken * factors[axis] != given:
+            return f"a factor of {factors[axis]} that does not give whole rows and columns"
+        numerator, denominator, _ = _steps(node, taken, given)
+        if numerator > MOST_SCALE or denominator >= 16 * numerator:
+            return f"from {taken} to {given}: the NPU's steps are fractions of at most {MOST_SCALE}"
+    return None
+
+
+def _steps(node: Node, taken: int, given: int) -> tuple[int, int, int]:
+    """Numerator, denominator and offset: row y of the result is row (y * denominator + offset) / numerator.
+
+    torch's rows: floor(y * taken / given) of the nearest, which TOSA rounds; (y + 1/2) * taken / given - 1/2 of the
+    bilinear, or y * (taken - 1) / (given - 1) with corners aligned.
+    """
+    if operator_name(node) == "upsample_nearest2d":
+        numerator, denominator, offset = 2 * given, 2 * taken, -given
+    elif _aligned(node) and given > 1:
+        numerator, denominator, offset = given - 1, max(taken - 1, 1), 0
+    else:
+        numerator, denominator, offset = 2 * given, 2 * taken, taken - given
+    common = math.gcd(numerator, denominator, offset)
+    if operator_name(node) == "upsample_nearest2d" and (numerator // common) % 2:
+        common = max(common // 2, 1)
+    return numerator // common, denominator // common, offset // common
+
+
+def _aligned(node: Node) -> bool:
+    return operator_name(node) == "upsample_bilinear2d" and bool(schema_arguments(node)[2])
+
+
+@operator(
+    "upsample_nearest2d upsample_bilinear2d", Annotate.MOVES, _check_resize,
+    "upsample_nearest2d upsample_nearest2d.vec upsample_bilinear2d upsample_bilinear2d.vec",
+)  # fmt: skip
+def resize(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
+    """Rows and columns of the operand, or mixtures of two of them."""
+    order = IMAGES[4]
+    image = f.image(input, order)
+    result = f.result(call, order)
+    kind = operator_name(call.head).removeprefix("upsample_").removesuffix("2d")
+    (ny, dy, oy), (nx, dx, ox) = (
+        _steps(call.head, taken, given) for taken, given in zip(image.shape[1:3], result.tensor.shape[1:3], strict=True)
+    )
+    f.add(ir.Resize(call.head.name, (image,), result.tensor, *call.limits, kind, (ny, dy, nx, dx), (oy, ox)))
+    return result

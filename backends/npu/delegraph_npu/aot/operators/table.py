@@ -1,0 +1,99 @@
+"""What the NPU can compute: one row for each operator, which quantizer, partitioner and compiler all read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, TypeAlias, TypeVar
+
+import torch
+from torch.fx import Node
+
+from delegraph.aot import schema_arguments
+from delegraph_npu.aot.calls import operator_name
+from delegraph_npu.aot.ir import Laid
+
+__all__ = ["OPERATORS", "Annotate", "Check", "Convert", "Row", "aten", "operator", "row_of", "unfit_sizes"]
+
+Convert: TypeAlias = Callable[..., Laid]
+"""`(folding, call, *arguments in the order of the schema)` -> the integers of the call's result."""
+
+Check: TypeAlias = Callable[..., str | None]
+"""`(node, *arguments)` -> None if the NPU computes that, else why not."""
+
+_F = TypeVar("_F", bound=Convert)
+
+
+class Annotate(Enum):
+    """Whose ranges a quantizer has to find."""
+
+    LAYER = auto()
+    """Of the first operand, the weight and the result; a normalization and a clamp behind it are part of it."""
+    VALUES = auto()
+    """Of each operand and of the result; a clamp behind it is part of it."""
+    MOVES = auto()
+    """Of the first operand alone: results are its integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How the NPU computes an operator, and when it can. `keep` are the overloads that are not to be decomposed."""
+
+    convert: Convert
+    annotate: Annotate
+    check: Check | None
+    keep: tuple[torch._ops.OpOverload, ...]
+    dtypes: frozenset[torch.dtype]
+
+    def reason(self, node: Node) -> str | None:
+        """None if the NPU computes `node`, its operands being quantized; else why not."""
+        return unfit_sizes(node) or (self.check(node, *schema_arguments(node)) if self.check is not None else None)
+
+
+OPERATORS: Final[dict[str, Row]] = {}
+"""`operator_name` -> its row. Filled by the modules beside this one; import it from `delegraph_npu.aot.operators`."""
+
+
+def operator(
+    names: str, annotate: Annotate, check: Check | None = None, keep: str = "", int16: bool = False
+) -> Callable[[_F], _F]:
+    """Put the decorated converter into the table for `names`; `keep` are overloads of aten, separated by blanks. Values
+    are int8, or, where it says so, int16."""
+
+    def register(convert: _F) -> _F:
+        dtypes = frozenset({torch.int8, torch.int16} if int16 else {torch.int8})
+        row = Row(convert, annotate, check, tuple(map(aten, keep.split())), dtypes)
+        for name in names.split():
+            assert name not in OPERATORS, f"{name} has two rows"
+            OPERATORS[name] = row
+        return convert
+
+    return register
+
+
+def aten(name: str) -> torch._ops.OpOverload:
+    """The overload `aten.<name>`; without a dot, the default one."""
+    packet, _, overload = name.partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return found
+
+
+def row_of(node: Node) -> Row | None:
+    """The row of the operator that `node` calls, if it has one."""
+    return OPERATORS.get(operator_name(node))
+
+
+def unfit_sizes(node: Node) -> str | None:
+    """What no operator of the NPU takes: dynamic shapes, tensors of more than four dims or without elements."""
+    values: list[Any] = [node.meta.get("val"), *(source.meta.get("val") for source in node.all_input_nodes)]
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            continue
+        if not all(isinstance(size, int) for size in value.shape):
+            return "a dynamic shape: addresses are fixed when the NPU's commands are made"
+        if value.dim() > 4:
+            return f"a tensor of {value.dim()} dims: the NPU's have up to four"
+        if value.numel() == 0:
+            return "a tensor without elements"
+    return None if isinstance(node.meta.get("val"), torch.Tensor) else "it gives several results"

@@ -1,0 +1,154 @@
+"""The partitioner that users name "npu": takes what the table of operators computes on integers, with a reason for
+every node that it leaves.
+
+For each call, in this order: has the NPU the operator; is everything around it quantized, to integers that are the
+NPU's; are its sizes fixed and of up to four dims; is it within the operator's own limits. Quantize calls in front of a
+partition and dequantize calls behind it stay outside: what goes in and out are integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+from torch.fx import Graph, Node
+
+from delegraph.aot import condensed_order
+from delegraph.interfaces import Partitioner
+from delegraph_npu.aot.calls import (
+    Grid,
+    QuantizedCall,
+    call_at,
+    dtype_of,
+    grid_of,
+    head_of,
+    is_dequantize,
+    is_quantize,
+    operator_name,
+)
+from delegraph_npu.aot.operators import OPERATORS, Annotate, Row, row_of
+from delegraph_npu.aot.options import DEFAULT_DEVICE, Options
+from delegraph_npu.aot.work import cycles_of
+from delegraph_npu.blob import BACKEND_ID
+from delegraph_npu.device import Device, device_text, read_device
+from delegraph_partitioners import CapabilityBasedPartitioner
+
+__all__ = ["NpuPartitioner", "npu_partitioner", "reason_to_leave"]
+
+KEPT_WHOLE: Final = list(dict.fromkeys(overload for row in OPERATORS.values() for overload in row.keep))
+"""Operators that edge lowering is asked not to decompose."""
+
+
+def npu_partitioner(
+    *,
+    device: str = DEFAULT_DEVICE,
+    optimize: str = "performance",
+    rounding: str = "single",
+    compress_weights: bool = True,
+    dump: str | None = None,
+    take_all: bool = False,
+) -> Partitioner:
+    """A partitioner for `NpuBackend`; `Options` says what its options mean.
+
+    Partitions that would not pay, by the cycles that they take there and on a host beside it, are left, unless
+    `take_all`.
+
+    Raises `InvalidArgument` for an option's value that there is not, and for a device that cannot be read.
+    """
+    options = Options(device, optimize, rounding, compress_weights, dump)
+    text, where = device_text(device)
+    return NpuPartitioner(options, read_device(text, where), take_all)
+
+
+class NpuPartitioner(CapabilityBasedPartitioner):
+    """Takes whole calls, from dequantize to quantize; see `npu_partitioner`."""
+
+    def __init__(self, options: Options, device: Device, take_all: bool = False) -> None:
+        super().__init__(BACKEND_ID, reason_to_leave, options.specs(), keep_whole=KEPT_WHOLE, allow_trivial=True)
+        self.device = device
+        self.take_all = take_all
+
+    def units(self, graph: Graph) -> Sequence[Sequence[Node]]:
+        """The quantized calls that are taken, and every other node by itself."""
+        owner = {node: head_of(node) for node in graph.nodes if node.op == "call_function" and _is_taken(node)}
+        return [nodes for _, nodes in condensed_order(graph, lambda node: owner.get(node, node))]
+
+    def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:
+        """The partitions that pay."""
+        groups, reasons = super().groups(graph)
+        if self.take_all:
+            return groups, reasons
+        paying = []
+        for group in groups:
+            here, there = cycles_of(group, self.device)
+            if here < there:
+                paying.append(group)
+            else:
+                reason = f"its partition would take about {here} cycles on the NPU, and {there} on the host"
+                reasons.update(dict.fromkeys(group, reason))
+        return paying, reasons
+
+
+# ---- one node -------------------------------------------------------------------------------------------------------
+
+
+def reason_to_leave(node: Node) -> str | None:
+    """None if the NPU computes the call that `node` is part of, else why not."""
+    head = head_of(node)
+    if is_dequantize(head):
+        return "dequantizes what leaves the NPU's integers: stays behind them"
+    row = row_of(head)
+    if row is None:
+        return _of(node, head, f"the NPU has no {operator_name(head) or head.target}")
+    call = call_at(head)
+    if isinstance(call, str):
+        if is_quantize(head):
+            return "quantizes what is float: stays in front of the NPU"
+        return _of(node, head, call)
+    if node not in call.nodes:
+        return f"{head.name} is computed without it"
+    reason = next((found for check in CHECKS if (found := check(row, call)) is not None), None)
+    return None if reason is None else _of(node, head, reason)
+
+
+def _is_taken(node: Node) -> bool:
+    return reason_to_leave(node) is None
+
+
+def _of(node: Node, head: Node, reason: str) -> str:
+    return reason if node is head else f"goes with {head.name}, which is left: {reason}"
+
+
+def _integers(row: Row, call: QuantizedCall) -> str | None:
+    """The NPU's integers: int8, or, where an operator has them, int16 about zero."""
+    values = call.dequantizes[:1] if row.annotate is Annotate.LAYER else call.dequantizes
+    grids = [grid_of(value) for value in values]
+    if any(grid is None for grid in grids):
+        return "an operand has a scale for each channel, or one that is not known ahead of time"
+    for grid in (*(grid for grid in grids if grid is not None), call.out):
+        reason = _unfit(row, grid)
+        if reason is not None:
+            return reason
+    dtypes = {dtype_of(value.args[0]) for value in values} | {call.out.dtype}  # type: ignore[arg-type]
+    if len(dtypes) > 1 and not is_quantize(call.head):
+        return f"integers of {' and '.join(sorted(map(str, dtypes)))}: the NPU's operators have one width"
+    return None
+
+
+def _unfit(row: Row, grid: Grid) -> str | None:
+    if grid.dtype not in row.dtypes:
+        return f"integers of {grid.dtype}: here the NPU has {' and '.join(sorted(map(str, row.dtypes)))}"
+    if grid.dtype == torch.int16 and grid.zero_point != 0:
+        return f"int16 with zero point {grid.zero_point}: the NPU's are about zero"
+    if not grid.scale > 0:
+        return f"a scale of {grid.scale}"
+    return None
+
+
+def _own_limits(row: Row, call: QuantizedCall) -> str | None:
+    return row.reason(call.head)
+
+
+CHECKS: Final[tuple[Callable[[Row, QuantizedCall], str | None], ...]] = (_integers, _own_limits)
+"""In the order in which they are asked; the first reason is the one that is told."""

@@ -1,0 +1,157 @@
+"""ATen program -> annotations of what the NPU computes: the quantizer that users name "npu".
+
+What is annotated is what the table of operators has a row for, with the row's own check: the partitioner asks the same
+rows once the model is quantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.errors import LoweringError
+from delegraph.interfaces import Quantizer
+from delegraph_npu.aot.calls import CLAMPS, operator_name
+from delegraph_npu.aot.operators import Annotate, row_of
+
+__all__ = ["NpuQuantizer", "npu_quantizer"]
+
+ANNOTATION: Final = "quantization_annotation"
+"""The key in `Node.meta` under which torchao looks."""
+
+NORMALIZATIONS: Final = frozenset({"batch_norm", "_native_batch_norm_legit"})
+
+TRANSPOSED: Final = frozenset({"conv_transpose1d", "conv_transpose2d"})
+
+
+def npu_quantizer(*, recipe: str = "int8") -> Quantizer:
+    """A quantizer for `NpuBackend`, for a static recipe by its name, with its options: `"int8{observer=minmax}"`.
+
+    "int16x8" annotates functions, sums and products of int16; layers stay float with it, for the NPU multiplies int8.
+
+    Raises what `recipe_named` does, and `LoweringError` for a recipe whose ranges are not known ahead of time.
+    """
+    wanted = recipe_named(recipe)
+    if wanted.activation_bits is None or wanted.weight_bits != 8 or wanted.dynamic:
+        raise LoweringError(
+            f"quantizer 'npu' annotates values whose ranges are known ahead of time, as the NPU needs them; recipe"
+            f" {recipe!r} has none: use int8, int8_per_tensor or int16x8"
+        )
+    return NpuQuantizer(wanted)
+
+
+class NpuQuantizer:
+    """torchao's `Quantizer` in all that it calls, for a recipe; see `npu_quantizer`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe, self._activation = recipe, activation_spec(recipe)
+        self._dtype = torch.int16 if recipe.activation_bits == 16 else torch.int8
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotate what computes, then what moves integers: behind what gives them, and before what takes them."""
+        calls = [node for node in model.graph.nodes if row_of(node) is not None and _is_float(node)]
+        for node in calls:
+            if ANNOTATION not in node.meta:
+                self._annotate(node)
+        for node in reversed(calls):
+            before_integers = _moves(node) and node.users and all(map(_takes_integers, node.users))
+            if ANNOTATION not in node.meta and before_integers and self._takes(node):
+                self._move(node)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Everything that `annotate` writes can be compiled: both ask the same table."""
+
+    def _annotate(self, node: Node) -> None:
+        row = row_of(node)
+        if row is None or not self._takes(node):
+            return
+        if row.annotate is Annotate.LAYER:
+            self._layer(node)
+        elif row.annotate is Annotate.VALUES:
+            self._finish(node, dict.fromkeys(_values(node), self._activation))
+        elif all(map(_gives_integers, _values(node))):
+            self._move(node)
+
+    def _takes(self, node: Node) -> bool:
+        row = row_of(node)
+        assert row is not None
+        return self._dtype in row.dtypes and all(map(_is_float, _values(node))) and row.reason(node) is None
+
+    def _layer(self, node: Node) -> None:
+        weight = weight_spec(self._recipe, 1 if operator_name(node) in TRANSPOSED else 0)
+        self._finish(node, {node.args[0]: self._activation, node.args[1]: weight}, normalized=True)
+
+    def _finish(self, node: Node, inputs: Mapping[Any, Any], normalized: bool = False) -> None:
+        """Annotate `node`, and its result once it is normalized and limited."""
+        fused = _fused(node, normalized)
+        for between in fused:
+            _put(between, {}, None)
+        _put(node, inputs, None)
+        last = [node, *fused][-1]
+        _put(last, {} if fused else inputs, self._activation)
+
+    def _move(self, node: Node) -> None:
+        """The result has the grid of the first operand, and so have further ones."""
+        first, *rest = _values(node)
+        shared = _shared((first, node))
+        _put(node, {first: self._activation, **dict.fromkeys(rest, shared)}, shared)
+
+
+# ---- the graph ------------------------------------------------------------------------------------------------------
+
+
+def _values(node: Node) -> list[Node]:
+    """The tensors that `node` takes, each once."""
+    first = node.args[0] if node.args else None
+    given = list(first) if isinstance(first, list | tuple) else list(node.args)
+    return list(dict.fromkeys(value for value in given if isinstance(value, Node)))
+
+
+def _is_float(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _moves(node: Node) -> bool:
+    row = row_of(node)
+    return row is not None and row.annotate is Annotate.MOVES
+
+
+def _gives_integers(node: Node) -> bool:
+    annotation = node.meta.get(ANNOTATION)
+    return annotation is not None and annotation.output_qspec is not None
+
+
+def _takes_integers(node: Node) -> bool:
+    annotation = node.meta.get(ANNOTATION)
+    return annotation is not None and bool(annotation.input_qspec_map)
+
+
+def _fused(node: Node, normalized: bool) -> list[Node]:
+    """What is computed with `node` at once: a normalization, then a limit."""
+    fused: list[Node] = []
+    for kinds in (NORMALIZATIONS, CLAMPS) if normalized else (CLAMPS,):
+        users = list((fused[-1] if fused else node).users)
+        if len(users) == 1 and operator_name(users[0]) in kinds and ANNOTATION not in users[0].meta:
+            fused.append(users[0])
+    return fused
+
+
+# ---- torchao --------------------------------------------------------------------------------------------------------
+
+
+def _put(node: Node, inputs: Mapping[Any, Any], output: Any) -> None:
+    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+    node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
+
+
+def _shared(edge_or_node: Any) -> Any:
+    from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
+
+    return SharedQuantizationSpec(edge_or_node)

@@ -1,0 +1,166 @@
+"""`ir.Graph` -> the operators that compute, and where each tensor lies: what only moves becomes a view.
+
+concat(a, b) -> c     a and b are written where they lie in c
+slice, transpose      other offsets and strides of the same bytes
+reshape               the same bytes, if they lie side by side; else they are copied first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from delegraph_npu.aot import ir
+
+__all__ = ["Layout", "Storage", "Strides", "View", "dense_strides", "lay_out"]
+
+Strides: TypeAlias = tuple[int, int, int, int]
+"""Bytes between neighbours along n, h, w and c."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Storage:
+    """Bytes that tensors lie in. Of `content`, if they are a constant's."""
+
+    name: str
+    nbytes: int
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """Where a tensor lies in its storage."""
+
+    storage: Storage
+    offset: int
+    strides: Strides
+
+    def at(self, box: ir.Box) -> int:
+        """The offset of the first element of `box`."""
+        return self.offset + sum(span[0] * stride for span, stride in zip(box, self.strides, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The operators that are left, and a view for each tensor that they, inputs or outputs name."""
+
+    graph: ir.Graph
+    views: dict[ir.Tensor, View]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{tensor.name}: {view.storage.name} + {view.offset} by {view.strides}"
+            for tensor, view in self.views.items()
+        ]
+        return f"{self.graph}\n" + "\n".join(lines) + "\n"
+
+
+def lay_out(graph: ir.Graph) -> Layout:
+    """Give every tensor a view."""
+    return _Views(graph).result()
+
+
+_MOVING = (ir.Concat, ir.Slice, ir.Transpose, ir.Reshape)
+
+
+class _Views:
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
+        self.views: dict[ir.Tensor, View] = {}
+        self.operators: list[ir.Operator] = []
+        self.made = {o.output for o in graph.operators if not isinstance(o, _MOVING)}
+        self.parent: dict[ir.Tensor, tuple[ir.Tensor, int, int]] = {}  # in which concat, along which axis, from where
+        for operator in graph.operators:
+            if isinstance(operator, ir.Concat):
+                self._join(operator)
+
+    def result(self) -> Layout:
+        for operator in self.graph.operators:
+            if isinstance(operator, ir.Concat):
+                self._copy_others(operator)
+            elif isinstance(operator, ir.Reshape):
+                self._reshape(operator)
+            elif not isinstance(operator, _MOVING):
+                self.operators.append(operator)
+            else:
+                self.views[operator.output] = self._moved(operator)
+        graph = replace(self.graph, operators=tuple(self.operators))
+        named = [t for o in graph.operators for t in (*o.inputs, o.output)]
+        named += [laid.tensor for laid in (*graph.inputs, *graph.outputs)]
+        return Layout(graph, {tensor: self.view(tensor) for tensor in dict.fromkeys(named)})
+
+    def view(self, tensor: ir.Tensor) -> View:
+        """Where `tensor` lies: in storage of its own, unless it is part of another's."""
+        found = self.views.get(tensor)
+        if found is None:
+            if tensor in self.parent:
+                whole, axis, begin = self.parent[tensor]
+                base = self.view(whole)
+                found = View(base.storage, base.offset + begin * base.strides[axis], base.strides)
+            else:
+                content = None if tensor.content is None else np.ascontiguousarray(tensor.content).tobytes()
+                found = View(Storage(tensor.name, tensor.nbytes, content), 0, dense(tensor))
+            self.views[tensor] = found
+        return found
+
+    def _join(self, operator: ir.Concat) -> None:
+        """Tensors that are computed for one concat alone are written into it."""
+        begin = 0
+        for tensor in operator.inputs:
+            if tensor in self.made and tensor not in self.parent and operator.inputs.count(tensor) == 1:
+                self.parent[tensor] = operator.output, operator.axis, begin
+            begin += tensor.shape[operator.axis]
+
+    def _copy_others(self, operator: ir.Concat) -> None:
+        begin = 0
+        for tensor in operator.inputs:
+            if self.parent.get(tensor) != (operator.output, operator.axis, begin):
+                part = replace(tensor, name=f"{operator.output.name}.{begin}", content=None)
+                self.parent[part] = operator.output, operator.axis, begin
+                self._copy(operator, tensor, part)
+            begin += tensor.shape[operator.axis]
+
+    def _reshape(self, operator: ir.Reshape) -> None:
+        source = operator.inputs[0]
+        view = self.view(source)
+        if not _side_by_side(source.shape, view.strides, source.dtype.itemsize):
+            part = replace(source, name=f"{source.name}.rows", content=None)
+            self._copy(operator, source, part)
+            view = self.view(part)
+        self.views[operator.output] = View(view.storage, view.offset, dense(operator.output))
+
+    def _copy(self, operator: ir.Operator, source: ir.Tensor, target: ir.Tensor) -> None:
+        bounds = np.iinfo(source.dtype)
+        self.operators.append(
+            ir.Copy(operator.name, (source,), target, int(bounds.min), int(bounds.max),
+                    debug_handles=operator.debug_handles)
+        )  # fmt: skip
+
+    def _moved(self, operator: ir.Operator) -> View:
+        view = self.view(operator.inputs[0])
+        if isinstance(operator, ir.Transpose):
+            n, h, w, c = (view.strides[axis] for axis in operator.order)
+            return View(view.storage, view.offset, (n, h, w, c))
+        assert isinstance(operator, ir.Slice)
+        offset = sum(begin * stride for begin, stride in zip(operator.begin, view.strides, strict=True))
+        n, h, w, c = (step * stride for step, stride in zip(operator.step, view.strides, strict=True))
+        return View(view.storage, view.offset + offset, (n, h, w, c))
+
+
+def dense(tensor: ir.Tensor) -> Strides:
+    """The strides of a tensor whose elements lie side by side."""
+    return dense_strides(tensor.shape, tensor.dtype.itemsize)
+
+
+def dense_strides(shape: Sequence[int], itemsize: int) -> Strides:
+    """The strides of elements side by side."""
+    _, h, w, c = shape
+    return h * w * c * itemsize, w * c * itemsize, c * itemsize, itemsize
+
+
+def _side_by_side(shape: ir.Shape, strides: Strides, itemsize: int) -> bool:
+    wanted = dense_strides(shape, itemsize)
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides, wanted, strict=True))
