@@ -7,6 +7,7 @@ can undercut. For most programs the first does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from delegraph.aot.emission.planners.best_fit import PAIR_BUDGET, conflicts_of, orders, place
 from delegraph.aot.emission.planners.hill_climb import hill_climb
@@ -15,13 +16,21 @@ from delegraph.aot.emission.planners.one_memory import (
     height,
     lay_out,
     overlapping_pairs,
+    part_of,
     reversed_in_time,
 )
 from delegraph.aot.emission.planners.shared_objects import shared_objects
+from delegraph.aot.emission.planners.stack import Stack, Work
 from delegraph.aot.emission.planners.sweep import sweep
 from delegraph.interfaces.memory_planner import Lifetime, Plan
 
 __all__ = ["greedy", "portfolio"]
+
+CLOSE_ENOUGH: Final = 0.02
+"""A plan that is larger than the lower bound by no more than this part of it is not searched on."""
+
+SEARCH_BUDGET: Final = 1_000_000
+"""Tensors that the search for such a plan may look at (about 0.3 s)."""
 
 
 def greedy(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
@@ -30,7 +39,8 @@ def greedy(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
 
 
 def portfolio(memory: OneMemory) -> Sequence[int]:
-    """The lowest of: sweeps forwards and backwards, best fit in several orders, shared objects, hill climbing."""
+    """The lowest of: sweeps forwards and backwards, best fit in several orders, shared objects, hill climbing; where
+    that is far from the lower bound, a short search."""
     best: Sequence[int] | None = None
     for offsets in _candidates(memory):
         if best is None or height(memory, offsets) < height(memory, best):
@@ -38,7 +48,24 @@ def portfolio(memory: OneMemory) -> Sequence[int]:
         if height(memory, best) <= memory.lower_bound:
             break
     assert best is not None
-    return best
+    return best if height(memory, best) <= _enough(memory) else _stacked(memory, best)
+
+
+def _enough(memory: OneMemory) -> int:
+    return int(memory.lower_bound * (1 + CLOSE_ENOUGH))
+
+
+def _stacked(memory: OneMemory, best: Sequence[int]) -> Sequence[int]:
+    """The first layout close to the lower bound that a short search meets, else `best`; `search.py` goes on from it."""
+    if overlapping_pairs(memory) > PAIR_BUDGET:
+        return best
+    indices = [i for i, size in enumerate(memory.sizes) if size]
+    part = part_of(memory, indices)
+    found = Stack(part, conflicts_of(part)).below(_enough(memory), Work(SEARCH_BUDGET), SEARCH_BUDGET)
+    if not isinstance(found, list):
+        return best
+    offsets = dict(zip(indices, found, strict=True))
+    return [offsets.get(i, 0) for i in range(len(memory.sizes))]
 
 
 def _candidates(memory: OneMemory) -> Iterator[Sequence[int]]:

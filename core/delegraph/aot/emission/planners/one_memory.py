@@ -16,6 +16,7 @@ __all__ = [
     "lay_out",
     "most_alive",
     "overlapping_pairs",
+    "part_of",
     "plan_memories",
     "reversed_in_time",
 ]
@@ -71,6 +72,12 @@ def lay_out(lifetimes: Sequence[Lifetime], alignment: int, heuristic: Heuristic)
 def height(memory: OneMemory, offsets: Sequence[int]) -> int:
     """The bytes that a layout takes."""
     return max((o + s for o, s in zip(offsets, memory.sizes, strict=True)), default=0)
+
+
+def part_of(memory: OneMemory, indices: Sequence[int]) -> OneMemory:
+    """Some of the tensors by themselves."""
+    sizes, firsts, lasts = ([one[i] for i in indices] for one in (memory.sizes, memory.firsts, memory.lasts))
+    return OneMemory(sizes, firsts, lasts, most_alive(sizes, firsts, lasts), memory.alignment)
 
 
 def reversed_in_time(memory: OneMemory) -> OneMemory:

@@ -17,8 +17,8 @@ from delegraph.aot.emission.planners.one_memory import (
     Layout,
     OneMemory,
     height,
-    most_alive,
     overlapping_pairs,
+    part_of,
     plan_memories,
 )
 from delegraph.aot.emission.planners.stack import Answer, Stack, Work
@@ -46,7 +46,7 @@ def _search(memory: OneMemory) -> Layout:
         return Layout(offsets, bound)
     work = Work(BUDGET)
     for indices in _parts(memory):
-        part = _part(memory, indices)
+        part = part_of(memory, indices)
         found = _improve(part, [offsets[i] for i in indices], memory.lower_bound, work)
         bound = max(bound, found.lower_bound)
         for index, offset in zip(indices, found.offsets, strict=True):
@@ -89,8 +89,3 @@ def _parts(memory: OneMemory) -> Iterator[list[int]]:
         part.append(i)
     if part:
         yield part
-
-
-def _part(memory: OneMemory, indices: Sequence[int]) -> OneMemory:
-    sizes, firsts, lasts = ([one[i] for i in indices] for one in (memory.sizes, memory.firsts, memory.lasts))
-    return OneMemory(sizes, firsts, lasts, most_alive(sizes, firsts, lasts), memory.alignment)
