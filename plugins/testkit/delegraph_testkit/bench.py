@@ -3,13 +3,12 @@
 A program is lowered in a process with torch and run in one without. What passes from one to the other is in the folder:
 
     NAME.pte (and .ptd)   the program
-    NAME.json             `Facts`: what was taken, what was left and why, how many outputs each delegate has
+    NAME.json             `Facts`: what was taken, what was left and why
     NAME.npz              inputs and torch's results of each call
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,21 +19,19 @@ from typing import Any
 from delegraph_testkit.arrays import TOLERANCES, Array, load_arrays, save_arrays
 from delegraph_testkit.subject import Subject
 
-__all__ = ["Bench", "Call", "Facts", "Stored", "digest"]
+__all__ = ["Bench", "Call", "Facts", "Stored"]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What lowering told of a program.
 
-    `taken` are nodes in delegates, `left` operators that are not, with their reasons; `outputs` is how many outputs a
-    delegate has, by the digest of its blob; `backends` are the ids in the file; `features` are those of `FEATURES` that
-    lowering shows to have been made use of.
+    `taken` are nodes in delegates, `left` operators that are not, with their reasons; `backends` are the ids in the
+    file; `features` are those of `FEATURES` that lowering shows to have been made use of.
     """
 
     taken: tuple[str, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
-    outputs: Mapping[str, int] = field(default_factory=dict)
     backends: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
 
@@ -121,8 +118,3 @@ class Bench:
     def tolerances(self) -> Mapping[str, tuple[float, float]]:
         """Those of the dtypes, the author's own before them."""
         return {**TOLERANCES, **self.subject.claims.tolerances}
-
-
-def digest(blob: bytes | bytearray | memoryview) -> str:
-    """What tells a blob from others."""
-    return hashlib.sha256(blob).hexdigest()[:16]

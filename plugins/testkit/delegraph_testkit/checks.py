@@ -46,6 +46,8 @@ class Check:
 
 
 _CONTRACT: Final = ("arithmetic", "perceptron", "image", "several_results", "constants", "zero_dims")
+_GRAPHS: Final = ("diamond", "ladder", "results_on_the_way")
+_COMPOSED: Final = ("image", "residual", "diamond")
 _FEATURE_OF: Final = {
     "attention": "",
     "residual": "",
@@ -58,6 +60,17 @@ _FEATURE_OF: Final = {
     "two_methods": "shared_weights",
     "external": "external_weights",
 }
+_OF_A_RUN: Final = (
+    "outputs_are_written",
+    "inputs_are_left_alone",
+    "prepared_calls_are_the_same",
+    "runs_while_traced",
+    "delegates_are_independent",
+    "sessions_are_independent",
+    "threads_are_independent",
+    "torch_is_not_needed",
+)
+_OF_BLOBS: Final = ("unknown_options_at_load_are_refused", "newer_blobs_are_refused", "damaged_blobs_are_refused")
 
 
 def _backend_checks(claims: Claims) -> Iterator[Check]:
@@ -65,19 +78,49 @@ def _backend_checks(claims: Claims) -> Iterator[Check]:
     yield from _factory_checks(claims)
     yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
     yield Check(Level.LOADS, "answers_whether_it_is_available", "load_checks", torch_free=True)
-    for name in ("outputs_are_written", "inputs_are_left_alone", "prepared_calls_are_the_same"):
-        yield Check(Level.CONTRACT, name, "backend_checks", torch_free=True, programs=_CONTRACT)
-    for entry, dtypes in database().items():
-        for dtype in dtypes:
-            name = f"{entry}/{dtype}"
-            yield Check(Level.OPERATORS, name, "operator_checks", "operator_is_right", arguments=(entry, dtype))
-    for name, feature in _FEATURE_OF.items():
-        yield Check(Level.MODELS, name, "model_checks", "model_is_right", True, (name,), (feature,))
+    for name in (*_OF_A_RUN, *_OF_BLOBS):
+        yield Check(Level.CONTRACT, name, "contract_checks", torch_free=True, programs=(*_CONTRACT, *claims.models))
+    yield from _partition_checks(claims)
+    yield from _operator_checks()
+    yield from _model_checks(claims)
 
 
 def _factory_checks(claims: Claims) -> Iterator[Check]:
     yield Check(Level.LOADS, "loads_with_torch", "load_checks")
     yield Check(Level.LOADS, "unknown_options_are_refused", "load_checks")
+
+
+def _partition_checks(claims: Claims) -> Iterator[Check]:
+    programs = (*_CONTRACT, *_GRAPHS, *claims.models)
+    yield Check(Level.PARTITIONS, "nothing_but_tags_is_changed", "partition_checks", programs=programs)
+    yield Check(Level.PARTITIONS, "lowering_is_repeatable", "partition_checks", programs=programs)
+    yield Check(Level.PARTITIONS, "what_is_left_has_a_reason", "partition_checks", programs=programs)
+    for name in _GRAPHS:
+        yield Check(Level.PARTITIONS, f"{name}_is_cut", "model_checks", "model_is_right", True, (name,))
+    for name in _COMPOSED:
+        for place in ("first", "last"):
+            yield Check(Level.PARTITIONS, f"{name}_{place}", "model_checks", "composes", True, (f"{name}@{place}",))
+
+
+def _operator_checks() -> Iterator[Check]:
+    for entry, dtypes in database().items():
+        for dtype in dtypes:
+            name = f"{entry}/{dtype}"
+            yield Check(Level.OPERATORS, name, "operator_checks", "operator_is_right", arguments=(entry, dtype))
+
+
+def _model_checks(claims: Claims) -> Iterator[Check]:
+    for name, feature in _FEATURE_OF.items():
+        yield Check(Level.MODELS, name, "model_checks", "model_is_right", True, (name,), (feature,))
+    for name in claims.models:
+        yield Check(Level.MODELS, name, "model_checks", "own_model_is_right", True, (name,))
+    yield Check(Level.MODELS, "speed_is_told", "model_checks", torch_free=True, programs=("residual",))
+
+
+def _partitioner_checks(claims: Claims) -> Iterator[Check]:
+    yield from _factory_checks(claims)
+    yield from _partition_checks(claims)
+    yield from _model_checks(claims)
 
 
 def _kernels_checks(claims: Claims) -> Iterator[Check]:
@@ -88,7 +131,7 @@ def _kernels_checks(claims: Claims) -> Iterator[Check]:
 _TABLES: Final[Mapping[Kind, Callable[[Claims], Iterator[Check]]]] = {
     Kind.BACKEND: _backend_checks,
     Kind.KERNELS: _kernels_checks,
-    Kind.PARTITIONER: _factory_checks,
+    Kind.PARTITIONER: _partitioner_checks,
     Kind.QUANTIZER: _factory_checks,
 }
 

@@ -11,9 +11,10 @@ from delegraph.errors import DelegraphError
 from delegraph_testkit.checks import checks_of, is_claimed
 from delegraph_testkit.claims import Claims
 from delegraph_testkit.outcomes import Level
+from delegraph_testkit.proposal import proposed
 from delegraph_testkit.report import Report
 from delegraph_testkit.session import Session
-from delegraph_testkit.subject import Subject, subjects_called
+from delegraph_testkit.subject import Kind, Subject, subjects_called
 
 __all__ = ["main", "prove"]
 
@@ -24,7 +25,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
     try:
         subjects = subjects_called(name, Claims.read(args.claims) if args.claims else None)
         reports = [
-            prove(subject, Level[args.level.upper()], args.only, args.every_operator, args.timeout)
+            prove(subject, Level[args.level.upper()], args.only, args.every_operator or args.propose, args.timeout)
             for subject in subjects
         ]
     except DelegraphError as error:
@@ -32,6 +33,8 @@ def main(name: str, arguments: Sequence[str]) -> int:
         return 2
     for report in reports:
         _show(report)
+        if args.propose and report.subject.kind in (Kind.BACKEND, Kind.KERNELS):
+            args.propose.write_text(proposed(report), "utf-8")
         if args.report:
             print("written:", *report.write(args.report))
     return int(any(report.faults for report in reports))
@@ -45,12 +48,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--claims", type=Path, help="a conformance.toml (default: beside the plug-in's __init__.py)")
     parser.add_argument("--report", type=Path, metavar="FOLDER", help="write the report there: .md, .json and .svg")
     parser.add_argument("--every-operator", action="store_true", help="try those that are not claimed, too")
+    parser.add_argument(
+        "--propose", type=Path, metavar="FILE", help="try every operator; write what may be claimed there"
+    )
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a check may take")
     return parser
 
 
 def prove(
-    subject: Subject, level: Level = Level.MODELS, only: str = "", every_operator: bool = False, limit: float = 120.0
+    subject: Subject, level: Level = Level.MODELS, only: str = "", every_operator: object = False, limit: float = 120.0
 ) -> Report:
     """Run the checks of `subject` up to `level`; on standard error a line for each fault."""
     due = [

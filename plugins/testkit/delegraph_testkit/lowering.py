@@ -13,40 +13,46 @@ from torch.utils import _pytree as pytree
 
 import delegraph
 from delegraph import ExecutorchBackendConfig, Lowered, LoweringConfig
-from delegraph.aot import get_lowered_module, graph_modules, is_delegate_call
 from delegraph.plugins import default_registry
 from delegraph_testkit.arrays import Array
-from delegraph_testkit.bench import Bench, Call, Facts, Stored, digest
+from delegraph_testkit.bench import Bench, Call, Facts, Stored
 from delegraph_testkit.models import Example, example
+from delegraph_testkit.opaque import KERNELS
 from delegraph_testkit.subject import Subject
+from delegraph_testkit.whole_keeper_aot import whole_keeper
 
-__all__ = ["KERNELS", "expected_calls", "facts_of", "lowered_onto", "store", "to_array"]
-
-KERNELS = ("portable",)
-"""What runs the nodes that a plug-in leaves."""
+__all__ = ["asked_for", "expected_calls", "facts_of", "lowered_onto", "store", "to_array"]
 
 
-def store(bench: Bench, name: str, backends: Sequence[Any] | None = None, model: str | None = None) -> Stored:
-    """Lower the kit's model (of that name, unless `model` says another), write it as `name`, and what torch gives."""
-    given = example(model or name)
-    stored = bench.stored(name)
-    weights = {"*": name} if (model or name) == "external" else False
-    lowered = lowered_onto(bench.subject, given, backends, external_constants=weights)
+def store(bench: Bench, name: str) -> Stored:
+    """Lower a model onto the subject, write it as `name`, and what torch gives for it.
+
+    `name` is the model's, or `model@first`, `model@last`: with the kit's own backend behind or before the subject.
+    """
+    model, _, place = name.partition("@")
+    given, stored, own = example(model), bench.stored(name), asked_for(bench.subject)
+    backends = {"": [own], "first": [own, whole_keeper()], "last": [whole_keeper(), own]}[place]
+    weights = {"*": name} if model == "external" else False
+    lowered = lowered_onto(given, backends, external_constants=weights)
     facts = facts_of(lowered, given)
     lowered.save(stored.file)
     stored.write(facts, list(expected_calls(given)))
     return stored
 
 
-def lowered_onto(subject: Subject, given: Example, backends: Sequence[Any] | None = None, **options: Any) -> Lowered:
-    """Lower onto the subject, or onto `backends` in their order; `options` are of `ExecutorchBackendConfig`."""
-    asked = [(subject.name, dict(subject.claims.options))] if backends is None else list(backends)
+def asked_for(subject: Subject) -> Any:
+    """The subject, as it stands in `backends=[…]`."""
+    return subject.name, dict(subject.claims.options)
+
+
+def lowered_onto(given: Example, backends: Sequence[Any], **options: Any) -> Lowered:
+    """Lower onto `backends`, in their order; `options` are of `ExecutorchBackendConfig`."""
     config = LoweringConfig(executorch=ExecutorchBackendConfig(kernels=KERNELS, **options))
     return delegraph.lower(
         copy.deepcopy(dict(given.modules)),
         {method: calls[0] for method, calls in given.calls.items()},
         dynamic_shapes=dict(given.dynamic_shapes) or None,
-        backends=asked,
+        backends=list(backends),
         config=config,
     )
 
@@ -62,7 +68,7 @@ def facts_of(lowered: Lowered, given: Example) -> Facts:
     }
     taken = tuple(node for delegate in delegates for node in delegate.nodes)
     backends = tuple(dict.fromkeys(delegate.backend for delegate in delegates))
-    return Facts(taken, left, _outputs(lowered), backends, tuple(_features(lowered, given, backends)))
+    return Facts(taken, left, backends, tuple(_features(lowered, given, backends)))
 
 
 def _features(lowered: Lowered, given: Example, backends: Sequence[str]) -> Iterator[str]:
@@ -74,20 +80,10 @@ def _features(lowered: Lowered, given: Example, backends: Sequence[str]) -> Iter
     weights = sum(weight.nbytes for weight in {id(w): w for module in modules for w in module.parameters()}.values())
     if len(bytes(lowered)) < 1.5 * weights:
         yield "shared_weights"
-    if all(default_registry().load("lowerings", backend).takes_external_weights for backend in backends):
+    registered = set(backends) & set(default_registry().names("lowerings"))
+    if all(default_registry().load("lowerings", backend).takes_external_weights for backend in registered):
         yield "external_weights"
     yield from ("dynamic_shapes", "control_flow")
-
-
-def _outputs(lowered: Lowered) -> dict[str, int]:
-    found = {}
-    for method in lowered.report.methods:
-        for _, module in graph_modules(lowered.edge.exported_program(method).graph_module):
-            for node in filter(is_delegate_call, module.graph.nodes):
-                delegate = get_lowered_module(module, node)
-                results = delegate.original_module.graph.output_node().args[0]
-                found[digest(delegate.processed_bytes)] = len(results)
-    return found
 
 
 def expected_calls(given: Example) -> Iterator[Call]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CONTRACT", "MODELS", "Example", "example"]
+from delegraph_testkit.opaque import opaque_operator
+
+__all__ = ["CONTRACT", "GRAPHS", "MODELS", "Example", "example"]
 
 Inputs: TypeAlias = tuple[Tensor, ...]
 
@@ -148,6 +151,51 @@ def embedding() -> Example:
     return _forward(Embedded(), *((torch.randint(0, 11, (2, 4)),) for _ in range(2)))
 
 
+# ---- graphs that are not easy to cut -------------------------------------------------------------------
+
+
+def diamond() -> Example:
+    """What is before and behind `opaque` must not be one partition: its result would be needed within itself.
+
+    x ── add ──┬── opaque ── mul ──> out
+               └──────────────┘
+    """
+    opaque = opaque_operator()
+
+    class Diamond(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Any:
+            total = x + y
+            return opaque(total) * total
+
+    return _forward(Diamond(), *((torch.randn(2, 4), torch.randn(2, 4)) for _ in range(2)))
+
+
+def ladder() -> Example:
+    """Two strands that read each other across `opaque`, at every rung."""
+    opaque = opaque_operator()
+
+    class Ladder(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Any:
+            for _ in range(3):
+                x, y = opaque(x + y) * 0.5, (y * x).relu()
+                y = opaque(y) - x
+            return x, y
+
+    return _forward(Ladder(), *((torch.randn(2, 4), torch.randn(2, 4)) for _ in range(2)))
+
+
+def results_on_the_way() -> Example:
+    """Values that are results and are read on; one that is two results; an input that is one."""
+
+    class ResultsOnTheWay(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Any:
+            total = x + y
+            product = total * y
+            return total, product - total, total, x
+
+    return _forward(ResultsOnTheWay(), *((torch.randn(2, 4), torch.randn(2, 4)) for _ in range(2)))
+
+
 # ---- features ------------------------------------------------------------------------------------------
 
 
@@ -218,6 +266,11 @@ CONTRACT: Final[Mapping[str, Callable[[], Example]]] = {
 }
 """What the contract is tried on, so far as the plug-in takes something of it."""
 
+GRAPHS: Final[Mapping[str, Callable[[], Example]]] = {
+    function.__name__: function for function in (diamond, ladder, results_on_the_way)
+}
+"""What partitions are tried on, besides."""
+
 MODELS: Final[Mapping[str, tuple[Callable[[], Example], str]]] = {
     "attention": (attention, ""),
     "residual": (residual, ""),
@@ -237,4 +290,12 @@ def example(name: str) -> Example:
     """The model of that name, its weights and inputs the same every time."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        return CONTRACT[name]() if name in CONTRACT else MODELS[name][0]()
+        makers = {**CONTRACT, **GRAPHS, **{model: make for model, (make, _) in MODELS.items()}}
+        return makers[name]() if name in makers else _from_author(name)
+
+
+def _from_author(name: str) -> Example:
+    """What `module:function` gives: a model with the inputs of one call, or of several in a list."""
+    module, _, function = name.partition(":")
+    model, inputs = getattr(import_module(module), function)()
+    return _forward(model, *(inputs if isinstance(inputs, list) else [inputs]))

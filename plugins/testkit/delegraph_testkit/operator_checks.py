@@ -13,12 +13,11 @@ from delegraph import Lowered
 from delegraph.errors import MissingKernel, MissingOutVariant
 from delegraph_testkit.arrays import difference
 from delegraph_testkit.bench import Bench, Facts
-from delegraph_testkit.lowering import KERNELS, expected_calls, facts_of, lowered_onto
+from delegraph_testkit.lowering import asked_for, expected_calls, facts_of, lowered_onto
 from delegraph_testkit.models import Example
+from delegraph_testkit.opaque import KERNELS
 from delegraph_testkit.operator_samples import operator_examples
 from delegraph_testkit.outcomes import Declined, Unclaimed
-from delegraph_testkit.running import backend_called
-from delegraph_testkit.watching import WatchedBackend
 
 __all__ = ["operator_is_right"]
 
@@ -40,20 +39,19 @@ def _try(bench: Bench, example: Example, claimed: bool) -> Facts:
     """What lowering told of an example, whose results are torch's as far as anything of it was taken."""
     try:
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch's own, of its deprecated operators
-            lowered = lowered_onto(bench.subject, example)
+            lowered = lowered_onto(example, [asked_for(bench.subject)])
     except (MissingKernel, MissingOutVariant) as error:
         if claimed:
             raise AssertionError(f"it is claimed, and not taken whole: {error}") from error
         raise Declined(f"something is left that the kit has no kernels for: {error}") from error
     facts = facts_of(lowered, example)
     if facts.taken:
-        _check(bench, example, lowered, facts)
+        _check(bench, example, lowered)
     return facts
 
 
-def _check(bench: Bench, example: Example, lowered: Lowered, facts: Facts) -> None:
-    watched = {name: WatchedBackend(backend_called(name), facts.outputs) for name in facts.backends}
-    module = delegraph.load(bytes(lowered), kernels=KERNELS, backends=watched)
+def _check(bench: Bench, example: Example, lowered: Lowered) -> None:
+    module = delegraph.load(bytes(lowered), kernels=KERNELS, check=True)
     (call,) = expected_calls(example)
     results = module["forward"].method.execute(call.inputs)
     for position, (actual, expected, slack) in enumerate(zip(results, call.expected, call.slack, strict=True)):

@@ -10,9 +10,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from typing import IO, Any
+from contextlib import suppress
+from typing import IO, Any, Final
 
 __all__ = ["Died", "Process"]
+
+
+_START: Final = 600.0
+"""Seconds for a worker to import torch, which on a busy machine takes a minute; no plug-in is loaded in them."""
 
 
 class Died(Exception):
@@ -61,6 +66,8 @@ class Process:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         threading.Thread(target=_pass_on, args=(self._process.stdout, self._answers), daemon=True).start()
+        with suppress(queue.Empty):  # a worker that died says so when it is asked
+            self._answers.get(timeout=_START)
         return self._process
 
     def _last_words(self) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
 import delegraph
 from delegraph.interfaces import BackendInterface
 from delegraph.plugins import default_registry
+from delegraph.program import schema
 from delegraph_testkit.arrays import Array, difference
 from delegraph_testkit.bench import Bench, Call, Stored
+from delegraph_testkit.opaque import KERNELS
+from delegraph_testkit.whole_keeper import WHOLE_KEEPER, WholeKeeper
 
-__all__ = ["KERNELS", "Results", "backend_called", "check_results", "load", "run"]
+__all__ = ["Loaded", "Results", "backend_called", "check_results", "load", "run"]
 
-KERNELS = ("portable",)
-Results = list[list[Array]]
+Results: TypeAlias = list[list[Array]]
 """The results of each call."""
 
 
@@ -26,30 +30,39 @@ def backend_called(backend_id: str) -> BackendInterface:
     return backend
 
 
-def load(
-    stored: Stored, backends: Mapping[str, BackendInterface] | None = None, **options: Any
-) -> Callable[[Call], list[Array]]:
-    """Load the program; what comes back runs a call of it. `options` are of `delegraph.load`."""
-    methods = {call.method for call in stored.calls}
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A program, loaded."""
+
+    module: delegraph.Module
+
+    def __call__(self, call: Call) -> list[Array]:
+        """The results of a call, the caller's own."""
+        return [np.asarray(result) for result in self.module[call.method].method.execute(call.inputs)]
+
+    def close(self) -> None:
+        """Close its methods."""
+        for name in self.module.methods:
+            self.module[name].method.close()
+
+
+def load(stored: Stored, program: schema.Program | Path | None = None, **options: Any) -> Loaded:
+    """Load a stored program, or `program` in its place; `options` are of `delegraph.load`."""
+    own = {WHOLE_KEEPER: WholeKeeper()} if WHOLE_KEEPER in stored.facts.backends else {}
     module = delegraph.load(
-        stored.file,
-        method=min(methods),
-        kernels=KERNELS,
-        backends=backends or {},
+        stored.file if program is None else program,
+        method=min(call.method for call in stored.calls),
+        backends=own,
         data_path=stored.external or None,
-        **options,
+        **{"kernels": KERNELS, **options},
     )
-
-    def run_call(call: Call) -> list[Array]:
-        return [np.asarray(result) for result in module[call.method].method.execute(call.inputs)]
-
-    return run_call
+    return Loaded(module)
 
 
-def run(stored: Stored, backends: Mapping[str, BackendInterface] | None = None, **options: Any) -> Results:
-    """The results of every call, in order, of a program that is loaded for them."""
-    run_call = load(stored, backends, **options)
-    return [run_call(call) for call in stored.calls]
+def run(stored: Stored, **options: Any) -> Results:
+    """The results of every call, in order, of the program, loaded for them."""
+    loaded = load(stored, **options)
+    return [loaded(call) for call in stored.calls]
 
 
 def check_results(bench: Bench, stored: Stored, results: Sequence[Sequence[Array]]) -> None:

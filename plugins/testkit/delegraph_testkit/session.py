@@ -37,7 +37,7 @@ class Session:
 
     def __init__(self, subject: Subject, limit: float = 120.0, workers: tuple[Worker, Worker] | None = None) -> None:
         refuse_strange_failures(subject)
-        self._subject = subject
+        self.subject = subject
         self._limit = limit
         self._folder = tempfile.TemporaryDirectory(prefix="delegraph-testkit-")
         self._with_torch, self._without_torch = workers or (Process(), Process("without-torch"))
@@ -83,11 +83,11 @@ class Session:
         return self._lowered[program]
 
     def _request(self, **what: Any) -> dict[str, Any]:
-        return {"subject": self._subject.to_mapping(), "folder": str(Path(self._folder.name)), **what}
+        return {"subject": self.subject.to_mapping(), "folder": str(Path(self._folder.name)), **what}
 
     def _judged(self, check: Check, outcome: Outcome, detail: str, seconds: float = 0.0) -> Result:
         """The result, in the light of what was expected to fail."""
-        reason = self._subject.claims.expected_failures.get(check.id, "")
+        reason = self.subject.claims.expected_failures.get(check.id, "")
         if reason and not outcome.is_fault:
             outcome, detail = Outcome.FAILED, f"it is {outcome.value}, but expected to fail ({reason}): take that back"
             reason = ""
@@ -97,6 +97,6 @@ class Session:
 
     def report(self) -> Report:
         """On what was run so far."""
-        subject = self._subject
+        subject = self.subject
         provider = default_registry().find(subject.group, subject.name).provider
         return Report(subject, provider, checks_of(subject), tuple(self._results))

@@ -89,6 +89,11 @@ def _serve(without_torch: bool) -> None:
         from delegraph_testkit.no_torch import make_torch_unimportable
 
         make_torch_unimportable()
+    else:
+        import delegraph_testkit.lowering
+        import delegraph_testkit.partition_checks  # noqa: F401 - what takes long is imported before the clock runs
+    answers.write("ready\n")
+    answers.flush()
     for line in sys.stdin:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
         answers.flush()

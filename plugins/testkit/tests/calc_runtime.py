@@ -7,6 +7,7 @@ import numpy as np
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendInterface, Compatibility, Verdict
 
+SHARED = {}
 COMPUTE = {
     "+": np.add,
     "-": np.subtract,

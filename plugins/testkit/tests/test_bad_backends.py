@@ -1,4 +1,4 @@
-"""A sound backend passes every check, and each check catches the fault that it is there for."""
+"""A sound backend passes every check, and each check catches the faults that it is there for."""
 
 from __future__ import annotations
 
@@ -8,41 +8,292 @@ from typing import Any
 import pytest
 
 from delegraph_testkit.checks import checks_of
-from delegraph_testkit.claims import Claims
 from delegraph_testkit.outcomes import Level, Outcome
 from delegraph_testkit.subject import Kind, Subject
 
 Install = Callable[..., Any]
-SOUND = [
-    check.id
-    for check in checks_of(Subject(Kind.BACKEND, "calc", Claims()))
-    if check.level in (Level.LOADS, Level.CONTRACT)
-]
+CONTRACT = [check.id for check in checks_of(Subject(Kind.BACKEND, "calc")) if check.level is Level.CONTRACT]
+PARTITIONS = [check.id for check in checks_of(Subject(Kind.BACKEND, "calc")) if check.level is Level.PARTITIONS]
 
 WRITES = "context.resize(out, values[name].shape)[...] = values[name]"
+COMPUTES = "        values = {"
 
-FAULTS = [
+AT_RUN_TIME = [
+    ("contract/outputs_are_written", (WRITES, "out = values[name]"), "it did not write its argument"),
+    ("contract/outputs_are_written", (WRITES, f"if out is args[-1]: {WRITES}"), "it did not write its argument"),
+    ("contract/outputs_are_written", (WRITES, "out.reshape(-1)[1:] = values[name].reshape(-1)[1:]"), "it left 1 of"),
+    ("contract/inputs_are_left_alone", (COMPUTES, "        args[0][...] = 0\n" + COMPUTES), "read-only"),
     (
-        "contract/outputs_are_written",
-        {"runtime": (WRITES, "pass")},
+        "contract/inputs_are_left_alone",
+        (COMPUTES, "        args[0].flags.writeable = True\n        args[0][...] = 0\n" + COMPUTES),
+        "which is an input",
+    ),
+    (
+        "contract/prepared_calls_are_the_same",
+        (
+            "    def execute(",
+            "    def bind(self, context, handle, args):\n        return lambda: None\n\n    def execute(",
+        ),
         "elements are wrong",
     ),
     (
-        "contract/inputs_are_left_alone",
-        {"runtime": ("        values = {", "        args[0][...] = 0\n        values = {")},
-        "read-only",
+        "contract/prepared_calls_are_the_same",  # what was read when the method was loaded
+        (
+            "    def execute(",
+            "    def bind(self, context, handle, args):\n        old = [a.copy() for a in args[: len(handle[0])]]\n"
+            "        return lambda: self.execute(context, handle, [*old, *args[len(handle[0]) :]])\n\n    def execute(",
+        ),
+        "elements are wrong",
+    ),
+    (
+        "contract/runs_while_traced",
+        (COMPUTES, "        if context.event_tracer:\n            return\n" + COMPUTES),
+        "elements are wrong",
+    ),
+    (
+        "contract/delegates_are_independent",
+        ("    def num_outputs", "    def destroy(self, handle):\n        COMPUTE.clear()\n\n    def num_outputs"),
+        "KeyError",
+    ),
+    (
+        "contract/sessions_are_independent",  # a fork that forgets what it is of
+        (
+            "    def num_outputs",
+            "    def fork(self, context, handle):\n        return handle[0], handle[1], handle[2], handle[3][::-1]\n\n"
+            "    def num_outputs",
+        ),
+        "elements are wrong",
+    ),
+    (
+        "contract/threads_are_independent",  # what belongs to a call is kept in the module
+        (
+            "            values[result] = COMPUTE[symbol](*(values[name] for name in arguments))\n",
+            "            SHARED[result] = COMPUTE[symbol](*(values[name] for name in arguments))\n"
+            "            __import__('time').sleep(1e-4)\n            values[result] = SHARED[result]\n",
+        ),
+        "elements are wrong",
+    ),
+    (
+        "contract/unknown_options_at_load_are_refused",
+        ("        try:\n            names", "        dict(context.runtime_specs)\n        try:\n            names"),
+        "takes the option 'no_option_is_called_this' at load without a word",
+    ),
+    (
+        "contract/newer_blobs_are_refused",
+        ("stamp is None or stamp.blob_version != 1", "stamp is None or stamp.blob_version < 1"),
+        "check admits blob version 2",
+    ),
+    (
+        "contract/newer_blobs_are_refused",
+        ('Compatibility(Verdict.REFUSE, "calc reads blobs of version 1")', "Compatibility(Verdict.REFUSE)"),
+        "without a reason",
+    ),
+    (
+        "contract/newer_blobs_are_refused",
+        ('Compatibility(Verdict.REFUSE, "calc reads blobs of version 1")', "False"),
+        "gives False, not a Compatibility",
+    ),
+    (
+        "contract/damaged_blobs_are_refused",
+        ("except (ValueError, TypeError, AttributeError)", "except ZeroDivisionError"),
+        "JSONDecodeError",
+    ),
+    (
+        "contract/damaged_blobs_are_refused",
+        (
+            "raise DelegateInvalidCompatibility(f",
+            "return [], {}, [], []\n            raise DelegateInvalidCompatibility(f",
+        ),
+        "a blob that is empty is taken without a word",
+    ),
+]
+
+MAKES = 'def calc_partitioner(*, minimum_nodes: int = 1):\n    """Makes the partitioner."""\n'
+STRANGE = """
+from delegraph.interfaces import DelegationSpec, Partitioner, PartitionResult
+
+
+class Strange(Partitioner):
+    def partition(self, exported_program):
+        for node in exported_program.graph.nodes:
+            if node.target in SYMBOLS:
+                DOES
+        return PartitionResult(exported_program, {"all": DelegationSpec("Calc")})
+
+
+def calc_partitioner():
+    return Strange()
+
+
+def unused(minimum_nodes):
+"""
+"""A partitioner that does to each node what none may."""
+
+
+def strange(does: str) -> dict[str, tuple[str, str]]:
+    return {"aot": (MAKES, STRANGE.replace("DOES", does))}
+
+
+STATIC = "    if any(not isinstance(n, int) for n in node.meta['val'].shape):\n        return 'static shapes'\n"
+
+AHEAD = [
+    (
+        "loads/both_halves_are_installed",
+        {"entry_points": ("Calc = calc_runtime:Calc", "Clac = calc_runtime:Calc")},
+        "the id 'Calc' is in delegraph.lowerings and not in delegraph.backends",
+    ),
+    (
+        "loads/loads_with_torch",
+        {"aot": ("import torch\n", "import torch\n\nraise RuntimeError('no licence')\n")},
+        "no licence",
+    ),
+    (
+        "loads/unknown_options_are_refused",
+        {"aot": (MAKES, "def calc_partitioner(options):\n    minimum_nodes = len(list(options)) or 1\n")},
+        "is taken without a word",
+    ),
+    (
+        "loads/answers_whether_it_is_available",
+        {"runtime": ("    def check(", "    def is_available(self):\n        return False\n\n    def check(")},
+        "is not available and gives no reason",
+    ),
+    ("partitions/nothing_but_tags_is_changed", strange('node.name += "_mine"'), "it changed the graph"),
+    ("partitions/nothing_but_tags_is_changed", strange('node.meta["delegation_tag"] = "?"'), "InvalidPartition"),
+    (
+        "partitions/lowering_is_repeatable",
+        {"aot": ("json.dumps([", "json.dumps([__import__('uuid').uuid4().hex, ")},
+        "is two different files",
+    ),
+    ("partitions/what_is_left_has_a_reason", {"aot": ('return f"calc has no {node.target}"', 'return ""')}, "reason"),
+    (
+        "partitions/diamond_is_cut",
+        strange('node.meta["delegation_tag"] = "all"'),
+        "diamond cannot be lowered: InvalidPartition",
+    ),
+    pytest.param(
+        "operators/nn.functional.relu/float32",
+        {"runtime": ("np.maximum(a, np.float32(0))", "np.abs(a)")},
+        "elements are wrong",
+        marks=pytest.mark.database,
+    ),
+    pytest.param(
+        "operators/nn.functional.relu/float32",
+        {"aot": (', aten.relu.default: "r"', "")},
+        "is claimed for float32, and not taken whole",
+        marks=pytest.mark.database,
+    ),
+    (
+        "models/dynamic_arithmetic",
+        {
+            "aot": (
+                "    if node.target not in SYMBOLS:\n        return",
+                STATIC + "    if node.target not in SYMBOLS:\n        return",
+            )
+        },
+        "dynamic_shapes is claimed",
     ),
 ]
 
 
-def test_a_sound_backend(install: Install) -> None:
+@pytest.mark.parametrize("check", CONTRACT)
+def test_a_sound_backend_keeps_the_contract(install: Install, check: str) -> None:
+    assert install().ran(check) == (Outcome.PASSED, "")
+
+
+def test_a_sound_partitioner(install: Install) -> None:
     calc = install()
-    results = {name: calc.result(name) for name in SOUND}
+    results = {name: calc.result(name, programs=("diamond",)) for name in PARTITIONS[:4]}
     assert {name: r.detail for name, r in results.items() if r.outcome is not Outcome.PASSED} == {}
 
 
-@pytest.mark.parametrize(("check", "changes", "message"), FAULTS, ids=[fault[0].partition("/")[2] for fault in FAULTS])
-def test_a_fault_is_caught(install: Install, check: str, changes: dict[str, tuple[str, str]], message: str) -> None:
-    result = install(**changes).result(check)
+@pytest.mark.parametrize(
+    ("check", "change", "message"), AT_RUN_TIME, ids=[f"{fault[0].partition('/')[2]}" for fault in AT_RUN_TIME]
+)
+def test_a_fault_at_run_time_is_caught(install: Install, check: str, change: Any, message: str) -> None:
+    old, new = change
+    outcome, detail = install(runtime=(old, new)).ran(check)
+    assert outcome is Outcome.FAILED
+    assert message in detail
+
+
+@pytest.mark.parametrize(("check", "changes", "message"), AHEAD)
+def test_a_fault_ahead_of_time_is_caught(install: Install, check: str, changes: Any, message: str) -> None:
+    one = {"what_is_left_has_a_reason": "perceptron", "diamond_is_cut": "diamond"}
+    programs = (one.get(check.partition("/")[2], "arithmetic"),) if check.startswith("partitions/") else None
+    claims = {"operators": {"nn.functional.relu": ["float32"]}, "features": ["dynamic_shapes"]}
+    result = install(**changes).result(check, programs=programs, **claims)
     assert result.outcome is Outcome.FAILED
+    assert message in result.detail
+
+
+# ---- outcomes besides ----------------------------------------------------------------------------------
+
+
+@pytest.mark.database
+@pytest.mark.parametrize(
+    ("check", "outcome", "detail"),
+    [
+        ("operators/nn.functional.relu/float32", Outcome.UNCLAIMED, "may be claimed"),
+        ("operators/tanh/float32", Outcome.DECLINED, "calc has no aten.tanh.default"),
+        ("operators/nn.functional.relu/float16", Outcome.DECLINED, "calc computes in float32"),
+    ],
+)
+def test_an_operator_that_is_not_claimed(install: Install, check: str, outcome: Outcome, detail: str) -> None:
+    result = install().result(check)
+    assert result.outcome is outcome
+    assert detail in result.detail
+
+
+@pytest.mark.database
+def test_what_is_not_claimed_and_wrong_is_a_fault(install: Install) -> None:
+    wrong = install(runtime=("np.maximum(a, np.float32(0))", "np.abs(a)"))
+    assert wrong.result("operators/nn.functional.relu/float32").outcome is Outcome.FAILED
+
+
+def test_an_expected_failure(install: Install) -> None:
+    claims = {"expected_failures": {"loads/loads_with_torch": "no licence here, see https://example.org/1"}}
+    result = install(aot=("import torch\n", "import torch\n\nraise RuntimeError('no licence')\n")).result(
+        "loads/loads_with_torch", **claims
+    )
+    assert (result.outcome, result.excused, result.is_fault) == (
+        Outcome.FAILED,
+        "no licence here, see https://example.org/1",
+        False,
+    )
+
+
+def test_an_expected_failure_that_passes_is_refused(install: Install) -> None:
+    result = install().result("loads/loads_with_torch", expected_failures={"loads/loads_with_torch": "once it failed"})
+    assert result.is_fault
+    assert result.detail == "it is passed, but expected to fail (once it failed): take that back"
+
+
+# ---- in processes of their own -------------------------------------------------------------------------
+
+
+def test_torch_within_init_is_seen_without_torch(install: Install) -> None:
+    """Also where the backend makes do without it."""
+    calc = install(
+        runtime=(
+            "    def num_outputs",
+            "    try:\n        import torch\n    except ImportError:\n        pass\n\n    def num_outputs",
+        )
+    )
+    result = calc.isolated("loads/loads_without_torch")
+    assert result.outcome is Outcome.FAILED
+    assert "it tries to import torch, in " in result.detail
+    assert "calc_runtime.py:" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("does", "limit", "message"),
+    [
+        ("__import__('os')._exit(7)", 60.0, "its process ended with code 7"),
+        ("__import__('time').sleep(60)", 1.5, "within 1.5 s"),
+    ],
+)
+def test_a_crash_and_a_hang(install: Install, does: str, limit: float, message: str) -> None:
+    calc = install(runtime=("    def check(", f"    def is_available(self):\n        {does}\n\n    def check("))
+    result = calc.isolated("loads/answers_whether_it_is_available", limit)
+    assert result.outcome is Outcome.CRASHED
     assert message in result.detail

@@ -1,0 +1,195 @@
+"""Level `contract`: what is checked of a program that is loaded and run, without torch.
+
+Each function gets a bench and one program that the plug-in took something of.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+import delegraph
+from delegraph.errors import DelegraphError, Internal, InvalidArgument
+from delegraph.interfaces import BlobStamp, Compatibility, Verdict, read_stamp
+from delegraph.program import deserialize_program, schema
+from delegraph_testkit.bench import Bench, Stored
+from delegraph_testkit.no_torch import asked_for_torch
+from delegraph_testkit.running import Results, backend_called, check_results, load, run
+
+__all__ = [
+    "damaged_blobs_are_refused",
+    "delegates_are_independent",
+    "inputs_are_left_alone",
+    "newer_blobs_are_refused",
+    "outputs_are_written",
+    "prepared_calls_are_the_same",
+    "runs_while_traced",
+    "sessions_are_independent",
+    "threads_are_independent",
+    "torch_is_not_needed",
+    "unknown_options_at_load_are_refused",
+]
+
+_NO_OPTION: Final = "no_option_is_called_this"
+
+
+def outputs_are_written(bench: Bench, stored: Stored) -> None:
+    """A call fills all of its outputs: the runtime's check mode finds nothing, and results are torch's."""
+    check_results(bench, stored, run(stored, check=True))
+
+
+def inputs_are_left_alone(bench: Bench, stored: Stored) -> None:
+    """No call changes an input: the caller's arrays hold what they held, borrowed or not."""
+    for inputs in ("copy", "borrow"):
+        before = [[array.copy() for array in call.inputs] for call in stored.calls]
+        run(stored, check=True, inputs=inputs)
+        for call, kept in zip(stored.calls, before, strict=True):
+            same = all(a.tobytes() == b.tobytes() for a, b in zip(call.inputs, kept, strict=True))
+            assert same, f"{stored.name}: a caller's input was changed"
+
+
+def prepared_calls_are_the_same(bench: Bench, stored: Stored) -> None:
+    """What is prepared at load (`bind`) reads its inputs anew in each run, and does what `execute` does."""
+    check_results(bench, stored, run(stored))
+
+
+def runs_while_traced(bench: Bench, stored: Stored) -> None:
+    """Whoever watches the events of a run gets the same results."""
+    check_results(bench, stored, run(stored, event_tracer=delegraph.EventTracer()))
+
+
+def delegates_are_independent(bench: Bench, stored: Stored) -> None:
+    """A program loaded twice is two; closing one leaves the other as it is."""
+    one, other = load(stored), load(stored)
+    results = [one(call) if number % 2 else other(call) for number, call in enumerate(stored.calls)]
+    check_results(bench, stored, results)
+    other.close()
+    check_results(bench, stored, [one(call) for call in stored.calls])
+    one.close()
+    check_results(bench, stored, run(stored))
+
+
+def sessions_are_independent(bench: Bench, stored: Stored) -> None:
+    """A session of a loaded program (`fork` or `init`) gives the same results, also when the first one is gone."""
+    first = load(stored)
+    check_results(bench, stored, [first(call) for call in stored.calls])
+    second = replace(first, module=first.module.session())
+    check_results(bench, stored, [second(call) for call in stored.calls])
+    first.close()
+    check_results(bench, stored, [second(call) for call in stored.calls])
+
+
+def threads_are_independent(bench: Bench, stored: Stored) -> None:
+    """Threads with a delegate of their own each do not disturb one another."""
+
+    def work(_: int) -> list[Results]:
+        loaded = load(stored)
+        return [[loaded(call) for call in stored.calls] for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for rounds in pool.map(work, range(4)):
+            for results in rounds:
+                check_results(bench, stored, results)
+
+
+def torch_is_not_needed(bench: Bench, stored: Stored) -> None:
+    """Loading and running ask for no torch, also within `init`, `bind`, `execute` and `destroy`."""
+    before = len(asked_for_torch())
+    loaded = load(stored)
+    for call in stored.calls:
+        loaded(call)
+    loaded.close()
+    asked = asked_for_torch()[before:]
+    assert not asked, f"{stored.name}: torch is asked for, in {', '.join(dict.fromkeys(asked))}"
+
+
+def unknown_options_at_load_are_refused(bench: Bench, stored: Stored) -> None:
+    """An option at load that the backend does not have is an error."""
+    for backend in stored.facts.backends:
+        try:
+            load(stored, backend_options={backend: {_NO_OPTION: True}})
+        except InvalidArgument:
+            continue
+        raise AssertionError(
+            f"{backend} takes the option {_NO_OPTION!r} at load without a word: look options up by name"
+        )
+
+
+# ---- files that come from elsewhere --------------------------------------------------------------------
+
+
+def newer_blobs_are_refused(bench: Bench, stored: Stored) -> None:
+    """`check` admits its own blobs, answers for any stamp, and refuses those of a version to come."""
+    for plan in _records(stored).execution_plan:
+        for delegate in plan.delegates:
+            backend, stamp = backend_called(delegate.id), read_stamp(delegate.compile_specs)
+            assert stamp is not None
+            others = [None, replace(stamp, blob_version=0), replace(stamp, distribution="another", version="9")]
+            for each in (stamp, *others):
+                answer: object = backend.check(each)
+                assert isinstance(answer, Compatibility), f"check({each!r}) gives {answer!r}, not a Compatibility"
+                said = answer.verdict is Verdict.OK or answer.reason
+                assert said, f"check({each!r}) gives {answer.verdict.name} without a reason"
+            assert backend.check(stamp).verdict is Verdict.OK, (
+                f"check refuses its own blob: {backend.check(stamp).reason}"
+            )
+            _refuses(backend.check, replace(stamp, blob_version=stamp.blob_version + 1))
+
+
+def _refuses(check: object, newer: BlobStamp) -> None:
+    answer = check(newer)  # type: ignore[operator]
+    assert answer.verdict is not Verdict.OK, (
+        f"check admits blob version {newer.blob_version}, which nobody has written yet: refuse what is newer than yours"
+    )
+
+
+def damaged_blobs_are_refused(bench: Bench, stored: Stored) -> None:
+    """`init` refuses a blob that is empty, foreign or cut, with an error of its own; no damage kills the process."""
+    records = _records(stored)
+    for how, damaged in _certainly_damaged(records):
+        try:
+            loaded = load(stored, damaged)
+        except Internal as fault:
+            told = f"{stored.name}, a blob that is {how}: {fault}; raise DelegateInvalidCompatibility"
+            raise AssertionError(told) from fault
+        except DelegraphError:
+            continue
+        assert how == "a byte short", f"{stored.name}: a blob that is {how} is taken without a word"
+        check_results(bench, stored, [loaded(call) for call in stored.calls])  # the byte was one that nobody needs
+    for damaged in _flipped(records):
+        with suppress(DelegraphError):  # a byte of a weight may be any: nothing else is to come out
+            loaded = load(stored, damaged)
+            loaded(stored.calls[0])
+            loaded.close()
+
+
+def _records(stored: Stored) -> schema.Program:
+    return deserialize_program(stored.file.read_bytes())
+
+
+def _certainly_damaged(records: schema.Program) -> Iterator[tuple[str, schema.Program]]:
+    blobs = [bytes(blob) for blob in records.delegate_data]
+    for how, damaged in (
+        ("empty", [b"" for _ in blobs]),
+        ("cut in half", [blob[: len(blob) // 2] for blob in blobs]),
+        ("a byte short", [blob[:-1] for blob in blobs]),
+        ("zeros", [bytes(len(blob)) for blob in blobs]),
+        ("somebody else's", [b"PK\x03\x04" + bytes(range(256)) for _ in blobs]),
+    ):
+        yield how, replace(records, delegate_data=tuple(damaged))
+
+
+def _flipped(records: schema.Program) -> Iterator[schema.Program]:
+    """With one bit of each blob turned, half of them near its beginning, where heads are."""
+    draw = random.Random(0)
+    for turn in range(24):
+        damaged = []
+        for blob in map(bytearray, records.delegate_data):
+            if blob:
+                blob[draw.randrange(min(64, len(blob)) if turn % 2 else len(blob))] ^= 1 << draw.randrange(8)
+            damaged.append(bytes(blob))
+        yield replace(records, delegate_data=tuple(damaged))

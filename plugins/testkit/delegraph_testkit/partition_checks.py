@@ -1,0 +1,54 @@
+"""Level `partitions`: what a partitioner changes, whether it does the same twice, and why it left the rest."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch.export import ExportedProgram
+
+from delegraph.aot import edge_program, graph_modules
+from delegraph.plugins import default_registry
+from delegraph_testkit.bench import Bench, Stored
+from delegraph_testkit.lowering import asked_for, lowered_onto
+from delegraph_testkit.models import example
+
+__all__ = ["lowering_is_repeatable", "nothing_but_tags_is_changed", "what_is_left_has_a_reason"]
+
+
+def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
+    """`partition` leaves the graph as it is, but for tags."""
+    partitioner = default_registry().create("partitioners", bench.subject.name, bench.subject.claims.options)
+    given = example(stored.name)
+    for method, module in given.modules.items():
+        shapes = given.dynamic_shapes.get(method)
+        exported = torch.export.export(copy.deepcopy(module), given.calls[method][0], dynamic_shapes=shapes)
+        program = edge_program(exported, partitioner)
+        before = _described(program)
+        partitioner.partition(program)
+        changed = [
+            f"{now} (it was {then})" for then, now in zip(before, _described(program), strict=False) if then != now
+        ]
+        assert not changed and len(before) == len(_described(program)), (
+            f"{stored.name}: it changed the graph: {changed[:3]}"
+        )
+
+
+def _described(program: ExportedProgram) -> list[str]:
+    return [
+        f"{path}.{node.name}: {node.op} {node.target} {node.args} {node.kwargs}"
+        for path, module in graph_modules(program.graph_module)
+        for node in module.graph.nodes
+    ]
+
+
+def lowering_is_repeatable(bench: Bench, stored: Stored) -> None:
+    """The same model is the same file, to the byte."""
+    again = bytes(lowered_onto(example(stored.name), [asked_for(bench.subject)]))
+    assert again == stored.file.read_bytes(), f"{stored.name} lowered twice is two different files"
+
+
+def what_is_left_has_a_reason(bench: Bench, stored: Stored) -> None:
+    """Every node that is left has a reason, which users read in their report."""
+    silent = [operator for operator, reason in stored.facts.left.items() if "gave no reason" in reason or not reason]
+    assert not silent, f"{stored.name}: no reason is given for {', '.join(silent)}"
