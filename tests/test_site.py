@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -112,6 +113,30 @@ def test_links_in_code_stay() -> None:
     text = "`a[0](../x.md)`\n\n```python\nf[0](../y.md)\n```\n"
     assert rewritten(text, "memory.md") == text
     assert links(text) == []
+
+
+# ---- concepts --------------------------------------------------------------------------------------
+
+
+def test_every_term_says_where_it_lives() -> None:
+    """That the files are there, `tests/test_docs.py` finds out."""
+    terms = re.findall(
+        r"^\*\*(.+?)\*\* —(.*?)(?=\n\n|\Z)", (DOCS / "glossary.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert [term for term, text in terms if not re.search(r"^→ \[", text, re.MULTILINE)] == []
+    assert len({term for term, _ in terms}) == len(terms) > 50
+
+
+def test_drawings_are_shown_and_say_what_they_show() -> None:
+    page = (DOCS / "concepts" / "index.md").read_text("utf-8")
+    shown = dict(re.findall(r"!\[(.+?)\]\((.+?)\)", page))
+    assert set(shown.values()) == {drawing.name for drawing in (DOCS / "concepts").glob("*.svg")}
+    for title, drawing in shown.items():
+        root = ElementTree.parse(DOCS / "concepts" / drawing).getroot()
+        assert root.attrib["aria-label"] == title
+        assert not re.search(
+            r"https?://(?!www\.w3\.org)", ElementTree.tostring(root, encoding="unicode")
+        )  # works offline
 
 
 # ---- the reference ---------------------------------------------------------------------------------
