@@ -147,10 +147,15 @@ def _prepared(
 ) -> dict[Contender, dict[str, Any]]:
     precisions = ";".join(one.precision for one in contenders)
     command = [*options.prefix.split(), *_command("prepare", peer, precisions, folder, name, batch)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out, error = process.communicate(timeout=options.patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, error = process.communicate()[0], f"not ready after {options.patience:g} s"
+    told = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     found = {answer.pop("precision"): answer for answer in told}
-    return {one: found.get(one.precision, {"error": _last_lines(ran.stderr)}) for one in contenders}
+    return {one: found.get(one.precision, {"error": _last_lines(error)}) for one in contenders}
 
 
 def _last_lines(text: str) -> str:
@@ -202,6 +207,7 @@ def main() -> int:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
+    parser.add_argument("--patience", type=float, default=600, help="seconds that a peer may take to make its files")
     parser.add_argument("--prefix", default="", help="what workers are run by, such as 'chrt -f 40'")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "peers.json")
     options = parser.parse_args()

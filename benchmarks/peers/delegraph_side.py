@@ -22,7 +22,9 @@ def prepare(peer: str, precision: str, model: Any, data: Any, folder: Path) -> f
         start = time.perf_counter()
         model = delegraph.quantize(model, data, recipe=RECIPES[precision], backends=["cpu"])
         calibration = time.perf_counter() - start
-        lowered = delegraph.lower(model, backends=["cpu"])
+        # XNNPACK and OpenVINO round the values, too, that they multiply with weights of 4 bits
+        backend = "cpu{int8_inputs=true}" if precision == "int4" else "cpu"
+        lowered = delegraph.lower(model, backends=[backend])
     else:
         lowered = delegraph.lower(model, data[0], backends=["cpu"])
     lowered.save(folder / "model.pte")

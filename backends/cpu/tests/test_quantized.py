@@ -479,9 +479,17 @@ def test_a_weight_of_8_bits_stays_in_8_bits(inner: int, shape: Sequence[int], pe
     assert compare(layer, random(*shape), step=1e-5 * inner)["MatMulNBits"] == 2
 
 
-def test_the_size_of_a_weight_of_8_bits() -> None:
+@pytest.mark.parametrize("shape", [(16, 24), (2, 3, 4, 24)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_weight_of_8_bits_that_many_rows_are_multiplied_with(shape: Sequence[int], biased: bool) -> None:
+    layer = Layer(Weight(10, 24, biased=biased), F.linear)
+    assert compare(layer, random(*shape), step=1e-5 * 24)["Gemm"] == 1
+
+
+@pytest.mark.parametrize("rows", [5, 64])
+def test_the_size_of_a_weight_of_8_bits(rows: int) -> None:
     layer = Layer(Weight(100, 300, biased=False), F.linear)
-    assert len(lowered(layer, random(5, 300)).processed) < 100 * 300 * 1.25 + 3000  # of float32: 4
+    assert len(lowered(layer, random(rows, 300)).processed) < 100 * 300 * 1.25 + 3000  # of float32: 4
 
 
 def test_inputs_rounded_to_int8() -> None:
