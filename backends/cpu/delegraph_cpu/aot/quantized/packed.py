@@ -96,7 +96,7 @@ def _product_of_floats(g: GraphBuilder, input: Node, node: Node) -> ir.Value | N
 
 def _has_many_rows(input: Node) -> bool:
     *rows, _ = shape_of(input)
-    return all(isinstance(size, int) for size in rows) and prod(rows) >= MANY_ROWS  # type: ignore[arg-type]
+    return all(isinstance(size, int) for size in rows) and prod(rows) >= MANY_ROWS
 
 
 MANY_ROWS: Final = 16
