@@ -12,7 +12,7 @@ FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-executorch test-oracles wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
-.PHONY: floors check bench bench-peers setup-peers clean docs
+.PHONY: floors check bench bench-peers setup-peers clean docs test-site release
 
 help:
 	@echo "make demo    train, lower three ways, run without torch, compare (first result)"
@@ -23,7 +23,7 @@ help:
 	@echo "make test-kernels  kernels on a few samples of each entry of torch's operator database; make test-docs runs every snippet"
 	@echo "make test-accuracy  models trained here, quantized by each recipe and in training: how many digits they still read"
 	@echo "make wheels  every distribution built into dist/; make test-wheels installs them, and plug-ins, in empty environments"
-	@echo "make docs    the documentation as a site, in build/site"
+	@echo "make docs    the documentation as a site, in build/site; make test-site reads it in a browser"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make bench-peers  ten models in five precisions against OpenVINO, onnxruntime, torch.compile, ExecuTorch (hours)"
@@ -73,7 +73,7 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not oracles and not soak and not zoo and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not oracles and not soak and not zoo and not site and not wheels and not install"
 
 test-models: setup
 	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
@@ -90,6 +90,15 @@ test-docs: setup
 # Strict: a warning is an error. What builds it lies beside .venv and not in it, and shadows what is there for this alone.
 docs: setup build/mkdocs/.installed
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=build/mkdocs $(BIN)/python -m mkdocs --quiet build
+
+# CHROMIUM=path: a Chromium that is there already, instead of the one that Playwright fetches.
+test-site: docs build/browser/.installed
+	PYTHONPATH=build/browser $(BIN)/python -m pytest -q -m site tests/site
+
+build/browser/.installed:
+	$(BIN)/python -m pip install --quiet --upgrade --target build/browser playwright
+	@test -n "$(CHROMIUM)" || PYTHONPATH=build/browser $(BIN)/python -m playwright install chromium
+	touch $@
 
 build/mkdocs/.installed: requirements-docs.txt
 	$(BIN)/python -m pip install --quiet --upgrade --target build/mkdocs -r $<
@@ -120,8 +129,16 @@ $(ZOO)/.installed: requirements-zoo.txt
 	touch $@
 
 # An sdist and a wheel of every distribution, as an index would get them.
-wheels: setup
-	$(BIN)/python -m tests.packaging.build dist
+wheels: setup build/twine/.installed
+	$(BIN)/python -m tools.distributions dist
+
+# make release VERSION=0.2.0 builds, checks, commits and tags; make release VERSION=0.2.0 DRY=--dry-run changes nothing.
+release: setup build/twine/.installed
+	$(BIN)/python -m tools.release $(VERSION) $(DRY)
+
+build/twine/.installed: requirements-release.txt
+	$(BIN)/python -m pip install --quiet --upgrade --target build/twine -r $<
+	touch $@
 
 test-wheels: wheels
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "wheels or install"

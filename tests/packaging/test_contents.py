@@ -14,7 +14,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from tests.packaging.build import DISTRIBUTIONS, ROOT, Distribution, build
+from tools.distributions import DISTRIBUTIONS, ROOT, Distribution, build
 
 each = pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.name)
 

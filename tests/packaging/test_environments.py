@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.environment import Environment
-from tests.packaging.build import DISTRIBUTIONS, ROOT, Distribution, sources
+from tools.distributions import DISTRIBUTIONS, ROOT, Distribution, sources
 
 pytestmark = pytest.mark.wheels
 

@@ -1,6 +1,6 @@
-"""The repository's pyproject.toml files -> an sdist and a wheel of each distribution.
+"""The repository's pyproject.toml files -> an sdist and a wheel of each distribution, checked as an index would.
 
-    python -m tests.packaging.build DIRECTORY
+    python -m tools.distributions DIRECTORY
 
 Built as for an index: the sdist from the sources alone, the wheel from the sdist. A copy is built, for setuptools
 leaves traces beside its sources and reads them again.
@@ -8,6 +8,7 @@ leaves traces beside its sources and reads them again.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,9 +17,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DISTRIBUTIONS", "ROOT", "Distribution", "build", "sources"]
+__all__ = ["DISTRIBUTIONS", "ROOT", "Distribution", "build", "check", "distributions", "sources"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,12 @@ class Distribution:
     extras: tuple[str, ...]
 
 
-def _distributions() -> list[Distribution]:
-    """That of the root first, as pip wants it, then those up to two folders below; those in tests are strangers'."""
+def distributions(root: Path) -> list[Distribution]:
+    """That of `root` first, as pip wants it, then those up to two folders below; those in tests are strangers'."""
     found = []
-    below = sorted([*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")])
-    for file in [ROOT / "pyproject.toml", *below]:
-        if file.relative_to(ROOT).parts[0] not in ("tests", "examples"):
+    below = sorted([*root.glob("*/pyproject.toml"), *root.glob("*/*/pyproject.toml")])
+    for file in [root / "pyproject.toml", *below]:
+        if file.relative_to(root).parts[0] not in ("tests", "examples", "build"):
             settings = tomllib.loads(file.read_text("utf-8"))
             project, packages = settings["project"], settings["tool"]["setuptools"]["packages"]["find"]
             package = file.parent / packages.get("where", ["."])[0] / project["name"].replace("-", "_")
@@ -45,7 +46,8 @@ def _distributions() -> list[Distribution]:
     return found
 
 
-DISTRIBUTIONS = _distributions()
+DISTRIBUTIONS = distributions(ROOT)
+"""Those of this repository: a new one is found by its pyproject.toml."""
 
 
 def build(distribution: Distribution, into: Path) -> tuple[Path, Path]:
@@ -67,9 +69,19 @@ def sources(folder: Path, copy: Path) -> Path:
     return Path(shutil.copytree(folder, copy, ignore=left))
 
 
+def check(files: list[Path]) -> None:
+    """Have twine say whether an index would take these and show their descriptions. Raises `RuntimeError`."""
+    path = os.pathsep.join(filter(None, [str(ROOT / "build" / "twine"), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, files)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"twine refuses them:\n{done.stdout}{done.stderr}")
+
+
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for one in DISTRIBUTIONS:
-        print(*build(one, target), sep="\n")
+    made = [file for one in DISTRIBUTIONS for file in build(one, target)]
+    check(made)
+    print(*made, sep="\n")

@@ -1,0 +1,172 @@
+"""The built site in a real browser: search finds pages, links work, code copies, a narrow screen shows all of it.
+
+`make test-site` builds the site and brings the browser: Playwright's Chromium, or the one that `CHROMIUM` names.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urldefrag, urljoin
+
+import pytest
+
+SITE = Path(__file__).parents[2] / "build" / "site"
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+NARROW = {"width": 360, "height": 740}  # a small telephone
+
+pytestmark = pytest.mark.site
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where the site is served."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    assert PAGES, "there is no site in build/site: run `make docs`"
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[Any]:
+    """A browser without a history, which may use the clipboard."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or None)
+        made = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        yield made
+        browser.close()
+
+
+@pytest.fixture
+def tab(context: Any, address: str) -> Iterator[Any]:
+    """A tab; the test fails if a page asked another server for anything, or said of something that it is wrong."""
+    opened, troubles = context.new_page(), []
+    opened.on("request", lambda request: request.url.startswith(address) or troubles.append(f"asked for {request.url}"))
+    opened.on("console", lambda said: said.type in ("error", "warning") and troubles.append(said.text))
+    opened.on("pageerror", lambda error: troubles.append(str(error)))
+    yield opened
+    opened.close()
+    assert troubles == []
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("quantize", "quantiz"),
+        ("KV cache", "language-models.html"),
+        ("BackendInterface", "reference/delegraph.interfaces.html"),
+        ("lower bound", "memory.html"),
+        ("MissingKernel", "reference/errors.html"),
+    ],
+)
+def test_search_finds(tab: Any, address: str, words: str, page: str) -> None:
+    tab.goto(address)
+    tab.locator("[data-md-component=search-query]").click()
+    tab.keyboard.type(words)
+    found = tab.locator(".md-search-result__link")
+    found.first.wait_for(timeout=60_000)
+    assert page in " ".join(link.get_attribute("href") for link in found.all()[:8])
+    found.first.click()
+    tab.wait_for_load_state()
+    assert tab.locator("mark").count() or words.lower() in tab.inner_text("article").lower()
+
+
+def test_links_work(tab: Any, address: str) -> None:
+    """Every link of every page leads to a page of the site and, with a #, to a place on it."""
+    anchors, links = {}, {}
+    for page in PAGES:
+        tab.goto(address + page, wait_until="domcontentloaded")
+        anchors[address + page] = set(
+            tab.evaluate("[...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name)")
+        )
+        links[address + page] = tab.evaluate(
+            "[...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href'))"
+        )
+    lost = []
+    for page, there in links.items():
+        for link in {urljoin(page, link) for link in there}:
+            target, place = urldefrag(link)
+            target = target + "index.html" if target.endswith("/") else target
+            if not target.startswith(address):
+                continue
+            if target not in anchors:
+                lost += [] if (SITE / target.removeprefix(address)).is_file() else [f"{page}: {link}: no such file"]
+            elif place and place not in anchors[target]:
+                lost.append(f"{page}: {link}: no such place")
+    assert sorted(set(lost)) == []
+
+
+def test_a_link_in_the_navigation_is_followed(tab: Any, address: str) -> None:
+    tab.set_viewport_size({"width": 1400, "height": 900})
+    tab.goto(address)
+    tab.locator(".md-tabs__link", has_text="Concepts").click()
+    tab.locator(".md-nav--primary .md-nav__link", has_text="Glossary").click()
+    tab.wait_for_url("**/glossary.html")
+    assert tab.locator("h1").inner_text().startswith("Glossary")
+
+
+def test_a_name_in_a_guide_leads_to_the_reference(tab: Any, address: str) -> None:
+    tab.goto(address + "way-of-a-model.html")
+    tab.locator("article a code", has_text="delegraph.lower").first.click()
+    tab.wait_for_url("**/reference/delegraph.html#*")
+    place = tab.evaluate("decodeURIComponent(location.hash).slice(1)")
+    assert "Lower a model onto backends" in tab.locator(f'[id="{place}"] ~ .doc-contents').first.inner_text()
+
+
+def test_code_is_copied(tab: Any, address: str) -> None:
+    tab.goto(address)
+    block = tab.locator(".highlight").first
+    block.hover()
+    block.locator("button").click()
+    tab.wait_for_function("async () => (await navigator.clipboard.readText()).length > 0")
+    copied = tab.evaluate("navigator.clipboard.readText()")
+    written = (SITE.parents[1] / "docs" / "index.md").read_text("utf-8").partition("```python\n")[2].partition("```")[0]
+    assert copied.strip() == written.strip()
+
+
+@pytest.mark.parametrize("width", [NARROW["width"], 768, 1400])
+def test_no_page_is_wider_than_the_screen(tab: Any, address: str, width: int) -> None:
+    """Wide tables and code scroll within themselves."""
+    tab.set_viewport_size({**NARROW, "width": width})
+    wide = []
+    for page in PAGES:
+        tab.goto(address + page, wait_until="domcontentloaded")
+        if tab.evaluate("document.documentElement.scrollWidth") > width:
+            wide.append(page)
+    assert wide == []
+
+
+def test_a_narrow_screen_has_a_menu_and_readable_text(tab: Any, address: str) -> None:
+    tab.set_viewport_size(NARROW)
+    tab.goto(address + "memory.html")
+    assert tab.locator("article p").first.bounding_box()["width"] <= NARROW["width"]
+    assert (
+        float(tab.evaluate("getComputedStyle(document.querySelector('article p')).fontSize").removesuffix("px")) >= 14
+    )
+    tab.locator("label.md-header__button[for=__drawer]").click()
+    assert tab.locator(".md-nav--primary").is_visible()
+
+
+def test_drawings_are_shown(tab: Any, address: str) -> None:
+    tab.goto(address + "concepts/index.html")
+    sizes = tab.evaluate("[...document.querySelectorAll('article img')].map(i => i.naturalWidth)")
+    assert len(sizes) >= 7 and all(sizes)
+
+
+def test_it_is_read_in_the_dark(tab: Any, address: str) -> None:
+    tab.emulate_media(color_scheme="dark")
+    tab.goto(address)
+    assert tab.evaluate("document.body.getAttribute('data-md-color-scheme')") == "slate"
