@@ -204,7 +204,7 @@ $(PEERS)/.installed: requirements-peers.txt
 
 bench-peers: setup setup-executorch setup-peers
 	$(BIN)/python -m benchmarks.peers
-	$(BIN)/python -m benchmarks.peers.report
+	$(BIN)/python -m benchmarks.peers.report --into docs/benchmarks.md
 
 clean:
 	rm -rf $(VENV) $(EXECUTORCH) build dist

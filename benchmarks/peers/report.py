@@ -1,4 +1,6 @@
-"""`python -m benchmarks.peers.report [peers.json]`: what `benchmarks.peers` measured -> tables, losses first."""
+"""`python -m benchmarks.peers.report [peers.json] [--into page.md]`: what `benchmarks.peers` measured -> tables, losses
+first.
+"""
 
 from __future__ import annotations
 
@@ -154,21 +156,36 @@ def text(results: Figures) -> str:
         ("In one table", summary(measured)),
         ("Lost rows, worst first", lost(measured)),
         ("int8 against the fastest peer in float32", against_float(measured)),
-        *((f"Milliseconds, {precision}", latencies(measured, precision)) for precision in PRECISIONS),
+        *((f"Milliseconds: {precision}", latencies(measured, precision)) for precision in PRECISIONS),
         ("What else it costs", costs(measured)),
         ("What does not run", failures(measured)),
     ]
     parts = [f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['has'])}). {versions}."]
     for title, table in sections:
         if len(table) > 1:
-            parts += [f"### {title}", markdown(table)]
+            parts += [f"## {title}", markdown(table)]
     return "\n\n".join(parts)
+
+
+MARK: Final = "<!-- measured -->\n"
+"""What is behind it in a page is replaced."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("json", type=Path, nargs="?", default=ROOT / "build" / "peers.json")
-    print(text(json.loads(parser.parse_args().json.read_text())))
+    parser.add_argument(
+        "--into", type=Path, help="a page that gets the tables behind its mark; without, they are printed"
+    )
+    options = parser.parse_args()
+    tables = text(json.loads(options.json.read_text()))
+    if options.into is None:
+        print(tables)
+        return
+    page, mark, _ = options.into.read_text().partition(MARK)
+    if not mark:
+        raise SystemExit(f"{options.into} has no line {MARK.strip()}")
+    options.into.write_text(f"{page}{MARK}\n{tables}\n")
 
 
 if __name__ == "__main__":

@@ -251,6 +251,17 @@ CASES: dict[str, Case] = {
         (x(2, 3, 4, 5),),
     ),
     "upsample_bicubic": (lambda t: F.interpolate(t, scale_factor=2, mode="bicubic"), (x(2, 3, 4, 5),)),
+    "antialiased_smaller": (lambda t: F.interpolate(t, size=(3, 4), mode="bilinear", antialias=True), (x(2, 3, 9, 7),)),
+    "antialiased_larger": (lambda t: F.interpolate(t, size=(9, 5), mode="bilinear", antialias=True), (x(2, 3, 4, 7),)),
+    "antialiased_scale": (
+        lambda t: F.interpolate(t, scale_factor=0.45, mode="bilinear", antialias=True),
+        (x(2, 3, 11, 9),),
+    ),
+    "antialiased_corners": (
+        lambda t: F.interpolate(t, size=(3, 4), mode="bilinear", align_corners=True, antialias=True),
+        (x(2, 3, 9, 7),),
+    ),
+    "antialiased_bicubic": (lambda t: F.interpolate(t, size=(3, 4), mode="bicubic", antialias=True), (x(2, 3, 9, 7),)),
     # attention
     "attention": (F.scaled_dot_product_attention, (x(2, 3, 5, 4), x(2, 3, 6, 4), x(2, 3, 6, 4))),
     "attention_3d": (F.scaled_dot_product_attention, (x(3, 5, 4), x(3, 6, 4), x(3, 6, 4))),

@@ -1,6 +1,7 @@
 """The table of converters: which operators become ONNX, how, and when. One module per family."""
 
 from delegraph_cpu.aot.converters import (  # noqa: F401
+    antialiasing,
     attention,
     complex_numbers,
     control_flow,
