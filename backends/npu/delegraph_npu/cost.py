@@ -73,7 +73,7 @@ class Cost:
 
 
 def array_cycles(array: Array, m: int, k: int, n: int, times: int = 1) -> float:
-    """Cycles of `times` products of (m, k) and (k, n).
+    """Cycles of `times` products of (m, k) and (k, n); k counts what a cell multiplies at a time, `depth`, as one.
 
     With R rows and C columns a pass takes, in SCALE-Sim 3.0.0, for output, weight and input stationary dataflow:
     k + R + C - 2, for each R x C of the output; m + 2R + C - 2, for each R x C of the weights; n + 2R + C - 2, for each
@@ -93,12 +93,12 @@ def array_cycles(array: Array, m: int, k: int, n: int, times: int = 1) -> float:
     return times * passes * (stream + fill)
 
 
-def _lane_cycles(array: Array, outputs: int, terms: int) -> float:
-    """Cycles of `outputs` sums of `terms` products that share no operand: one column of the array does them, a sum in
-    each row."""
+def _cell_cycles(array: Array, pixels: int, channels: int, terms: int) -> float:
+    """Cycles of sums of `terms` elements, of which no two sums share one: a cell of a pipelined array does one sum,
+    an element a cycle; of a plain array, whose columns all see one input, only one column works."""
     if array.pipelined:
-        return ceil(outputs / array.rows) * terms + array.rows + array.columns - 2
-    return array_cycles(array, outputs, terms, 1)
+        return ceil(pixels / array.rows) * ceil(channels / array.columns) * terms + array.rows + array.columns - 2
+    return array_cycles(array, pixels, terms, 1, channels)
 
 
 # ---- one command -----------------------------------------------------------------------------------
@@ -120,22 +120,26 @@ def _work(command: Computing, device: Device) -> _Work:
     blocks = ceil(ofm.size / array.accumulators)
     match command:
         case Conv():
-            m, k, n = prod(ofm.shape[:3]), prod(command.geometry.kernel) * command.ifm.shape[3], ofm.shape[3]
+            m, n, depth = prod(ofm.shape[:3]), ofm.shape[3], command.ifm.shape[3]
+            window = prod(command.geometry.kernel)
             pixels, channels = _block(array, m, n, command.ifm.nbytes, command.weights.nbytes)
-            return _Work(array_cycles(array, m, k, n), m * k * n, pixels * channels, channels, pixels)
+            cycles = array_cycles(array, m, window * ceil(depth / array.depth), n)
+            return _Work(cycles, m * n * window * depth, pixels * channels, channels, pixels)
         case MatMul():
             n, h, m, k = command.ifm.shape
             columns = ofm.shape[3]
             pixels, channels = _block(array, m, columns, command.ifm.nbytes, command.ifm2.nbytes)
-            cycles = array_cycles(array, m, k, columns, n * h)
+            cycles = array_cycles(array, m, ceil(k / array.depth), columns, n * h)
             return _Work(cycles, ofm.size * k, n * h * pixels * channels, channels, pixels)
         case Depthwise() | Pool():
-            terms = prod(command.geometry.kernel)
-            macs = ofm.size * terms if isinstance(command, Depthwise) else 0
-            again = ceil(prod(ofm.shape[:3]) / max(1, array.accumulators // array.columns))
-            return _Work(_lane_cycles(array, ofm.size, terms), macs, blocks, second=again)
+            pixels, channels, terms = prod(ofm.shape[:3]), ofm.shape[3], prod(command.geometry.kernel)
+            again = ceil(pixels / max(1, array.accumulators // array.columns))
+            if isinstance(command, Depthwise):
+                return _Work(_cell_cycles(array, pixels, channels, terms), ofm.size * terms, blocks, second=again)
+            return _Work(_cell_cycles(array, pixels, channels, terms * array.pool_cycles), 0, blocks)
         case Reduce():
-            return _Work(_lane_cycles(array, ofm.size, command.ifm.size // ofm.size), 0, blocks)
+            terms = command.ifm.size // ofm.size * array.pool_cycles
+            return _Work(_cell_cycles(array, prod(ofm.shape[:3]), ofm.shape[3], terms), 0, blocks)
         case _:
             return _Work(0.0, 0, blocks)
 

@@ -5,11 +5,13 @@
     regions = { sram = "sram", dram = "flash", weights = "flash", tables = "flash" }
 
     [array]                        # multiplies and adds
-    rows = 16                      # pixels at a time, where outputs stay in the array
+    rows = 2                       # pixels at a time, where outputs stay in the array
     columns = 8                    # channels at a time
+    depth = 8                      # input channels at a time: each cell multiplies so many, and adds them
     dataflow = "output_stationary"
     pipelined = true               # one pass begins while the one before drains
     accumulators = 4096            # sums that are kept between passes: how large a block of the output may be
+    pool_cycles = 4                # of a cell, for an element of a pool's window
 
     [output_stage]                 # scales, clamps, looks up; without this table it never limits
     elements_per_cycle = 1.0
@@ -46,18 +48,21 @@ _LARGEST: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """`rows` x `columns` of multiply-adders. `accumulators`: sums, 32 bits each, that a block of the output has."""
+    """`rows` x `columns` of cells with `depth` multiply-adders each. `accumulators`: sums, 32 bits each, that a block
+    of the output has. `pool_cycles`: those that a cell takes for an element of a pool's window."""
 
     rows: int
     columns: int
+    depth: int = 1
     dataflow: Dataflow = "output_stationary"
     pipelined: bool = True
     accumulators: int = 4096
+    pool_cycles: int = 1
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for what no array can be."""
-        if self.rows < 1 or self.columns < 1:
-            raise ValueError("array: rows and columns are above 0")
+        if min(self.rows, self.columns, self.depth, self.pool_cycles) < 1:
+            raise ValueError("array: rows, columns, depth and pool_cycles are above 0")
         if self.accumulators < self.rows * self.columns:
             raise ValueError(f"array: {self.rows} x {self.columns} needs as many accumulators at least")
 
@@ -159,7 +164,7 @@ class Device:
     @property
     def macs_per_cycle(self) -> int:
         """Multiply-adds a cycle, at most."""
-        return self.array.rows * self.array.columns
+        return self.array.rows * self.array.columns * self.array.depth
 
 
 def device_text(name: str) -> tuple[str, str]:

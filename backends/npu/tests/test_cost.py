@@ -55,7 +55,7 @@ def test_a_plain_array_takes_what_scale_sim_counts(m: int, k: int, n: int, rows:
         "input_stationary": (2 * rows + n + columns - 2) * ceil(k / rows) * ceil(m / columns),
     }
     for dataflow, cycles in expected.items():
-        array = Array(rows, columns, dataflow, False, rows * columns)
+        array = Array(rows, columns, 1, dataflow, pipelined=False, accumulators=rows * columns)
         assert array_cycles(array, m, k, n) == cycles
         assert array_cycles(replace(array, pipelined=True), m, k, n) <= cycles
 
@@ -177,8 +177,8 @@ def described(**changes: str) -> Device:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"rows": "0"}, "array: rows and columns are above 0"),
-        ({"accumulators": "127"}, "array: 16 x 8 needs as many accumulators at least"),
+        ({"rows": "0"}, "array: rows, columns, depth and pool_cycles are above 0"),
+        ({"accumulators": "15"}, "array: 2 x 8 needs as many accumulators at least"),
         ({"dataflow": '"weights"'}, "array.dataflow is 'weights'; it is one of 'output_stationary'"),
         ({"elements_per_cycle": "0.0"}, "output_stage: elements per cycle are above 0"),
         ({"nbytes": '"4 GiB"'}, "memory 'sram': its size is from 1 byte to 2 GiB"),

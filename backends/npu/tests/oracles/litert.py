@@ -33,7 +33,7 @@ class Tensor:
 def litert(operator: str, options: Any, inputs: list[Tensor], output: Tensor, *arrays: NDArray[Any]) -> NDArray[Any]:
     """The output of the builtin `operator`; `arrays` are those inputs that are not constant."""
     interpreter = Interpreter(
-        model_content=_model(operator, options, inputs, output),
+        model_content=model(operator, options, inputs, output),
         experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
     )
     interpreter.allocate_tensors()
@@ -43,11 +43,12 @@ def litert(operator: str, options: Any, inputs: list[Tensor], output: Tensor, *a
     return np.asarray(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
 
 
-def _model(operator: str, options: Any, inputs: list[Tensor], output: Tensor) -> bytes:
-    model, graph, code, call = schema.ModelT(), schema.SubGraphT(), schema.OperatorCodeT(), schema.OperatorT()
+def model(operator: str, options: Any, inputs: list[Tensor], output: Tensor) -> bytes:
+    """The .tflite file of one operator."""
+    whole, graph, code, call = schema.ModelT(), schema.SubGraphT(), schema.OperatorCodeT(), schema.OperatorT()
     code.builtinCode = code.deprecatedBuiltinCode = getattr(schema.BuiltinOperator, operator)
     code.version = 1
-    model.buffers, graph.tensors = [schema.BufferT()], []
+    whole.buffers, graph.tensors = [schema.BufferT()], []
     for one in [*inputs, output]:
         tensor, quantization = schema.TensorT(), schema.QuantizationParametersT()
         tensor.name, tensor.shape, tensor.type = f"t{len(graph.tensors)}", list(one.shape), TYPES[np.dtype(one.dtype)]
@@ -58,8 +59,8 @@ def _model(operator: str, options: Any, inputs: list[Tensor], output: Tensor) ->
         if one.values is not None:
             buffer = schema.BufferT()
             buffer.data = np.frombuffer(one.values.tobytes(), np.uint8)
-            tensor.buffer = len(model.buffers)
-            model.buffers.append(buffer)
+            tensor.buffer = len(whole.buffers)
+            whole.buffers.append(buffer)
         graph.tensors.append(tensor)
     call.inputs, call.outputs = list(range(len(inputs))), [len(inputs)]
     if options is not None:
@@ -67,7 +68,7 @@ def _model(operator: str, options: Any, inputs: list[Tensor], output: Tensor) ->
         call.builtinOptions = options
     graph.inputs = [index for index, one in enumerate(inputs) if one.values is None]
     graph.outputs, graph.operators = [len(inputs)], [call]
-    model.version, model.operatorCodes, model.subgraphs = 3, [code], [graph]
+    whole.version, whole.operatorCodes, whole.subgraphs = 3, [code], [graph]
     builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), b"TFL3")
+    builder.Finish(whole.Pack(builder), b"TFL3")
     return bytes(builder.Output())

@@ -47,7 +47,7 @@ def test_products(dataflow: Dataflow) -> None:
     for _ in range(25):
         rows, columns = (int(size) for size in rng.integers(4, 17, 2))
         m, k, n = (int(size) for size in rng.integers(1, 71, 3))
-        array = Array(rows, columns, dataflow, pipelined=False, accumulators=rows * columns)
+        array = Array(rows, columns, 1, dataflow, pipelined=False, accumulators=rows * columns)
         assert array_cycles(array, m, k, n) == counted(dataflow, rows, columns, m, k, n), (rows, columns, m, k, n)
 
 
