@@ -89,7 +89,7 @@ def array_cycles(array: Array, m: int, k: int, n: int, times: int = 1) -> float:
         passes, stream, load = ceil(k / rows) * ceil(m / columns), n, rows
     fill = load + rows + columns - 2
     if array.pipelined:
-        return times * passes * max(stream, load) + fill
+        return (times * passes - 1) * max(stream, load) + stream + fill
     return times * passes * (stream + fill)
 
 

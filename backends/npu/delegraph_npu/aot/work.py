@@ -39,7 +39,7 @@ def cycles_of(group: Collection[Node], device: Device) -> tuple[int, int]:
     crossing = {source for node in group for source in node.all_input_nodes if source not in inside}
     crossing |= {node for node in group if not inside.issuperset(node.users)}
     nbytes = sum(_nbytes(node) for node in crossing)
-    array = device.array.rows * device.array.columns
+    array = device.macs_per_cycle
     stage = 1.0 if device.output_stage is None else device.output_stage.elements_per_cycle
     there = max(products / array, elements / stage) + access_cycles(device.memory(Region.DRAM).memory(), nbytes)
     return round(LAUNCH + there), round(products / HOST_MULTIPLY_ADDS + moved * HOST_ELEMENT)
