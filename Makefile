@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH := .venv-executorch
 ZOO := build/zoo
-PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]"
+PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]"
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
@@ -33,7 +33,7 @@ help:
 setup: $(VENV)/.installed
 
 # torch 2.13.0 is pinned because a plain `torch` brings several GB of CUDA packages.
-$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml machines/pyproject.toml backends/cpu/pyproject.toml backends/npu/pyproject.toml plugins/portable/pyproject.toml plugins/special/pyproject.toml plugins/aten/pyproject.toml plugins/executorch/pyproject.toml requirements-dev.txt
+$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml machines/pyproject.toml backends/cpu/pyproject.toml backends/npu/pyproject.toml backends/dsp/pyproject.toml plugins/portable/pyproject.toml plugins/special/pyproject.toml plugins/aten/pyproject.toml plugins/executorch/pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
@@ -135,7 +135,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners machines/delegraph_machines backends/cpu/delegraph_cpu backends/npu/delegraph_npu plugins/portable/delegraph_portable plugins/special/delegraph_special plugins/aten/delegraph_aten plugins/executorch/delegraph_executorch
+	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners machines/delegraph_machines backends/cpu/delegraph_cpu backends/npu/delegraph_npu backends/dsp/delegraph_dsp plugins/portable/delegraph_portable plugins/special/delegraph_special plugins/aten/delegraph_aten plugins/executorch/delegraph_executorch
 
 floors: setup
 	$(BIN)/lint-imports
