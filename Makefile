@@ -7,7 +7,9 @@ EXECUTORCH := .venv-executorch
 ZOO := build/zoo
 ORACLES := build/oracles
 PEERS := build/peers
-PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
+DISTRIBUTIONS := partitioners machines backends/cpu backends/npu backends/dsp backends/openvino plugins/portable plugins/special plugins/aten plugins/executorch plugins/testkit
+PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e "backends/openvino[aot]" \
+	-e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ help:
 	@echo "make test    all tests but the long ones below"
 	@echo "make test-models  the tests that lower and run whole models"
 	@echo "make test-kernels  kernels on a few samples of each entry of torch's operator database; make test-docs runs every snippet"
-	@echo "make test-openvino  installs OpenVINO and tests its backend"
+	@echo "make test-openvino  the backend on OpenVINO"
 	@echo "make test-accuracy  models trained here, quantized by each recipe and in training: how many digits they still read"
 	@echo "make wheels  every distribution built into dist/; make test-wheels installs them, and plug-ins, in empty environments"
 	@echo "make docs    the documentation as a site, in build/site; make test-site reads it in a browser"
@@ -39,7 +41,7 @@ help:
 setup: $(VENV)/.installed
 
 # torch 2.13.0 is pinned because a plain `torch` brings several GB of CUDA packages.
-$(VENV)/.installed: pyproject.toml partitioners/pyproject.toml machines/pyproject.toml backends/cpu/pyproject.toml backends/npu/pyproject.toml plugins/portable/pyproject.toml plugins/special/pyproject.toml plugins/aten/pyproject.toml plugins/executorch/pyproject.toml plugins/testkit/pyproject.toml requirements-dev.txt
+$(VENV)/.installed: pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml) requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
@@ -87,8 +89,6 @@ test-accuracy: setup
 
 # Of 60 MB to download and 180 MB on disk: not among what everybody sets up.
 test-openvino: setup
-	$(BIN)/python -m pip install --quiet "openvino>=2026.4,<2027"
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e backends/openvino
 	$(BIN)/python -m pytest -q -n 2 backends/openvino/tests
 
 test-docs: setup
@@ -177,7 +177,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 
 types: setup
-	$(BIN)/mypy core/delegraph partitioners/delegraph_partitioners machines/delegraph_machines backends/cpu/delegraph_cpu backends/npu/delegraph_npu backends/openvino/delegraph_openvino plugins/portable/delegraph_portable plugins/special/delegraph_special plugins/aten/delegraph_aten plugins/executorch/delegraph_executorch plugins/testkit/delegraph_testkit
+	$(BIN)/mypy core/delegraph $(foreach folder,$(DISTRIBUTIONS),$(folder)/delegraph_$(notdir $(folder)))
 
 floors: setup
 	$(BIN)/lint-imports

@@ -1,0 +1,133 @@
+"""Matrix products: linear layers and products of values, in float16 or on codes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from delegraph.aot.authoring import Granularity
+from delegraph_dsp.aot.grids import limits_of, multipliers
+from delegraph_dsp.aot.kernel_calls import Use, View
+from delegraph_dsp.aot.kernel_graph import CODE_DTYPES, TABLE, KernelGraph, Unsupported
+
+__all__: list[str] = []
+
+aten = torch.ops.aten
+
+MOST_EXACT = 2**20
+"""Products of codes in a sum: the machine's accumulators hold as many exactly."""
+
+
+@TABLE.converts(aten.linear.default, keep_whole=True)
+def linear(graph: KernelGraph, node: Node, source: Node, weight: Node, bias: Node | None) -> View:
+    return product(graph, node, source, weight, bias, transposed=True)
+
+
+@TABLE.converts(aten.mm.default, aten.bmm.default)
+def matmul(graph: KernelGraph, node: Node, a: Node, b: Node) -> View:
+    return product(graph, node, a, b, None)
+
+
+@TABLE.converts(aten.matmul.default, keep_whole=True)
+def any_matmul(graph: KernelGraph, node: Node, a: Node, b: Node) -> View:
+    if min(len(side.meta["val"].shape) for side in (a, b)) < 2:
+        raise Unsupported("multiplies a vector")
+    return product(graph, node, a, b, None)
+
+
+@TABLE.converts(aten.addmm.default)
+def addmm(graph: KernelGraph, node: Node, bias: Node, a: Node, b: Node, beta: Any, alpha: Any) -> View:
+    if beta != 1 or alpha != 1 or len(bias.meta["val"].shape) != 1:
+        raise Unsupported("its factors are not 1, or its bias is not a vector")
+    return product(graph, node, a, b, bias)
+
+
+def product(graph: KernelGraph, node: Node, a: Node, b: Node, bias: Node | None, transposed: bool = False) -> View:
+    """a @ b + bias, b being [N, K] where it is `transposed`."""
+    x, y = graph.value(a), graph.value(b)
+    shape = tuple(node.meta["val"].shape)
+    if len(y.shape) == 2 and len(x.shape) > 2:  # a linear layer's rows are one dim
+        x = graph.reshaped(x, (prod(x.shape[:-1]), x.shape[-1]))
+    if y.grid is not None and y.grid.axis not in (None, 0 if transposed else 1):
+        raise Unsupported("its weight has a scale for each row of the product")
+    y = y.permute((*range(len(y.shape) - 2), -1, -2)) if transposed else y
+    if x.grid is not None and y.grid is not None:
+        out = _codes(graph, node, x, y, bias)
+    elif x.grid is None and y.grid is None:
+        out = _halves(graph, x, y, graph.known(np.zeros(1, np.float16)) if bias is None else graph.real(bias))
+    else:
+        raise Unsupported("one of its operands is quantized and the other is not")
+    return graph.reshaped(out, shape)
+
+
+def _halves(graph: KernelGraph, x: View, y: View, bias: View) -> View:
+    out = graph.made("float16", _shape(x, y))
+    return _add(graph, "matmul", x, y, [bias], out)
+
+
+def _codes(graph: KernelGraph, node: Node, x: View, y: View, bias: Node | None) -> View:
+    """Accumulators have 32 bits, or 48 if one operand is int16; bias is an integer in their unit."""
+    grid = graph.grid_of(node)
+    assert x.grid is not None and y.grid is not None
+    dtypes = set(CODE_DTYPES.values())
+    if x.grid.granularity is not Granularity.TENSOR or not {x.dtype, y.dtype} <= dtypes:
+        raise Unsupported("its operands are not int8 or int16 with one scale, or one for each column")
+    if y.grid.granularity not in (Granularity.TENSOR, Granularity.CHANNEL):
+        raise Unsupported(f"its weight is quantized by {y.grid.granularity.value}")
+    if y.grid.granularity is Granularity.CHANNEL and not y.grid.is_symmetric:
+        raise Unsupported("its weight has a zero point for each channel")
+    if x.shape[-1] > MOST_EXACT:
+        raise Unsupported(f"sums of {x.shape[-1]} products; there are up to {MOST_EXACT}")
+    wide = "int16" in (x.dtype, y.dtype)
+    unit = float(x.grid.scale) * np.atleast_1d(y.grid.scale)
+    multiplier, shift = multipliers(unit / float(grid.scale), wide)
+    added = np.zeros(1) if bias is None else np.rint(_content(graph, bias).astype(np.float64) / unit)
+    limit = np.iinfo(np.int64 if wide else np.int32)
+    added = np.clip(added, limit.min // 2, limit.max // 2).astype(limit.dtype)
+    zeros = (int(x.grid.zero_point), int(np.max(y.grid.zero_point)), *limits_of(grid))
+    vectors = [graph.known(vector) for vector in (added, multiplier, shift)]
+    return _add(graph, "matmul_int", x, y, vectors, graph.on_grid(grid, _shape(x, y)), zeros)
+
+
+def _content(graph: KernelGraph, bias: Node) -> Any:
+    content = graph.constants.array(bias)
+    if content is None:
+        dequantized = graph.quantizations.weight(bias)
+        if dequantized is None:
+            raise Unsupported("its bias is not a constant")
+        content = dequantized.dequantize()
+    return content
+
+
+def _shape(x: View, y: View) -> tuple[int, ...]:
+    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return (*batch, x.shape[-2], y.shape[-1])
+
+
+def _add(
+    graph: KernelGraph, kernel: str, x: View, y: View, vectors: list[View], out: View, integers: tuple[int, ...] = ()
+) -> View:
+    """The space is […, M, N, K], of which K is not cut."""
+    rank = len(out.shape)
+    rows, columns, inner = rank - 2, rank - 1, rank
+    space = (*out.shape, x.shape[-1])
+    uses = [
+        Use(_spread(x, rank), (*_batch_axes(x, out), rows, inner)),
+        Use(_spread(y, rank), (*_batch_axes(y, out), inner, columns)),
+        *(Use(v, (columns if v.shape[0] == out.shape[-1] else None,)) for v in vectors),
+        Use(out, tuple(range(rank))),
+    ]
+    return graph.add(kernel, space, range(rank), uses, integers)
+
+
+def _spread(view: View, rank: int) -> View:
+    return view.expand((1,) * (rank - len(view.shape)) + view.shape)
+
+
+def _batch_axes(view: View, out: View) -> tuple[int | None, ...]:
+    sizes = _spread(view, len(out.shape)).shape[:-2]
+    return tuple(axis if size == out.shape[axis] else None for axis, size in enumerate(sizes))

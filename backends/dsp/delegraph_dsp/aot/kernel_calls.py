@@ -1,0 +1,163 @@
+"""What lies between the graph and the tiles: values, strided views of them, and calls of kernels over an index space.
+
+    softmax(x.transpose(1, 2), -1)         x is [4, 8, 16] in memory
+    KernelCall("softmax", space=(4, 16, 8), splits=(0, 1), uses=(x by strides (128, 1, 16), out by (128, 8, 1)))
+
+A view costs nothing: DMA fetches its rows. An operand's dim goes along one axis of the space, or along none and then is
+there as a whole in every tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegraph.aot.authoring import Quantization
+
+__all__ = ["KernelCall", "Use", "Value", "View", "dense_strides"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A dense tensor in a memory. `content` gives what a constant holds; `source` is the number of an input."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: Callable[[], NDArray[Any]] | None = None
+    source: int | None = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a kernel writes it."""
+        return self.content is None and self.source is None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """Elements of a value: the first at `offset`, others `strides` apart, in elements; codes of `grid` if there is one.
+
+    A stride of 0 repeats an element.
+    """
+
+    value: Value
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    grid: Quantization | None = None
+
+    @classmethod
+    def of(cls, value: Value, grid: Quantization | None = None) -> View:
+        """All of `value`."""
+        return cls(value, 0, value.shape, dense_strides(value.shape), grid)
+
+    @property
+    def dtype(self) -> str:
+        """That of its elements."""
+        return self.value.dtype
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is its value as it lies in memory."""
+        dense = dense_strides(self.shape)
+        strides = zip(self.shape, self.strides, dense, strict=True)
+        return (
+            self.offset == 0
+            and prod(self.shape) == prod(self.value.shape)
+            and all(size == 1 or stride == wanted for size, stride, wanted in strides)
+        )
+
+    def permute(self, dims: Sequence[int]) -> View:
+        """Its dims in another order."""
+        rank = len(self.shape)
+        order = [dim % rank for dim in dims]
+        return replace(self, shape=tuple(self.shape[d] for d in order), strides=tuple(self.strides[d] for d in order))
+
+    def move_last(self, dim: int) -> View:
+        """The same with `dim` behind all others."""
+        rank = len(self.shape)
+        return self.permute([d for d in range(rank) if d != dim % rank] + [dim % rank])
+
+    def slice(self, dim: int, start: int, stop: int, step: int = 1) -> View:
+        """Every `step`-th index of `dim` from `start` up to, not including, `stop`; both are within it."""
+        shape, strides = list(self.shape), list(self.strides)
+        shape[dim], strides[dim] = max(0, -(-(stop - start) // step)), self.strides[dim] * step
+        return replace(self, offset=self.offset + start * self.strides[dim], shape=tuple(shape), strides=tuple(strides))
+
+    def expand(self, shape: Sequence[int]) -> View:
+        """Repeated along dims of size 1, and along new dims before the others."""
+        new = len(shape) - len(self.shape)
+        strides = [0] * new + [
+            stride if size == wanted else 0
+            for size, stride, wanted in zip(self.shape, self.strides, shape[new:], strict=True)
+        ]
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def reshape(self, shape: Sequence[int]) -> View | None:
+        """The same elements in another shape, if that is a view."""
+        strides = _reshaped(self.shape, self.strides, tuple(shape))
+        return None if strides is None else replace(self, shape=tuple(shape), strides=strides)
+
+    def on(self, grid: Quantization | None) -> View:
+        """The same as codes of `grid`."""
+        return replace(self, grid=grid)
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a tensor whose last dim lies closest."""
+    return tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides of `new`, or None: runs of dims that lie densely are cut into the new dims."""
+    runs: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = (runs[-1][0] * size, stride)
+        else:
+            runs.append((size, stride))
+    found: list[int] = []
+    left, run = 1, iter(runs)
+    stride = 1
+    for size in new:
+        if size == 1:
+            found.append(1)
+            continue
+        if left == 1:
+            left, stride = next(run, (1, 1))
+        if left % size:
+            return None
+        left //= size
+        found.append(left * stride)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """An operand of a call: each dim of the view goes along the axis of the space in `axes`, or along none."""
+
+    view: View
+    axes: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelCall:
+    """A kernel over an index space, of which the axes in `splits` may be cut into tiles; the last use is written."""
+
+    kernel: str
+    space: tuple[int, ...]
+    splits: tuple[int, ...]
+    uses: tuple[Use, ...]
+    integers: tuple[int, ...] = ()
+    reals: tuple[float, ...] = ()
+    operator: int = 0
+
+    @property
+    def output(self) -> Use:
+        """What it writes."""
+        return self.uses[-1]

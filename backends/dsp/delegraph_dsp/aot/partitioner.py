@@ -1,0 +1,237 @@
+"""The partitioner that users name "dsp": takes every node whose kernels can be made and whose tiles fit in the TCM.
+
+Whether a node can go is found by converting it, alone, as the compiler will: what it says is what it does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from delegraph.aot.authoring import Constants, numpy_dtype, operator_name, quantize_call, tensors_of, used_results
+from delegraph.errors import InvalidArgument
+from delegraph.interfaces import CompileSpec, Partitioner, PartitionResult
+from delegraph_dsp.aot import converters
+from delegraph_dsp.aot.kernel_calls import Value, View
+from delegraph_dsp.aot.kernel_graph import KernelGraph, Unsupported, is_move
+from delegraph_dsp.aot.lowering import DEFAULT_DEVICE, DEVICE, DTYPE
+from delegraph_dsp.aot.tiling import smallest_footprint
+from delegraph_dsp.device import Device, device_named, device_text
+from delegraph_dsp.program import BACKEND_ID, DTYPES
+from delegraph_partitioners import CapabilityBasedPartitioner
+
+__all__ = ["DspPartitioner", "Support", "dsp_partitioner"]
+
+MOST_DIMS = 7
+"""Of a tensor: a kernel's space has one axis more."""
+
+
+def dsp_partitioner(
+    *,
+    device: str = DEFAULT_DEVICE,
+    tcm_nbytes: int | None = None,
+    dtype: str | None = None,
+    minimum_nodes: int = 1,
+) -> Partitioner:
+    """A partitioner for `DspBackend`.
+
+    `device` is a preset, or the path of a TOML file that describes one; `tcm_nbytes` takes the place of the size of its
+    memory. With `dtype="float16"` what is float32 is computed as float16; without, it is left. A delegate is made of
+    `minimum_nodes` and more.
+
+    Raises `InvalidArgument` for a device that there is not, or another dtype.
+    """
+    if dtype not in (None, "float16"):
+        raise InvalidArgument(f"dtype is {dtype!r}; what is float32 can be computed as 'float16', or be left")
+    return DspPartitioner(device_named(device, tcm_nbytes), dtype == "float16", minimum_nodes)
+
+
+class DspPartitioner(Partitioner):
+    """See `dsp_partitioner`."""
+
+    def __init__(self, device: Device, half_for_float: bool = False, minimum_nodes: int = 1) -> None:
+        super().__init__()
+        self._device, self._half_for_float, self._minimum_nodes = device, half_for_float, minimum_nodes
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag what the DSP takes, with a reason for each node that it leaves."""
+        return self._partitioner(exported_program).partition(exported_program)
+
+    def ops_to_not_decompose(
+        self, ep: ExportedProgram
+    ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
+        """The operators that there are kernels for, where they can be taken."""
+        return self._partitioner(ep).ops_to_not_decompose(ep)
+
+    def _partitioner(self, program: ExportedProgram) -> CapabilityBasedPartitioner:
+        specs = [CompileSpec(DEVICE, device_text(self._device).encode())]
+        if self._half_for_float:
+            specs.append(CompileSpec(DTYPE, b"float16"))
+        return CapabilityBasedPartitioner(
+            BACKEND_ID,
+            Support(self._device, self._half_for_float, Constants.of(program)),
+            specs,
+            keep_whole=converters.TABLE.kept_whole,
+            minimum_nodes=self._minimum_nodes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Why a node of a program is left, or None."""
+
+    device: Device
+    half_for_float: bool
+    constants: Constants
+    _known: dict[Node, str | None] = field(default_factory=dict)
+
+    def __call__(self, node: Node) -> str | None:
+        """Checks in order: quantize and dequantize calls go with what is behind or before them; shapes; dtypes; what
+        the converter says; the TCM."""
+        call = quantize_call(node)
+        if call is None:
+            return self._operator(node)
+        if call.quantizes:
+            source = call.source
+            taken = source.op == "call_function" and quantize_call(source) is None and self._operator(source) is None
+            return None if taken else "quantizes what the DSP does not compute"
+        if any(self._operator(user) is not None for user in node.users):
+            return "is read where the DSP does not compute"
+        return None if node.users else "is read by nobody"
+
+    def _operator(self, node: Node) -> str | None:
+        """Of an operator with what goes into it, by itself."""
+        if node.op != "call_function" or quantize_call(node) is not None:
+            return "is not an operator of the DSP"
+        if node not in self._known:
+            self._known[node] = self._alone(node) or self._input_reason(node)
+        return self._known[node]
+
+    def _input_reason(self, node: Node) -> str | None:
+        """Whether its inputs come as its kernel is to read them: dequantize calls go to the DSP, and so does what is
+        written on a grid."""
+        for source in map(_producer, node.all_input_nodes):
+            call = quantize_call(source)
+            if call is not None and not call.quantizes and self._read_elsewhere(source):
+                return f"its input {source.name} is read where the DSP does not compute"
+            if call is None and self._comes_as_codes(source) and self._operator(source) is not None:
+                return f"its input {source.name} is not computed by the DSP"
+        return None
+
+    def _comes_as_codes(self, source: Node) -> bool:
+        value = source.meta["val"]
+        value = value[0] if isinstance(value, tuple | list) else value
+        is_float = source.op == "call_function" and value.dtype == torch.float32
+        return is_float and _Alone(self.constants, self.half_for_float).grid_behind(source) is not None
+
+    def _read_elsewhere(self, source: Node) -> bool:
+        readers = (user for user in source.users if user.op != "call_function" or self._alone(user) is not None)
+        return next(readers, None) is not None
+
+    def _alone(self, node: Node) -> str | None:
+        if converters.TABLE.row(node) is None:
+            return f"the DSP has no kernel for {operator_name(node) or node.target}"
+        return _shape_reason(node) or self._dtype_reason(node) or self._conversion_reason(node)
+
+    def _dtype_reason(self, node: Node) -> str | None:
+        for tensor in tensors_of(node):
+            if tensor.dtype == torch.float32 and not self.half_for_float and not self._is_quantized(node):
+                return "is float32: the DSP computes in int8, int16 and float16 (or in that, with dtype=float16)"
+            if str(numpy_dtype(tensor.dtype)) not in DTYPES:
+                return f"is {str(tensor.dtype).removeprefix('torch.')}: the DSP computes in int8, int16 and float16"
+        return None
+
+    def _is_quantized(self, node: Node) -> bool:
+        """Whether it is written on a grid, or reads from one; what is missing of it the converter says."""
+        graph = _Alone(self.constants, self.half_for_float)
+        return graph.wanted(node) is not None or any(graph.grid_behind(s) is not None for s in node.all_input_nodes)
+
+    def _conversion_reason(self, node: Node) -> str | None:
+        graph = _Alone(self.constants, self.half_for_float)
+        try:
+            graph.node = node
+            made = graph.call(node)
+        except Unsupported as reason:
+            return str(reason)
+        if not self.half_for_float and (self._left_in_float(node, made) or not graph.is_written_on_a_grid(node)):
+            return "its inputs are quantized and its result is not"
+        largest = max(graph.calls, key=smallest_footprint, default=None)
+        if largest is not None and smallest_footprint(largest) > self.device.tcm_nbytes:
+            return (
+                f"one tile of it takes {smallest_footprint(largest)} bytes of TCM, and {self.device.name} has"
+                f" {self.device.tcm_nbytes}"
+            )
+        return None
+
+    def _left_in_float(self, node: Node, made: View | Sequence[View | None]) -> bool:
+        """Whether a float32 result would be computed as float16 without anybody having asked for it."""
+        first = made if isinstance(made, View) else made[0]
+        result: Any = node.meta["val"]
+        result = result[0] if isinstance(result, tuple | list) else result
+        return result.dtype == torch.float32 and first is not None and first.grid is None
+
+
+class _Alone(KernelGraph):
+    """Converts one node, whose inputs are values as they would come."""
+
+    def __init__(self, constants: Constants, half_for_float: bool) -> None:
+        super().__init__(half_for_float)
+        self.constants = constants
+
+    def value(self, argument: Any) -> View:
+        if not isinstance(argument, Node):
+            return self.number(argument)
+        if argument not in self.values:
+            self.values[argument] = self._as_it_comes(argument)
+        found: View = self.values[argument]  # type: ignore[assignment]
+        return found
+
+    def is_written_on_a_grid(self, node: Node) -> bool:
+        """Whether a float32 result is."""
+        value = node.meta["val"]
+        return not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or self.wanted(node) is not None
+
+    def _as_it_comes(self, node: Node) -> View:
+        tensor, grid = node.meta["val"], self.grid_behind(node)
+        content = self.constants.array(node)
+        if content is not None and grid is None:
+            return self.constant(node, content)
+        dtype = tensor.dtype if grid is None else grid.dtype
+        name = "float16" if dtype == torch.float32 else str(numpy_dtype(dtype))
+        return View.of(Value(name, tuple(tensor.shape), source=0), grid)
+
+    def grid_behind(self, node: Node) -> Any:
+        """The grid of the codes that will stand for `node`: of a dequantize call, also if it was moved; of an operator
+        whose result is written on one, behind an activation or moves."""
+        node = _producer(node)
+        found = self.quantizations.of(node)
+        if found is None and node.op == "call_function" and quantize_call(node) is None:
+            source = node.args[0] if is_move(node) else None
+            found = self.wanted(node) if source is None else self.grid_behind(source)  # type: ignore[arg-type]
+        return found
+
+
+def _producer(node: Node) -> Node:
+    """The call that gives `node`, which may be an element of its results."""
+    return node.args[0] if node.target is operator.getitem else node  # type: ignore[return-value]
+
+
+def _shape_reason(node: Node) -> str | None:
+    results = node.meta["val"]
+    used = [results[i] for i in used_results(node)] if isinstance(results, tuple | list) else [results]
+    for tensor in [*tensors_of(node), *used]:
+        if not isinstance(tensor, torch.Tensor):
+            return "gives what is not a tensor"
+        if not all(isinstance(size, int) for size in tensor.shape):
+            return "its shape is known only when it runs"
+        if tensor.dim() > MOST_DIMS:
+            return f"has {tensor.dim()} dims; the DSP has up to {MOST_DIMS}"
+        if tensor.numel() == 0:
+            return "has no elements"
+    return None

@@ -1,0 +1,138 @@
+"""Kernel calls in order -> for each its block, and which values stay in the TCM from one call to the next.
+
+What kernels make stays as long as it is needed where there is room. Where a call's buffers do not fit beside what
+stays, the largest of that is spilled: it lives in outer memory, and costs DMA. The memory planners then give every
+buffer its place; what fits by its size and not by its place is spilled as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delegraph.errors import PreprocessError
+from delegraph.interfaces import Lifetime
+from delegraph_dsp.aot.boxes import box_nbytes, box_of
+from delegraph_dsp.aot.kernel_calls import KernelCall, Use, Value
+from delegraph_dsp.aot.tiling import ALIGNMENT, Block, choose_block, footprint, smallest_footprint
+from delegraph_dsp.device import Device
+from delegraph_dsp.program import nbytes_of
+from delegraph_machines.scratch import place
+
+__all__ = ["Placed", "place_calls"]
+
+RESERVE: Final = 4
+"""A call that would like more than this part of the TCM for its buffers gets at least this part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """`blocks` by call; `resident`: where values that stay in the TCM begin; `buffers`: where those of each use of each
+    call do; `spilled`: values that kernels make and that live in outer memory. `nbytes` of TCM are taken in all, of
+    which `lower_bound` is what no placement could do without."""
+
+    blocks: tuple[Block, ...]
+    resident: Mapping[Value, int]
+    buffers: tuple[Mapping[int, tuple[int, ...]], ...]
+    spilled: tuple[Value, ...]
+    nbytes: int
+    lower_bound: int
+
+
+def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: Device) -> Placed:
+    """Choose blocks and places. Raises `PreprocessError` for a call that the TCM is too small for."""
+    lives = _lifetimes(calls, outputs)
+    staying = set(lives)
+    while True:
+        blocks = _blocks(calls, lives, staying, device)
+        lifetimes, owners = _buffers(calls, blocks, lives, staying)
+        placement = place(lifetimes, ALIGNMENT)
+        if placement.nbytes <= device.tcm_nbytes or not staying:
+            break
+        staying.discard(max(staying, key=lambda value: (_nbytes(value), lives[value])))
+    if placement.nbytes > device.tcm_nbytes:
+        raise PreprocessError(f"buffers of {placement.nbytes} bytes do not fit in {device.tcm_nbytes} bytes of TCM")
+    resident: dict[Value, int] = {}
+    buffers: list[dict[int, tuple[int, ...]]] = [{} for _ in calls]
+    for owner, offset in zip(owners, placement.offsets, strict=True):
+        if isinstance(owner, Value):
+            resident[owner] = offset
+        else:
+            call, use = owner
+            buffers[call][use] = (*buffers[call].get(use, ()), offset)
+    spilled = tuple(value for value in lives if value not in staying)
+    return Placed(tuple(blocks), resident, tuple(buffers), spilled, placement.nbytes, placement.lower_bound)
+
+
+def _nbytes(value: Value) -> int:
+    return -(-nbytes_of(value.dtype, value.shape) // ALIGNMENT) * ALIGNMENT
+
+
+def _lifetimes(calls: Sequence[KernelCall], outputs: Sequence[Value]) -> dict[Value, tuple[int, int]]:
+    """Values that kernels make for other kernels -> the first and the last call that touches each."""
+    lives: dict[Value, tuple[int, int]] = {}
+    for number, call in enumerate(calls):
+        for use in call.uses:
+            value = use.view.value
+            if value.is_made and value not in outputs:
+                lives[value] = (lives.get(value, (number, number))[0], number)
+    return lives
+
+
+def _blocks(
+    calls: Sequence[KernelCall], lives: Mapping[Value, tuple[int, int]], staying: set[Value], device: Device
+) -> list[Block]:
+    """A block for each call beside what stays; takes out of `staying` what is in the way."""
+    return [_block(number, call, lives, staying, device) for number, call in enumerate(calls)]
+
+
+def _block(
+    number: int,
+    call: KernelCall,
+    lives: Mapping[Value, tuple[int, int]],
+    staying: set[Value],
+    device: Device,
+) -> Block:
+    while True:
+        live = [value for value in staying if lives[value][0] <= number <= lives[value][1]]
+        free = device.tcm_nbytes - sum(map(_nbytes, live))
+        wanted = min(footprint(call, call.space, staying.__contains__), device.tcm_nbytes // RESERVE)
+        block = choose_block(call, free, staying.__contains__, device) if free >= wanted else None
+        if block is not None:
+            return block
+        if not live:
+            raise PreprocessError(
+                f"kernel {call.kernel} needs {smallest_footprint(call)} bytes of TCM for one tile, and {device.name}"
+                f" has {device.tcm_nbytes}"
+            )
+        staying.discard(max(live, key=lambda value: (_nbytes(value), lives[value])))
+
+
+def _buffers(
+    calls: Sequence[KernelCall],
+    blocks: Sequence[Block],
+    lives: Mapping[Value, tuple[int, int]],
+    staying: set[Value],
+) -> tuple[list[Lifetime], list[Value | tuple[int, int]]]:
+    """What needs a place, and whose it is: a value, or the use of a call, twice if it changes."""
+    lifetimes: list[Lifetime] = []
+    owners: list[Value | tuple[int, int]] = []
+    for value in lives:
+        if value in staying:
+            lifetimes.append(Lifetime(len(lifetimes), _nbytes(value), *lives[value]))
+            owners.append(value)
+    for number, (call, block) in enumerate(zip(calls, blocks, strict=True)):
+        tile = tuple((0, size) for size in block.sizes)
+        for index, use in enumerate(call.uses):
+            if use.view.value not in staying:
+                for _ in range(2 if changes(use, call, block) else 1):
+                    nbytes = max(box_nbytes(use.view, box_of(use, tile)), 1)
+                    lifetimes.append(Lifetime(len(lifetimes), nbytes, number, number))
+                    owners.append((number, index))
+    return lifetimes, owners
+
+
+def changes(use: Use, call: KernelCall, block: Block) -> bool:
+    """Whether the operand is another one in another tile."""
+    return any(axis is not None and block.sizes[axis] < call.space[axis] for axis in use.axes)

@@ -1,0 +1,172 @@
+"""ATen program -> annotations of what `DspBackend` computes on codes: the quantizer that users name "dsp".
+
+Every operator that has an integer kernel gets its inputs and its result quantized; what only moves elements keeps the
+grid that it is given; weights of products have a scale for each row, those of norms and biases stay as they are, since
+the compiler knows them. The result of softmax has a grid of its own: parts of 256, or of 32768.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.errors import LoweringError
+from delegraph.interfaces import Quantizer
+
+__all__ = ["DspQuantizer", "dsp_quantizer"]
+
+aten = torch.ops.aten
+
+ANNOTATION: Final = "quantization_annotation"
+"""The key in `Node.meta` under which torchao looks."""
+
+TABLES: Final = frozenset(
+    {
+        *(aten.gelu.default, aten.silu.default, aten.sigmoid.default, aten.tanh.default, aten.exp.default),
+        *(aten.log.default, aten.hardswish.default, aten.hardsigmoid.default, aten.elu.default, aten.softplus.default),
+        *(aten.mish.default, aten.sqrt.default, aten.rsqrt.default, aten.erf.default, aten.sin.default),
+        *(aten.cos.default,),
+    }
+)
+ROWS: Final = frozenset(
+    {
+        *(aten.layer_norm.default, aten.rms_norm.default, aten.mean.dim, aten.sum.dim_IntList, aten.amax.default),
+        *(aten.amin.default, aten.upsample_bilinear2d.vec),
+    }
+)
+PAIRS: Final = frozenset(
+    {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.matmul.default, aten.bmm.default, aten.mm.default}
+)
+SCALINGS: Final = frozenset({aten.mul.Tensor, aten.div.Tensor, aten.mul.Scalar, aten.div.Scalar})
+"""These also of a number."""
+CLAMPS: Final = frozenset({aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default})
+SOFTMAXES: Final = frozenset({aten.softmax.int, aten._softmax.default})
+JOINS: Final = frozenset({aten.cat.default})
+MOVES: Final = frozenset(
+    {
+        *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
+        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
+        *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
+        *(aten.dropout.default, aten.constant_pad_nd.default, aten.pad.default, aten.upsample_nearest2d.vec),
+    }
+)
+"""What is done to the codes themselves, whatever grid they are on."""
+
+
+def dsp_quantizer(*, recipe: str = "int8") -> Quantizer:
+    """A quantizer for `DspBackend`, for a recipe by its name, with its options: "int8", "int8_per_tensor", "int16x8".
+
+    Raises what `recipe_named` does, and `LoweringError` for a recipe whose values are not on grids that are known ahead
+    of time.
+    """
+    wanted = recipe_named(recipe)
+    if wanted.activation_bits is None or wanted.weight_bits != 8 or wanted.dynamic:
+        raise LoweringError(
+            "quantizer 'dsp' annotates values whose ranges data show, in 'int8', 'int8_per_tensor' or 'int16x8'; recipe"
+            f" {recipe!r} has none"
+        )
+    return DspQuantizer(wanted)
+
+
+class DspQuantizer:
+    """torchao's `Quantizer` in all that it calls, for a recipe; see `dsp_quantizer`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._bits = recipe.activation_bits
+        self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotate what there is an integer kernel for; a node that has an annotation keeps it."""
+        for node in model.graph.nodes:
+            if node.op == "call_function" and ANNOTATION not in node.meta and _is_float(node):
+                self._annotate(node)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Everything that `annotate` writes has a kernel."""
+
+    def _annotate(self, node: Node) -> None:
+        sources = _values(node)
+        if node.target == aten.linear.default and _is_weight(node.args[1]):
+            self._put(node, {node.args[0]: self._activation, node.args[1]: self._weight})
+        elif (node.target in PAIRS and len(sources) == _operands(node)) or (
+            node.target in SCALINGS and len(sources) == 1 and isinstance(node.args[1], int | float)
+        ):
+            self._put(node, dict.fromkeys(sources, self._activation))
+        elif node.target in TABLES | ROWS:
+            self._put(node, {sources[0]: self._activation})
+        elif node.target in SOFTMAXES:
+            _write(node, {sources[0]: self._activation}, self._probabilities())
+        elif _is_clamp(node):
+            self._put(node, {sources[0]: self._activation})
+        elif node.target in MOVES and ANNOTATION in sources[0].meta:
+            shared = _shared(sources[0])
+            _write(node, {sources[0]: shared}, shared)
+        elif node.target in JOINS:
+            first = _shared((sources[0], node))
+            _write(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
+
+    def _put(self, node: Node, inputs: Mapping[Any, Any]) -> None:
+        """The inputs, and the result, or that of an activation that it alone goes through."""
+        follower = next(iter(node.users)) if len(node.users) == 1 else None
+        if follower is not None and node.target not in CLAMPS and _is_clamp(follower):
+            _write(node, inputs, None)
+            _write(follower, {}, self._activation)
+        else:
+            _write(node, inputs, self._activation)
+
+    def _probabilities(self) -> Any:
+        """Between 0 and 1: 256 codes, or the 32768 that int16 has above zero."""
+        from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec
+
+        if self._bits == 16:
+            return FixedQParamsQuantizationSpec(torch.int16, 1 / 32768, 0, -32767, 32767, torch.per_tensor_symmetric)
+        return FixedQParamsQuantizationSpec(torch.int8, 1 / 256, -128, -128, 127, torch.per_tensor_affine)
+
+
+# ---- the graph ----------------------------------------------------------------------------------------------------
+
+
+def _values(node: Node) -> list[Node]:
+    """The float tensors that `node` takes, each once."""
+    first = node.args[0] if node.args else None
+    given = list(first) if isinstance(first, list | tuple) else list(node.args)
+    return list(dict.fromkeys(value for value in given if isinstance(value, Node) and _is_float(value)))
+
+
+def _operands(node: Node) -> int:
+    """How many different tensors two operands are."""
+    return len(dict.fromkeys(node.args[:2]))
+
+
+def _is_float(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
+
+
+def _is_clamp(node: Node) -> bool:
+    """Whether it limits its input to numbers."""
+    return node.target in CLAMPS and not any(isinstance(limit, Node) for limit in node.args[1:])
+
+
+# ---- torchao ------------------------------------------------------------------------------------------------------
+
+
+def _write(node: Node, inputs: Mapping[Any, Any], output: Any) -> None:
+    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+    node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
+
+
+def _shared(edge_or_node: Any) -> Any:
+    from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
+
+    return SharedQuantizationSpec(edge_or_node)

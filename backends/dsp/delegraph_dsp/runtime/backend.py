@@ -1,0 +1,137 @@
+"""Blob -> validated program -> outputs in planned memory, and an event for each operator with what it would cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import Internal
+from delegraph.interfaces import (
+    Argument,
+    BackendExecutionContext,
+    BackendInitContext,
+    BackendInterface,
+    BlobStamp,
+    Buffer,
+    Compatibility,
+    CompileSpec,
+    EventTracer,
+    Verdict,
+)
+from delegraph_dsp.binary import unpack
+from delegraph_dsp.device import Device
+from delegraph_dsp.program import BLOB_VERSION, Program, Region
+from delegraph_dsp.runtime.machine import Machine
+from delegraph_dsp.runtime.timing import Cost, Timing, measure
+from delegraph_dsp.runtime.validator import validate
+
+__all__ = ["DspBackend", "DspHandle"]
+
+
+@dataclass(frozen=True, slots=True)
+class DspHandle:
+    """A loaded program: what all forks share, and a machine of its own. `timing` is what a run costs on the device."""
+
+    program: Program
+    device: Device
+    timing: Timing
+    machine: Machine
+
+
+class DspBackend(BackendInterface):
+    """Runs what `delegraph_dsp.aot` compiled, on a simulated vector machine."""
+
+    def check(self, stamp: BlobStamp | None) -> Compatibility:
+        """Judge the version of the blob's format."""
+        if stamp is None or stamp.blob_version == BLOB_VERSION:
+            return Compatibility(Verdict.OK)
+        if stamp.blob_version > BLOB_VERSION:
+            return Compatibility(
+                Verdict.REFUSE,
+                f"{stamp}; this delegraph-dsp reads blob version {BLOB_VERSION}: install a newer delegraph-dsp",
+            )
+        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+
+    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> DspHandle:
+        """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run."""
+        program = unpack(memoryview(processed))
+        device = validate(program)
+        return DspHandle(program, device, measure(program, device), Machine(program))
+
+    def fork(self, context: BackendInitContext, handle: DspHandle) -> DspHandle:
+        """The same program on a machine of its own."""
+        return DspHandle(handle.program, handle.device, handle.timing, Machine(handle.program))
+
+    def execute(self, context: BackendExecutionContext, handle: DspHandle, args: Sequence[Argument]) -> None:
+        """Run once, reading the inputs and writing the outputs where they lie; others than dense ones are copied."""
+        program = handle.program
+        inputs, outputs = len(program.inputs), len(program.outputs)
+        if len(args) != inputs + outputs:
+            raise Internal(
+                f"a delegate of DspBackend takes {inputs} inputs and {outputs} outputs, and was called with {len(args)}"
+                " arguments"
+            )
+        scratch = context.allocate_temp((program.regions[1].nbytes,), np.dtype(np.uint8))
+        given = [_dense(region, array) for region, array in zip(program.regions[2:], args, strict=True)]
+        regions = [np.frombuffer(program.constants, np.uint8), scratch, *map(_bytes, given)]
+        tracer = context.event_tracer
+        start = 0 if tracer is None else tracer.now()
+        if not handle.machine.run(regions):
+            raise Internal("the run was stopped")
+        for out, result in zip(args[inputs:], given[inputs:], strict=True):
+            if out is not result:
+                np.copyto(out, result)  # type: ignore[arg-type]
+        if tracer is not None:
+            report(tracer, start, handle)
+
+    def cancel(self, handle: DspHandle, requested: bool) -> None:
+        """Stop between two commands."""
+        handle.machine.stopped = requested
+
+    def num_outputs(self, handle: DspHandle) -> int:
+        """What the program says."""
+        return len(handle.program.outputs)
+
+
+def _dense(region: Region, argument: Argument) -> NDArray[Any]:
+    """The argument, or memory like it where its elements do not lie one after the other."""
+    if not isinstance(argument, np.ndarray) or argument.dtype != region.dtype or argument.shape != region.shape:
+        found = f"{argument.dtype} {argument.shape}" if isinstance(argument, np.ndarray) else repr(argument)
+        raise Internal(f"an {region.kind} of a delegate of DspBackend is {region.dtype} {region.shape}, not {found}")
+    return np.ascontiguousarray(argument).reshape(region.shape)
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
+
+
+# ---- events -------------------------------------------------------------------------------------------------------
+
+
+def report(tracer: EventTracer, start: int, handle: DspHandle) -> None:
+    """An event for each operator, from `start` on in the device's own time, with its counters as JSON."""
+    for number, (operator, cost) in enumerate(zip(handle.program.operators, handle.timing.costs, strict=True)):
+        begin, end = (start + round(cycle * 1000 / handle.device.clock_mhz) for cycle in (cost.begin, cost.end))
+        tracer.log_profiling(
+            operator.target, begin, end, delegate_debug_id=number, metadata=json.dumps(counters(cost)).encode()
+        )
+
+
+def counters(cost: Cost) -> dict[str, float]:
+    """What an event tells of an operator: cycles, bytes, and energy in picojoules."""
+    return {
+        "cycles": cost.end - cost.begin,
+        "compute_cycles": cost.compute,
+        "stall_cycles": cost.stall,
+        "dma_cycles": cost.dma,
+        "dma_nbytes": cost.dma_nbytes,
+        "packets": cost.packets,
+        "least_packets": cost.bound,
+        "tcm_nbytes": cost.peak_tcm,
+        "energy_pj": cost.energy.total,
+    }

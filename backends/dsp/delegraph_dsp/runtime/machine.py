@@ -1,0 +1,78 @@
+"""A validated program + the memory of a call -> its outputs: commands one after the other, in NumPy.
+
+Transfers happen when they are issued. That this makes no difference is what the validator has shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph_dsp.program import ITEM_NBYTES, Launch, Operand, Program, Transfer, Wait
+from delegraph_dsp.runtime.kernels import TABLE
+
+__all__ = ["Machine", "Regions"]
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Regions: TypeAlias = Sequence[Bytes]
+"""The bytes of each region of outer memory."""
+
+Step: TypeAlias = Callable[[Regions], None]
+
+
+class Machine:
+    """A program, and a tightly coupled memory of its own. One call at a time."""
+
+    def __init__(self, program: Program) -> None:
+        self.stopped = False
+        self._tcm: Bytes = np.zeros(program.tcm_nbytes, np.uint8)
+        self._steps = [self._step(command) for command in program.commands if not isinstance(command, Wait)]
+
+    def run(self, regions: Regions) -> bool:
+        """Execute all commands; whether they came to their end, or `stopped` was set meanwhile."""
+        with np.errstate(all="ignore"):
+            for step in self._steps:
+                if self.stopped:
+                    return False
+                step(regions)
+        return True
+
+    def _step(self, command: Transfer | Launch) -> Step:
+        if isinstance(command, Launch):
+            arrays = [self._array(operand) for operand in command.operands]
+            return partial(_launch, TABLE[command.kernel].function, arrays, command.integers, command.reals)
+        inside = self._tcm[command.tcm : command.tcm + command.nbytes].reshape(command.rows, command.row_nbytes)
+        return partial(_load if command.load else _store, command, inside)
+
+    def _array(self, operand: Operand) -> NDArray[Any]:
+        size = ITEM_NBYTES[operand.dtype]
+        strides = [stride * size for stride in operand.strides]
+        return np.ndarray(operand.shape, operand.dtype, self._tcm.data, operand.offset, strides)
+
+
+def _launch(
+    function: Callable[..., None],
+    arrays: Sequence[NDArray[Any]],
+    integers: Sequence[int],
+    reals: Sequence[float],
+    regions: Regions,
+) -> None:
+    function(arrays, integers, reals)
+
+
+def _load(transfer: Transfer, inside: Bytes, regions: Regions) -> None:
+    inside[...] = _outside(transfer, regions)
+
+
+def _store(transfer: Transfer, inside: Bytes, regions: Regions) -> None:
+    _outside(transfer, regions)[...] = inside
+
+
+def _outside(transfer: Transfer, regions: Regions) -> Bytes:
+    """The rows in outer memory, which has been looked at: they lie within."""
+    shape, strides = (transfer.rows, transfer.row_nbytes), (transfer.stride, 1)
+    return np.ndarray(shape, np.uint8, regions[transfer.region].data, transfer.begin, strides)
