@@ -27,7 +27,9 @@ from delegraph.aot.authoring import (
     named_arguments,
     numpy_dtype,
     scalar_type,
+    symbolic_shape,
     torch_dtype,
+    upper_bounds,
 )
 from delegraph.errors import InvalidPartition, LoweringError, UnsupportedOperator
 from delegraph.plugins import PluginRegistry
@@ -60,8 +62,8 @@ class Steps(GraphConverter[int]):
     def state(self, node: Node, held: Any) -> int:
         return self.emit("state", held.name, as_array(held.tensor).tolist())
 
-    def write_back(self, state: Node, held: Any, value: int) -> None:
-        self.states.append([held.name, value])
+    def write_back(self, state: Node, held: Any, source: Node) -> None:
+        self.states.append([held.name, self.value(source)])
 
     def number(self, number: complex) -> int:
         return self.emit("constant", number)
@@ -274,8 +276,8 @@ def call_of(function: Any, *args: Any) -> Node:
         (lambda m, x: x + x, (X,), None),
         (lambda m, x: torch.add(x, x, alpha=2), (X,), "has alpha"),
         (lambda m, x: x + x, (X.int(),), "int32 tensors: this operator is for float32"),
-        (lambda m, x: x.relu(), (X,), "Stack has no converter for aten.relu.default"),
-        (lambda m, x: x.topk(2)[0], (X,), "aten_topk_default is left: Stack has no converter for aten.topk.default"),
+        (lambda m, x: x.relu(), (X,), "no converter for aten.relu.default"),
+        (lambda m, x: x.topk(2)[0], (X,), "aten_topk_default is left: no converter for aten.topk.default"),
     ],
     ids=["taken", "check", "dtypes", "operator", "element"],
 )
@@ -317,6 +319,16 @@ def test_arguments_by_name() -> None:
     said = named_arguments(node)
     assert {name: said[name] for name in ("k", "dim", "largest", "sorted")} == {
         "k": 2, "dim": -1, "largest": False, "sorted": True}  # fmt: skip
+
+
+def test_sizes_that_change() -> None:
+    n = Dim("n", min=2, max=8)
+    program = export(Model(lambda m, x: torch.cat([x, x]) + 1), (torch.ones(4, 3),), dynamic_shapes={"args": ({0: n},)})
+    program = edge_program(program, partitioner())
+    placeholder = program.graph.find_nodes(op="placeholder")[-1]
+    (size, three), (twice, _) = symbolic_shape(placeholder), symbolic_shape(program.graph.output_node().args[0][0])
+    assert (three, twice) == (3, f"2*{size}")
+    assert upper_bounds(program, program.graph.output_node().args[0][0]) == (16, 3)
 
 
 # ---- dtypes and tensors ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Which nodes, and how
     Check, checked_support: why a node is left, or None; anything else is refused
     schema_arguments, named_arguments: the arguments of a call, defaults filled in
     tensors_of, used_results: what goes into and comes out of a node
+    symbolic_shape, upper_bounds: its sizes, where they change
 A walk over a partition
     GraphConverter: inputs, weights, states, calls with one result or several, bodies of control flow, outputs
     body_of: the graph that a call of control flow refers to
@@ -31,7 +32,14 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.converter_table import Converter, ConverterTable
     from delegraph.aot.authoring.dtypes import as_array, numpy_dtype, scalar_type, torch_dtype
     from delegraph.aot.authoring.graph_converter import GraphConverter, body_of, debug_handles
-    from delegraph.aot.authoring.node_values import named_arguments, operator_name, tensors_of, used_results
+    from delegraph.aot.authoring.node_values import (
+        named_arguments,
+        operator_name,
+        symbolic_shape,
+        tensors_of,
+        upper_bounds,
+        used_results,
+    )
     from delegraph.aot.authoring.quantization import Granularity, Quantization, QuantizeCall, quantize_call
     from delegraph.aot.authoring.quantized_values import Quantizations, QuantizedWeight
     from delegraph.aot.authoring.sharing import lower_sharing_weights
@@ -61,8 +69,10 @@ __all__ = [
     "quantize_call",
     "scalar_type",
     "schema_arguments",
+    "symbolic_shape",
     "tensors_of",
     "torch_dtype",
+    "upper_bounds",
     "used_results",
 ]
 
@@ -73,7 +83,14 @@ __getattr__, __dir__ = lazy_names(
         "converter_table": ("Converter", "ConverterTable"),
         "dtypes": ("as_array", "numpy_dtype", "scalar_type", "torch_dtype"),
         "graph_converter": ("GraphConverter", "body_of", "debug_handles"),
-        "node_values": ("named_arguments", "operator_name", "tensors_of", "used_results"),
+        "node_values": (
+            "named_arguments",
+            "operator_name",
+            "symbolic_shape",
+            "tensors_of",
+            "upper_bounds",
+            "used_results",
+        ),
         "quantization": ("Granularity", "Quantization", "QuantizeCall", "quantize_call"),
         "quantized_values": ("Quantizations", "QuantizedWeight"),
         "sharing": ("lower_sharing_weights",),

@@ -32,7 +32,7 @@ class Constants:
     """What nodes hold that no run changes. `tensors` are the program's own, by placeholder; arrays are made when they
     are asked for, over the memory of the tensors where these are contiguous: they are not to be written."""
 
-    tensors: Mapping[Node, torch.Tensor]
+    tensors: Mapping[Node, torch.Tensor] = field(default_factory=dict)
     _arrays: dict[Node, NDArray[Any] | None] = field(default_factory=dict)
 
     @classmethod
@@ -51,6 +51,10 @@ class Constants:
         if argument not in self._arrays:
             self._arrays[argument] = self._made(argument)
         return self._arrays[argument]
+
+    def hold(self, node: Node, array: NDArray[Any] | None) -> None:
+        """Let `node`, a body's placeholder, have this content (None: none that is known)."""
+        self._arrays[node] = array
 
     def number(self, argument: object) -> complex | None:
         """`argument` if it is a number; what a node of one element holds, if that is known."""

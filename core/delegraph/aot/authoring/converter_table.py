@@ -46,6 +46,17 @@ class Converter:
     dtypes: Collection[torch.dtype] | None = None
     check: Check | None = None
 
+    def support(self, node: Node, backend: str) -> str | None:
+        """None if `node` can be converted, else why not."""
+        reason = None if self.dtypes is None else _check_dtypes(node, self.dtypes)
+        if reason is None and self.check is not None:
+            reason = checked_support(self.check, backend, node, *schema_arguments(node))
+        return reason
+
+    def __call__(self, converter: Any, node: Node) -> Any:
+        """Convert `node`, which is supported."""
+        return self.convert(converter, node, *schema_arguments(node))
+
 
 class ConverterTable(Mapping[Any, Converter]):
     """Rows by operator. `backend` is named in messages; `dtypes` are those of rows that don't name their own (None:
@@ -74,14 +85,20 @@ class ConverterTable(Mapping[Any, Converter]):
 
         def register(function: _F) -> _F:
             for target in operators:
-                if target in self._rows:
-                    raise ValueError(f"{self.backend} has two converters for {target}")
-                self._rows[target] = Converter(function, self.dtypes if dtypes is None else dtypes, check)
-                if keep_whole and isinstance(target, OpOverload):
-                    self.kept_whole.append(target)
+                self.add(
+                    target, Converter(function, self.dtypes if dtypes is None else dtypes, check), keep_whole=keep_whole
+                )
             return function
 
         return register
+
+    def add(self, target: Target, row: Converter, *, keep_whole: bool = False) -> None:
+        """Put `row` into the table; see `converts`."""
+        if target in self._rows:
+            raise ValueError(f"{self.backend} has two converters for {target}")
+        self._rows[target] = row
+        if keep_whole and isinstance(target, OpOverload):
+            self.kept_whole.append(target)
 
     def row(self, node: Node) -> Converter | None:
         """The row for `node`, if there is one."""
@@ -93,18 +110,14 @@ class ConverterTable(Mapping[Any, Converter]):
         if node.target is operator.getitem:
             return self._support_element(node)
         row = self.row(node)
-        if row is None:
-            return f"{self.backend} has no converter for {node.target}"
-        reason = None if row.dtypes is None else _check_dtypes(node, row.dtypes)
-        if reason is None and row.check is not None:
-            reason = checked_support(row.check, self.backend, node, *schema_arguments(node))
-        return reason
+        return f"no converter for {node.target}" if row is None else row.support(node, self.backend)
 
     def convert(self, converter: Any, node: Node) -> Any:
-        """What the row for `node` makes of it, `converter` being handed on.
+        """What the row for `node` makes of it, `converter` being handed on. Raises as `required`."""
+        return self.required(node)(converter, node)
 
-        Raises `UnsupportedOperator` for a node that `support` declines.
-        """
+    def required(self, node: Node) -> Converter:
+        """The row for `node`. Raises `UnsupportedOperator` for one that `support` declines."""
         reason = self.support(node)
         if reason is not None:
             raise UnsupportedOperator(
@@ -112,7 +125,7 @@ class ConverterTable(Mapping[Any, Converter]):
             )
         row = self.row(node)
         assert row is not None
-        return row.convert(converter, node, *schema_arguments(node))
+        return row
 
     def __getitem__(self, target: Any) -> Converter:
         return self._rows[target]

@@ -51,7 +51,7 @@ class GraphConverter(Generic[V]):
 
     def __init__(self) -> None:
         self.values: dict[Node, V | Sequence[V | None]] = {}
-        self.constants = Constants({})
+        self.constants = Constants()
         self.node: Node | None = None
 
     # ---- what an author overrides ----------------------------------------------------------------
@@ -73,8 +73,8 @@ class GraphConverter(Generic[V]):
         """The value that a mutable buffer has before the run: for partitioners that tag such (`tag_mutated_buffer`)."""
         raise self._cannot(node, "has no mutable buffers")
 
-    def write_back(self, state: Node, held: HeldTensor, value: V) -> None:
-        """`value` is what the mutable buffer `state` holds after the run."""
+    def write_back(self, state: Node, held: HeldTensor, source: Node) -> None:
+        """The value of `source` is what the mutable buffer `state` holds after the run."""
         raise self._cannot(state, "has no mutable buffers")
 
     def number(self, number: complex) -> V:
@@ -85,6 +85,24 @@ class GraphConverter(Generic[V]):
         """What stands for the results of a call: the table's row makes it."""
         made: V | Sequence[V | None] = self.table.convert(self, node)
         return made
+
+    def convert_weights(self, signature: ResolvedSignature) -> None:
+        """What is to be done with all weights first; without it each is converted when something reads it."""
+
+    def element(self, node: Node) -> V:
+        """What stands for one result of a call that has several, which `node` picks."""
+        source, index = node.args
+        results: Any = self.values[source]  # type: ignore[index]
+        picked: V = results[index]
+        return picked
+
+    def output(self, node: Node, index: int) -> V:
+        """The value of output `index`, a tensor: `execute` fills them in this order, behind the inputs."""
+        return self.value(node)
+
+    def convert_call(self, node: Node) -> None:
+        """Let `values` have what stands for the results of a call."""
+        self.values[node] = self.element(node) if node.target is operator.getitem else self.call(node)
 
     # ---- what is there ---------------------------------------------------------------------------
 
@@ -98,6 +116,7 @@ class GraphConverter(Generic[V]):
         self.constants = Constants.of(signature)
         for node, spec in signature.others.items():
             raise self._cannot(node, f"has no inputs of kind {spec.kind.name}")
+        self.convert_weights(signature)
         for node in signature.inputs:
             self.values[node] = self.input(node)
         for node, held in signature.states.items():
@@ -106,7 +125,7 @@ class GraphConverter(Generic[V]):
         outputs = [self._output(output, index) for index, output in enumerate(signature.outputs)]
         for write_back in signature.write_backs:
             if write_back.target in signature.states:
-                self.write_back(write_back.target, signature.states[write_back.target], self.value(write_back.source))
+                self.write_back(write_back.target, signature.states[write_back.target], write_back.source)
         return outputs
 
     def convert_calls(self, graph: Graph) -> None:
@@ -115,7 +134,7 @@ class GraphConverter(Generic[V]):
         for node in graph.nodes:
             if node.op == "call_function":
                 self.node = node
-                self.values[node] = self._element(node) if node.target is operator.getitem else self.call(node)
+                self.convert_call(node)
         self.node = outer
 
     def inline(self, reference: Node, arguments: Sequence[Any]) -> list[V]:
@@ -124,6 +143,7 @@ class GraphConverter(Generic[V]):
         graph = body_of(reference)
         for placeholder, argument in zip(graph.find_nodes(op="placeholder"), arguments, strict=True):
             self.values[placeholder] = self._bound(argument)
+            self.constants.hold(placeholder, self.constants.array(argument))
         self.convert_calls(graph)
         return [self.value(result) for result in output_values(graph) if result is not None]
 
@@ -153,15 +173,9 @@ class GraphConverter(Generic[V]):
         tag = external_tag(node)
         return self.constant(node, as_array(held.tensor)) if tag is None else self.external(node, held, tag)
 
-    def _element(self, node: Node) -> V:
-        source, index = node.args
-        results: Any = self.values[source]  # type: ignore[index]
-        picked: V = results[index]
-        return picked
-
     def _output(self, output: Any, index: int) -> V:
         if isinstance(output, Node) and isinstance(output.meta.get("val"), torch.Tensor):
-            return self.value(output)
+            return self.output(output, index)
         raise UnsupportedOperator(
             f"output {index} of a {self.table.backend} partition is {output}, not a tensor; sizes are to be computed"
             " outside",

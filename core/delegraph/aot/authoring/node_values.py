@@ -1,4 +1,4 @@
-"""A node -> its arguments by name, the tensors that go into it and come out of it, the results of it that are used."""
+"""A node -> its arguments by name, the tensors that go into it and come out of it, their sizes, the results in use."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.graph.schema_binding import bind_schema
+from delegraph.aot.graph.tensor_spec import Bounds
 
-__all__ = ["named_arguments", "operator_name", "tensors_of", "used_results"]
+__all__ = ["named_arguments", "operator_name", "symbolic_shape", "tensors_of", "upper_bounds", "used_results"]
 
 
 def named_arguments(node: Node) -> dict[str, Any]:
@@ -40,3 +42,14 @@ def used_results(node: Node) -> list[int]:
     """Which results of a node with several are picked, in order."""
     picks = [user for user in node.users if user.target is operator.getitem and user.users]
     return sorted({index for pick in picks if isinstance(index := pick.args[1], int)})
+
+
+def symbolic_shape(node: Node) -> tuple[int | str, ...]:
+    """The sizes of a node's tensor; those that change by their text, `s0` or `2*s0`: equal sizes have equal texts."""
+    return tuple(size if isinstance(size, int) else str(size) for size in node.meta["val"].shape)
+
+
+def upper_bounds(program: ExportedProgram, node: Node) -> tuple[int, ...]:
+    """The largest sizes of a node's tensor. Raises `UnboundedDimension` where there is no limit."""
+    bounds = Bounds.of_program(program)
+    return tuple(bounds.upper(size, node, dim) for dim, size in enumerate(node.meta["val"].shape))

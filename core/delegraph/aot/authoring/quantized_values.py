@@ -27,10 +27,23 @@ __all__ = ["Quantizations", "QuantizedWeight"]
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
-    """A weight's integers, in the weight's own shape, a byte or more each, and what they stand for."""
+    """A weight of `shape` as it is `stored`: its integers, in any shape, or `packed`; and what they stand for."""
 
-    integers: NDArray[Any]
+    stored: NDArray[Any]
+    shape: tuple[int, ...]
     quantization: Quantization
+    is_packed: bool = False
+
+    @property
+    def packed(self) -> NDArray[np.uint8] | None:
+        """The codes of 4 bits as they are stored, two to a byte, the lower half first; None if each has its own."""
+        return self.stored if self.is_packed else None
+
+    @property
+    def integers(self) -> NDArray[Any]:
+        """The integers in the weight's shape, a byte or more each."""
+        codes = np.stack([self.stored & 15, self.stored >> 4], -1) if self.is_packed else self.stored
+        return codes.reshape(self.shape)
 
     def dequantize(self) -> NDArray[np.float32]:
         """The weight in float32."""
@@ -99,29 +112,32 @@ class Quantizations:
         return self.of_call(call) if call is not None and call.quantizes else None
 
     def _stored(self, call: QuantizeCall) -> QuantizedWeight | None:
-        integers, quantization = self._codes(call.source), self.of_call(call)
-        return None if integers is None or quantization is None else QuantizedWeight(integers, quantization)
+        quantization = self.of_call(call)
+        if quantization is None:
+            return None
+        shape = tuple(call.source.meta["val"].shape)
+        known = self.constants.array(call.source)
+        if known is not None:
+            return QuantizedWeight(known, shape, quantization)
+        packed = self._packed(call.source)
+        return None if packed is None else QuantizedWeight(packed, shape, quantization, is_packed=True)
 
     def _in_groups(self, call: QuantizeCall, shape: tuple[Any, ...]) -> QuantizedWeight | None:
         """Integers (rows * groups, group_size), a scale for each of these rows -> (rows, inner), in groups."""
         stored = self._stored(call)
-        if stored is None or stored.quantization.axis != 0 or stored.integers.ndim != 2 or len(shape) != 2:
+        if stored is None or stored.quantization.axis != 0 or len(stored.shape) != 2 or len(shape) != 2:
             return None
         rows, inner = shape
-        size, of = stored.integers.shape[1], stored.quantization
-        if inner % size or stored.integers.shape[0] * size != rows * inner:
+        size, of = stored.shape[1], stored.quantization
+        if inner % size or stored.shape[0] * size != rows * inner:
             return None
         scale, zero_point = of.scale.reshape(rows, -1), of.zero_point.reshape(rows, -1)
         grouped = replace(of, scale=scale, zero_point=zero_point, axis=None, group_size=size)
         by_row = replace(of, scale=scale[:, 0], zero_point=zero_point[:, 0])
-        return QuantizedWeight(stored.integers.reshape(shape), by_row if size == inner else grouped)
+        return replace(stored, shape=shape, quantization=by_row if size == inner else grouped)
 
-    def _codes(self, source: Node) -> NDArray[Any] | None:
-        known = self.constants.array(source)
-        return self._unpacked(source) if known is None else known
-
-    def _unpacked(self, source: Node) -> NDArray[Any] | None:
-        """view(stack(bytes & 15, bytes // 16)): the codes of 4 bits in constant bytes, the lower half first."""
+    def _packed(self, source: Node) -> NDArray[Any] | None:
+        """The constant bytes behind view(stack(bytes & 15, bytes // 16)): codes of 4 bits, the lower half first."""
         joined = _source_of(source, _VIEWS)
         if joined is None or operator_name(joined) not in ("aten::cat", "aten::stack"):
             return None
@@ -133,9 +149,7 @@ class Quantizations:
         same = high["self"] is low["self"] and high["rounding_mode"] == "floor"
         if not same or low["other"] != 15 or self.constants.number(high["other"]) != 16 or packed is None:
             return None
-        if packed.dtype != np.uint8:
-            return None
-        return np.stack([packed & 15, packed >> 4], -1).reshape(tuple(source.meta["val"].shape))
+        return packed if packed.dtype == np.uint8 else None
 
 
 def _are_whole(zero_point: NDArray[Any]) -> bool:
