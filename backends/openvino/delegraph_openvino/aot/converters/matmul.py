@@ -1,0 +1,33 @@
+"""Matrix products -> OpenVINO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openvino import Output
+from torch.fx import Node
+
+from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_openvino.aot.table import converts
+
+
+@converts("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default", keep=True)
+def product(g: GraphBuilder, node: Node, x: Node, y: Node) -> Output:
+    return g.op("matmul", x, y, transpose_a=False, transpose_b=False)
+
+
+@converts("linear.default", keep=True)
+def linear(g: GraphBuilder, node: Node, x: Node, weight: Node, bias: Node | None) -> Output:
+    result = g.op("matmul", x, weight, transpose_a=False, transpose_b=True)
+    return result if bias is None else g.op("add", result, bias)
+
+
+@converts("addmm.default", "baddbmm.default", keep=True)
+def addmm(g: GraphBuilder, node: Node, bias: Node, x: Node, y: Node, beta: Any, alpha: Any) -> Output:
+    result = g.op("matmul", x, y, transpose_a=False, transpose_b=False)
+    if alpha != 1:
+        result = g.op("multiply", result, alpha, dtype=dtype_of(node))
+    if beta == 0:
+        return result
+    added = g.value(bias) if beta == 1 else g.op("multiply", bias, beta, dtype=dtype_of(node))
+    return g.op("add", result, added)

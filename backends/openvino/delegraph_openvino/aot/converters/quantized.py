@@ -1,0 +1,75 @@
+"""`quantized_decomposed` calls -> what OpenVINO's low-precision transformations look for.
+
+    q = quantize(x, s, z, low, high, int8)        FakeQuantize(x, …, low, high) -> Convert(i8)
+    y = dequantize(q, s, z, …)                    Convert(f32) -> Subtract(z) -> Multiply(s)
+    w = dequantize(weight, s, z, …)               Constant(i8) -> Convert(f32) -> Subtract(z) -> Multiply(s)
+
+It is the form of OpenVINO's own importer of ONNX models; on the CPU device a convolution or a matrix product of two
+such values is computed on integers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import torch
+from openvino import Output
+from torch.fx import Node
+
+from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of, shape_of
+from delegraph_openvino.aot.table import ALL, converts
+
+_NARROW: Final = frozenset({torch.int8, torch.uint8})
+_KINDS: Final = ALL | {torch.float64}
+
+
+def _by_tensor(node: Node, x: Node, scale: Any, zero: Any, low: Any, high: Any, dtype: Any, *_: Any) -> str | None:
+    if dtype not in _NARROW:
+        return f"its integers are {dtype}, not int8 or uint8"
+    fixed = isinstance(scale, float) and isinstance(zero, int) and isinstance(low, int) and isinstance(high, int)
+    return None if fixed else "its scale or range is not fixed"
+
+
+def _by_channel(
+    node: Node, x: Node, scale: Any, zero: Any, axis: int, low: Any, high: Any, dtype: Any, *_: Any
+) -> str | None:
+    if dtype not in _NARROW:
+        return f"its integers are {dtype}, not int8 or uint8"
+    return None if isinstance(low, int) and isinstance(high, int) else "its range is not known"
+
+
+@converts("quantized_decomposed::quantize_per_tensor", dtypes=_KINDS, check=_by_tensor)
+def quantize(
+    g: GraphBuilder, node: Node, x: Node, scale: float, zero: int, low: int, high: int, dtype: torch.dtype
+) -> Output:
+    reals = [(low - zero) * scale, (high - zero) * scale]
+    bounds = [g.tensor(np.array(bound, np.float32)) for bound in (*reals, low, high)]
+    rounded = g.op("fake_quantize", g.cast(x, torch.float32), *bounds, levels=high - low + 1)
+    return g.cast(rounded, dtype)
+
+
+@converts("quantized_decomposed::dequantize_per_tensor", dtypes=_KINDS, check=_by_tensor)
+def dequantize(g: GraphBuilder, node: Node, x: Node, scale: float, zero: int, *_: Any) -> Output:
+    return _dequantized(g, node, x, np.array(scale, np.float32), np.array(zero, np.float32) if zero else None)
+
+
+def _dequantized(g: GraphBuilder, node: Node, x: Node, scale: Any, zero: Any) -> Output:
+    value = g.cast(x, torch.float32)
+    if zero is not None:
+        value = g.op("subtract", value, zero)
+    value = g.op("multiply", value, scale)
+    return g.cast(value, dtype_of(node))
+
+
+@converts("quantized_decomposed::dequantize_per_channel", dtypes=_KINDS, check=_by_channel)
+def dequantize_by_channel(
+    g: GraphBuilder, node: Node, x: Node, scales: Node, zeros: Node | None, axis: int, *_: Any
+) -> Output:
+    along = [1] * len(shape_of(x))
+    along[axis] = -1
+    scale, zero = (
+        None if part is None else g.op("reshape", g.cast(part, torch.float32), g.vector(along), special_zero=False)
+        for part in (scales, zeros)
+    )
+    return _dequantized(g, node, x, scale, zero)

@@ -1,0 +1,176 @@
+"""A partition -> OpenVINO operations, with the small ones that converters share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import openvino
+import torch
+from numpy.typing import NDArray
+from openvino import Output, Type
+from openvino import opset15 as opset
+from torch.fx import Node
+
+from delegraph.aot.authoring import ConverterTable, GraphConverter, numpy_dtype
+from delegraph.errors import UnsupportedOperator
+from delegraph_openvino.aot.table import TABLE
+from delegraph_openvino.blob import BACKEND_ID, DTYPES, INPUT, WEIGHT, TensorInfo
+
+__all__ = ["INLINE_BYTES", "GraphBuilder", "Operand", "dtype_of", "shape_of"]
+
+Operand: TypeAlias = "Node | Output | NDArray[Any] | int | float | bool"
+"""What an operation takes: a value of the edge graph, one of OpenVINO's, or a constant."""
+
+INLINE_BYTES: Final = 256
+"""Weights up to this size are constants of the IR; larger ones Parameters until the blob is loaded."""
+
+
+class GraphBuilder(GraphConverter[Output]):
+    """An OpenVINO graph in the making.
+
+    `inputs` describe the call's arguments, `parameters` stand for those that are read. `weights` are what is to be
+    stored, by the name of its placeholder, with the Parameter that stands for it until then.
+    """
+
+    table: ClassVar[ConverterTable] = TABLE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs: list[TensorInfo] = []
+        self.parameters: list[openvino.Node] = []
+        self.weights: dict[str, tuple[openvino.Node, NDArray[Any]]] = {}
+
+    # ---- placeholders ----------------------------------------------------------------------------
+
+    def input(self, node: Node) -> Output:
+        """A Parameter; for an argument that nothing reads, which may be none of a dtype that there is, nothing."""
+        info = tensor_info(node) if node.users else TensorInfo("bool", (), used=False)
+        self.inputs.append(info)
+        if not info.used:
+            return self.vector([0])
+        shape = [size if isinstance(size, int) else -1 for size in info.shape]
+        name = f"{INPUT}{len(self.inputs) - 1}"
+        self.parameters.append(opset.parameter(shape, element_type(dtype_of(node)), name=name))
+        return self.parameters[-1].output(0)
+
+    def constant(self, node: Node, array: NDArray[Any]) -> Output:
+        """A constant if it is small, else a Parameter in whose place loading puts the weight."""
+        if array.nbytes <= INLINE_BYTES:
+            return self.tensor(array)
+        kind = element_type(node.meta["val"].dtype)
+        parameter = opset.parameter(list(array.shape), kind, name=f"{WEIGHT}{len(self.weights)}")
+        self.weights[node.name] = parameter, array
+        return parameter.output(0)
+
+    def number(self, number: complex) -> Output:
+        """An integer of 64 bits, or a float of 32."""
+        return self.tensor(np.array(number, np.float32 if isinstance(number, float) else np.int64))
+
+    # ---- operations ------------------------------------------------------------------------------
+
+    def op(self, name: str, *operands: Operand, dtype: torch.dtype | None = None, **attributes: Any) -> Output:
+        """The first result of OpenVINO's operation `name`; numbers among the operands are of `dtype`."""
+        return self.results(name, *operands, dtype=dtype, **attributes)[0]
+
+    def results(
+        self, name: str, *operands: Operand, dtype: torch.dtype | None = None, **attributes: Any
+    ) -> list[Output]:
+        """As `op`, all results."""
+        made = getattr(opset, name)(*(self.operand(operand, dtype) for operand in operands), **attributes)
+        return list(made.outputs())
+
+    def operand(self, operand: Operand, dtype: torch.dtype | None = None) -> Output:
+        """What stands for `operand`; a number is one of `dtype`."""
+        if isinstance(operand, Output):
+            return operand
+        if isinstance(operand, np.ndarray):
+            return self.tensor(operand)
+        if isinstance(operand, Node) or dtype is None:
+            return self.value(operand)
+        return self.tensor(np.array(operand).astype(numpy_dtype(dtype)))
+
+    def tensor(self, content: NDArray[Any]) -> Output:
+        """A constant of the IR."""
+        if content.dtype == ml_dtypes.bfloat16:
+            bits = openvino.Tensor(content.view(np.uint16), list(content.shape), Type.bf16)
+            return openvino.op.Constant(bits).output(0)
+        return openvino.op.Constant(openvino.Tensor(content)).output(0)
+
+    def vector(self, integers: Sequence[int]) -> Output:
+        """A constant of integers: axes, sizes, bounds."""
+        return self.tensor(np.array(integers, np.int64))
+
+    def axis(self, axis: int) -> Output:
+        """A constant without dims: an axis, a place."""
+        return self.tensor(np.array(axis, np.int64))
+
+    # ---- dtypes ----------------------------------------------------------------------------------
+
+    def cast(self, operand: Operand, dtype: torch.dtype) -> Output:
+        """`operand` as `dtype`."""
+        value, wanted = self.operand(operand, dtype), element_type(dtype)
+        if value.get_element_type() == wanted:
+            return value
+        if dtype == torch.bool:  # OpenVINO's conversion gives false for what rounds to zero
+            number = value if value.get_element_type().is_real() else self.op("convert", value, destination_type="f32")
+            return self.op("not_equal", number, self.op("convert_like", self.axis(0), number))
+        return self.op("convert", value, destination_type=wanted)
+
+    # ---- sizes -----------------------------------------------------------------------------------
+
+    def shape(self, operand: Operand) -> Output:
+        """The sizes of `operand` as a vector."""
+        return self.op("shape_of", operand, output_type="i64")
+
+    def sizes(self, sizes: Sequence[Any]) -> Output:
+        """Integers, some of which may be nodes that compute sizes, as a vector."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.vector(sizes)
+        return self.concat(
+            [self.reshape(size, [1]) if isinstance(size, Node) else self.vector([size]) for size in sizes], 0
+        )
+
+    def concat(self, parts: Sequence[Output], axis: int) -> Output:
+        """All parts, one after the other."""
+        return parts[0] if len(parts) == 1 else opset.concat(list(parts), axis).output(0)
+
+    def reshape(self, operand: Operand, shape: Sequence[Any]) -> Output:
+        """`operand` in `shape`, of which one size that is not known yet follows from the others."""
+        unknown = [index for index, size in enumerate(shape) if not isinstance(size, int)]
+        if len(unknown) == 1 and -1 not in shape:
+            shape = [-1 if index in unknown else size for index, size in enumerate(shape)]
+        return self.op("reshape", operand, self.sizes(shape), special_zero=False)
+
+
+def tensor_info(node: Node) -> TensorInfo:
+    """How a delegate call's input or output is described."""
+    dtype = str(dtype_of(node)).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise UnsupportedOperator(f"{BACKEND_ID} has no tensors of {dtype}", node=node.name)
+    is_tensor = isinstance(node.meta["val"], torch.Tensor)
+    sizes = shape_of(node) if is_tensor else []
+    return TensorInfo(dtype, tuple(size if isinstance(size, int) else str(size) for size in sizes), not is_tensor)
+
+
+def element_type(dtype: torch.dtype) -> Type:
+    """OpenVINO's name of a dtype that there is."""
+    kind: Type = getattr(Type, DTYPES[str(dtype).removeprefix("torch.")][0])
+    return kind
+
+
+def dtype_of(node: Node) -> torch.dtype:
+    """The dtype of a node's value; that of sizes is int64."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    if isinstance(value, bool | torch.SymBool):
+        return torch.bool
+    return torch.float32 if isinstance(value, float | torch.SymFloat) else torch.int64
+
+
+def shape_of(node: Node) -> list[Any]:
+    """The sizes of a node's value; those that are not fixed are symbols."""
+    return list(node.meta["val"].shape)

@@ -1,0 +1,89 @@
+"""A partition's edge program -> the blob that `delegraph_openvino.runtime` executes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import openvino
+from openvino import opset15 as opset
+from torch.export import ExportedProgram
+
+from delegraph.aot.authoring import lower_sharing_weights
+from delegraph.errors import PreprocessError
+from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph_openvino.aot.graph_builder import INLINE_BYTES, GraphBuilder, dtype_of, tensor_info
+from delegraph_openvino.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, Weight, pack, places
+from delegraph_openvino.ir_check import check_ir
+
+__all__ = ["OpenVinoLowering"]
+
+
+class OpenVinoLowering(BackendDetails):
+    """Writes partitions as OpenVINO IR; the backend id is `OpenVinoIR`.
+
+    The IR is OpenVINO's graph before it is compiled: that happens at load, for the device that is there.
+    """
+
+    blob_version: ClassVar[int] = BLOB_VERSION
+
+    @staticmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        """Convert and pack the partition; see `delegraph_openvino.blob` for the format.
+
+        Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` if
+        OpenVINO refuses the graph.
+        """
+        return _lowered(edge_program, compile_specs, {})
+
+    @classmethod
+    def preprocess_multimethod(
+        cls,
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        """As `preprocess`, but weights that several partitions have go into the named data, once."""
+        return lower_sharing_weights(
+            BACKEND_ID, edge_programs, compile_specs, _lowered, alignment=ALIGNMENT, minimum_nbytes=INLINE_BYTES + 1
+        )
+
+
+def _lowered(
+    program: ExportedProgram, compile_specs: Sequence[CompileSpec], keys: Mapping[str, str]
+) -> PreprocessResult:
+    """The blob of a partition; its weights whose placeholders have a key are in the named data."""
+    builder = GraphBuilder()
+    try:
+        outputs = builder.convert_program(program)
+        results = builder.signature.outputs
+        given = [builder.cast(output, dtype_of(node)) for output, node in zip(outputs, results, strict=True)]
+        parameters = [*builder.parameters, *(parameter for parameter, _ in builder.weights.values())]
+        model = openvino.Model([opset.result(output) for output in given], parameters, "delegate")
+    except RuntimeError as error:  # OpenVINO's checks of operands
+        raise PreprocessError(f"OpenVINO {openvino.__version__} refuses the converted graph: {error}") from error
+    xml, constants = _serialized(model)
+    check_ir(xml, len(constants))
+    kept = {name: array for name, (_, array) in builder.weights.items() if name not in keys}
+    offsets = dict(zip(kept, places([array.nbytes for array in kept.values()]), strict=True))
+    blob = Blob(
+        openvino.__version__,
+        tuple(builder.inputs),
+        tuple(tensor_info(node) for node in results),
+        tuple(
+            Weight(str(array.dtype), array.shape, offsets.get(name, 0), keys.get(name))
+            for name, (_, array) in builder.weights.items()
+        ),
+        xml,
+        constants,
+    )
+    return PreprocessResult(pack(blob, [array.tobytes() for array in kept.values()]))
+
+
+def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
+    """The IR's two files; OpenVINO writes them nowhere but to files."""
+    with tempfile.TemporaryDirectory(prefix="delegraph-openvino-") as folder:
+        xml, constants = Path(folder, "model.xml"), Path(folder, "model.bin")
+        openvino.serialize(model, xml, constants)
+        return xml.read_bytes(), constants.read_bytes()

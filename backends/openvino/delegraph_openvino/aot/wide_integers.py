@@ -1,0 +1,137 @@
+"""int64 values -> whether 32 bits hold them: OpenVINO's CPU device computes int64 as int32, and cuts what is wider.
+
+positions = arange(128) + 2; positions[:, None] <= positions      fits: known from where it comes
+embedding(weight, tokens.view(-1))                                fits: an index into something that is in memory
+tokens * 31                                                       does not: nobody knows how large tokens are
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch.fx import Node
+
+from delegraph.aot import lifted_number
+
+__all__ = ["MOVES", "check_int64"]
+
+LARGEST: Final = 2**31 - 1
+
+_ATEN_MOVES: Final = """
+    view_copy.default permute_copy.default transpose_copy.int t_copy.default unsqueeze_copy.default
+    squeeze_copy.dims squeeze_copy.dim squeeze_copy.default expand_copy.default slice_copy.Tensor select_copy.int
+    cat.default repeat.default flip.default clone.default alias_copy.default split_with_sizes_copy.default
+    index_select.default gather.default index.Tensor unbind_copy.int where.self
+"""
+
+MOVES: Final = frozenset([f"aten.{name}" for name in _ATEN_MOVES.split()] + ["dim_order_ops._clone_dim_order.default"])
+"""What gives elements of its operands, and no others."""
+
+_MADE: Final = frozenset(
+    f"aten.{name}.{form}"
+    for name, form in (
+        ("arange", "start_step"), ("full", "default"), ("full_like", "default"), ("scalar_tensor", "default"),
+    )
+)  # fmt: skip
+_ZERO_OR_ONE: Final = frozenset(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like"))
+_PLACES: Final = frozenset(
+    f"aten.{name}"
+    for name in ("argmax.default", "argmin.default", "topk.default", "sort.default", "max.dim", "min.dim")
+)
+_SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))
+_REMAINDERS: Final = frozenset(f"aten.{name}.{form}" for name in ("fmod", "remainder") for form in ("Tensor", "Scalar"))
+_CASTS: Final = frozenset(("dim_order_ops._to_dim_order_copy.default",))
+
+
+def check_int64(node: Node, indexes: Iterable[Node], only_selects: bool) -> str | None:
+    """None if no int64 value that `node` reads or gives can be wider than 32 bits; else the reason.
+
+    Values that it reads as `indexes` cannot, and its result's width does not matter if it `only_selects`.
+    """
+    selecting = set(indexes)
+    for read in node.all_input_nodes:
+        if (
+            _is_int64(read)
+            and read not in selecting
+            and not only_selects
+            and not _fits(read)
+            and not _is_cast_of_input(node)
+        ):
+            return f"OpenVINO computes int64 in 32 bits, and {read.name} may be wider"
+    if _is_int64(node) and not only_selects and not _fits(node):
+        return "OpenVINO computes int64 in 32 bits, and its result may be wider"
+    return None
+
+
+def _is_cast_of_input(node: Node) -> bool:
+    """Whether `node` makes floats or truths of a value that comes from outside, which OpenVINO reads as it is."""
+    if str(node.target) not in _CASTS or node.all_input_nodes[0].op != "placeholder":
+        return False
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype.is_floating_point or dtype == torch.bool
+
+
+def _fits(node: Node) -> bool:
+    largest = _magnitude(node, {})
+    return largest is not None and largest <= LARGEST
+
+
+def _magnitude(node: Node, known: dict[Node, int | None]) -> int | None:
+    """No value of `node` is further from zero; None: not known."""
+    if node not in known:
+        known[node] = _magnitude_of(node, known)
+    return known[node]
+
+
+def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
+    value, name = node.meta.get("val"), str(node.target)
+    number = lifted_number(node)
+    if isinstance(number, bool | int):
+        return abs(number)
+    if not isinstance(value, torch.Tensor | tuple | list):
+        return LARGEST  # sizes
+    if isinstance(value, torch.Tensor) and value.dtype != torch.int64:
+        bounds = {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 2**15, torch.int32: LARGEST}
+        return bounds.get(value.dtype)
+    if name in _MADE:
+        return _largest([a for a in (*node.args, *node.kwargs.values()) if isinstance(a, int | Node)], known)
+    if name in _ZERO_OR_ONE:
+        return 1
+    if name in _PLACES or (node.target is operator.getitem and _is_places(node)):
+        return LARGEST  # a place in memory
+    if name in MOVES or node.target is operator.getitem:
+        return _largest(_elements(node), known)
+    if name in _SUMS:
+        both = [_magnitude(read, known) for read in node.all_input_nodes]
+        alpha = node.kwargs.get("alpha", 1)
+        return None if None in both or alpha != 1 else 2 * max(n for n in both if n is not None)
+    if name in _REMAINDERS:
+        return _largest(list(node.args[1:2]), known)
+    if name == "aten.mul.Tensor":
+        largest = _largest(list(node.args[:2]), known)
+        return None if largest is None else largest**2
+    return _largest(node.all_input_nodes, known) if name in _CASTS else None
+
+
+def _is_places(node: Node) -> bool:
+    source = node.args[0]
+    return isinstance(source, Node) and str(source.target) in _PLACES and bool(node.args[1])
+
+
+def _elements(node: Node) -> list[Any]:
+    """What `node` moves; the last argument of `where` is one as well, an index is not."""
+    first = node.args[1:3] if str(node.target) == "aten.where.self" else node.args[:1]
+    return [a for argument in first for a in (argument if isinstance(argument, list | tuple) else [argument])]
+
+
+def _largest(values: Iterable[Any], known: dict[Node, int | None]) -> int | None:
+    found = [_magnitude(v, known) if isinstance(v, Node) else abs(v) if isinstance(v, int) else None for v in values]
+    return None if None in found or not found else max(n for n in found if n is not None)
+
+
+def _is_int64(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.int64

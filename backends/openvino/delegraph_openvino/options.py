@@ -1,0 +1,90 @@
+"""What a caller may choose for a delegate, when it is lowered or loaded -> OpenVINO's properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, TypeAlias
+
+from delegraph.errors import InvalidArgument
+from delegraph.interfaces import CompileSpec
+from delegraph_openvino.blob import BACKEND_ID
+
+__all__ = ["OPTION_NAMES", "OpenVinoOptions", "OptionValue"]
+
+OptionValue: TypeAlias = bool | int | str
+
+HINTS: Final = ("latency", "throughput")
+PRECISIONS: Final = ("f32", "f16", "bf16", "device")
+_DEVICE: Final = re.compile(r"(CPU|GPU|NPU|AUTO)(\.\d{1,3})?")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVinoOptions:
+    """Options of one delegate.
+
+    device: "CPU", "GPU", "NPU", with a number behind a dot where there are several, or "AUTO".
+    num_threads: threads that compute at most; 0: OpenVINO's choice, one for each physical core. CPU only.
+    performance_hint: "latency", or "throughput", which gives several requests (forks, a pool) streams of their own.
+    precision: what is computed in where the model is float32: "f32"; "f16" or "bf16"; "device", what is fastest there.
+    cache: a folder in which compiled models are kept for later loads; empty: nowhere. At load only.
+    """
+
+    device: str = "CPU"
+    num_threads: int = 0
+    performance_hint: str = "latency"
+    precision: str = "f32"
+    cache: str = ""
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.device, str) and _DEVICE.fullmatch(self.device)
+        _require(bool(known), "device", self.device, "CPU, GPU, NPU (GPU.1 where there are several) or AUTO")
+        threads = type(self.num_threads) is int and 0 <= self.num_threads <= 1024
+        _require(threads, "num_threads", self.num_threads, "0 to 1024")
+        _require(self.performance_hint in HINTS, "performance_hint", self.performance_hint, " or ".join(HINTS))
+        _require(self.precision in PRECISIONS, "precision", self.precision, " or ".join(PRECISIONS))
+        _require(isinstance(self.cache, str), "cache", self.cache, "a folder's path")
+
+    def updated(self, options: Mapping[str, OptionValue]) -> OpenVinoOptions:
+        """These options but for those given. Raises `InvalidArgument` for what is not an option or not its value."""
+        unknown = sorted(set(options) - OPTION_NAMES)
+        if unknown:
+            raise InvalidArgument(
+                f"{BACKEND_ID} has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}"
+            )
+        return replace(self, **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
+        """Those that a delegate was lowered with. A file names no folder, so none of them is `cache`."""
+        found: dict[str, Any] = {}
+        for spec in specs:
+            if spec.key in OPTION_NAMES - {"cache"}:
+                text = bytes(spec.value).decode(errors="replace")
+                found[spec.key] = int(text) if spec.key == "num_threads" and text.isdecimal() else text
+        return cls(**found)
+
+    def not_default(self) -> dict[str, OptionValue]:
+        """Those that differ from the defaults."""
+        default = OpenVinoOptions()
+        return {key: value for key, value in asdict(self).items() if value != getattr(default, key)}
+
+    def properties(self) -> dict[str, str]:
+        """OpenVINO's properties for compiling (docs.openvino.ai, "Properties")."""
+        properties = {"PERFORMANCE_HINT": self.performance_hint.upper()}
+        if self.precision != "device":
+            properties["INFERENCE_PRECISION_HINT"] = self.precision
+        if self.num_threads and self.device == "CPU":
+            properties["INFERENCE_NUM_THREADS"] = str(self.num_threads)
+        if self.cache:
+            properties["CACHE_DIR"] = self.cache
+        return properties
+
+
+OPTION_NAMES: Final = frozenset(field.name for field in fields(OpenVinoOptions))
+
+
+def _require(holds: bool, name: str, value: object, admitted: str) -> None:
+    if not holds:
+        raise InvalidArgument(f"{BACKEND_ID}: {name} is {value!r:.40}; it may be {admitted}")

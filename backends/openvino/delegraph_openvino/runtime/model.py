@@ -1,0 +1,79 @@
+"""Blob -> OpenVINO model with its weights -> compiled for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import openvino
+from numpy.typing import NDArray
+
+from delegraph.errors import DelegateInvalidCompatibility, NotSupported
+from delegraph.interfaces import Buffer
+from delegraph_openvino.blob import BACKEND_ID, WEIGHT, Blob, Weight, damaged
+from delegraph_openvino.options import OpenVinoOptions
+from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
+
+__all__ = ["open_model"]
+
+
+def open_model(
+    core: openvino.Core, blob: Blob, named_data: Mapping[str, Buffer], options: OpenVinoOptions
+) -> tuple[openvino.CompiledModel, tuple[NDArray[Any], ...]]:
+    """The compiled model of a blob, and the memory that it goes on reading."""
+    weights = tuple(_array(weight, blob, named_data) for weight in blob.weights)
+    constants = np.frombuffer(blob.bin, np.uint8)
+    try:
+        model = core.read_model(bytes(blob.xml).decode(), tensor_over(constants))
+        _put_weights(model, weights)
+    except (RuntimeError, ValueError) as error:
+        raise DelegateInvalidCompatibility(
+            f"OpenVINO {openvino.__version__} cannot read a graph that {blob.openvino:.60} wrote: {error}"
+        ) from error
+    _require_device(core, options.device)
+    try:
+        return core.compile_model(model, options.device, options.properties()), (constants, *weights)
+    except RuntimeError as error:
+        raise DelegateInvalidCompatibility(
+            f"OpenVINO {openvino.__version__} cannot compile a delegate for {options.device}: {error}"
+        ) from error
+
+
+def _require_device(core: openvino.Core, device: str) -> None:
+    here = core.available_devices
+    if device != "AUTO" and not any(name == device or name.startswith(f"{device}.") for name in here):
+        raise NotSupported(
+            f"OpenVINO {openvino.__version__} has no device {device} here; it has {', '.join(here) or 'none'}."
+            f' Load with backend_options={{"openvino": {{"device": "{here[0] if here else "CPU"}"}}}}, or install the'
+            " device's driver"
+        )
+
+
+def _put_weights(model: openvino.Model, weights: tuple[NDArray[Any], ...]) -> None:
+    """Constants over the weights' memory in the place of the Parameters that stand for them."""
+    parameters = {p.get_friendly_name(): p for p in model.get_parameters()}
+    for index, array in enumerate(weights):
+        parameter = parameters.get(f"{WEIGHT}{index}")
+        constant = openvino.op.Constant(tensor_over(array))
+        if parameter is None or constant.get_element_type() != parameter.get_element_type():
+            raise damaged(f"its graph does not read weight {index}, or as another type")
+        if parameter.get_partial_shape() != constant.get_output_partial_shape(0):
+            raise damaged(f"weight {index} has shape {array.shape}, its graph has another")
+        parameter.output(0).replace(constant.output(0))
+        model.remove_parameter(parameter)
+
+
+def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:
+    """A weight's content, where it lies."""
+    if weight.key is None:
+        data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
+    else:
+        found = named_data.get(weight.key)
+        if found is None or memoryview(found).nbytes != weight.nbytes:
+            raise DelegateInvalidCompatibility(
+                f"a blob of {BACKEND_ID} needs {weight.nbytes} bytes of named data {weight.key!r:.100}, and the program"
+                f" has {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
+            )
+        data = memoryview(found).cast("B")
+    return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")

@@ -1,0 +1,31 @@
+"""NumPy arrays -> OpenVINO tensors over the same memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import openvino
+from numpy.typing import NDArray
+
+__all__ = ["numpy_dtype", "tensor_over"]
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype for a name of ours."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
+    """A tensor that shows the memory of `array`, which is contiguous and has to live as long.
+
+    OpenVINO takes arrays only if they can be written, and writes to none that is an input or a weight.
+    """
+    if not array.flags.writeable:
+        memory = memoryview((ctypes.c_char * array.nbytes).from_address(array.ctypes.data)).cast("B")
+        array = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+    if array.dtype == ml_dtypes.bfloat16:
+        return openvino.Tensor(array.view(np.uint16), list(array.shape), openvino.Type.bf16)
+    return openvino.Tensor(array, shared_memory=True)
