@@ -27,6 +27,7 @@ from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.graph_builder import as_array
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, StateInfo, TensorInfo, Weight, pack
 from delegraph_cpu.sessions import create_session
@@ -95,6 +96,7 @@ def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
         model, weights, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
         weights = store_halves(model, weights)
+    widen_kernels(model, weights)
     _refer_to(model, converted.external)
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
