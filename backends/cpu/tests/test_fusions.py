@@ -145,9 +145,9 @@ def test_several_rows_to_each_cache_of_a_batch_are_not_it() -> None:
 # ---- what may be changed in place ---------------------------------------------------------------------------------
 
 
-def graph(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("new",)) -> bytes:
+def graph(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("new",)) -> onnx.GraphProto:
     values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("cache", *outputs)]
-    return bytes(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", values[:1], values[1:])).SerializeToString())
+    return onnx.helper.make_graph(nodes, "g", values[:1], values[1:])
 
 
 PUT = onnx.helper.make_node("ScatterND", ["cache", "at", "rows"], ["new"])

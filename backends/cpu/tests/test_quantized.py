@@ -486,6 +486,23 @@ def test_a_weight_of_8_bits_that_many_rows_are_multiplied_with(shape: Sequence[i
     assert compare(layer, random(*shape), step=1e-5 * 24)["Gemm"] == 1
 
 
+@pytest.mark.parametrize(
+    ("weight", "function"),
+    [
+        (Weight(8, 32, 3, 3), lambda x, w, b: F.conv2d(x, w, b, padding=1)),
+        (Weight(8, 32, 3, 3, per_channel=False, biased=False), F.conv2d),
+        (Weight(32, 8, 3, 3, axis=1, biased=False), F.conv_transpose2d),
+    ],
+)
+def test_a_kernel_of_8_bits_is_widened_at_load(weight: Weight, function: Callable[..., Tensor]) -> None:
+    """Once, by what onnxruntime computes of constants; to dequantize it in each run takes longer than to convolve."""
+    layer, x = Layer(weight, function), random(1, 32, 6, 6)
+    found = compare(layer, x, step=1e-3)
+    assert found["DequantizeLinear"] == 0
+    assert found["Cast"] == found["Mul"] == 1
+    assert len(lowered(layer, x).processed) < weight.weight.numel() * 1.25 + 3000  # of float32: 4
+
+
 @pytest.mark.parametrize("rows", [5, 64])
 def test_the_size_of_a_weight_of_8_bits(rows: int) -> None:
     layer = Layer(Weight(100, 300, biased=False), F.linear)

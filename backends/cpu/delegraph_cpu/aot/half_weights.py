@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 
 from delegraph_cpu.aot.dtypes import HALVES
 
-__all__ = ["has_halves", "with_halves"]
+__all__ = ["has_halves", "store_halves"]
 
 
 def has_halves(program: ExportedProgram) -> bool:
@@ -28,11 +28,11 @@ def has_halves(program: ExportedProgram) -> bool:
     return any(isinstance(tensor, torch.Tensor) and tensor.dtype in HALVES for tensor in held)
 
 
-def with_halves(graph: bytes, weights: Mapping[str, NDArray[Any]]) -> tuple[bytes, dict[str, NDArray[Any]]]:
-    """The graph and its weights with those that a half can hold exactly in that half. onnxruntime widens them once,
-    when it folds constants at load."""
+def store_halves(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Edit the graph of `model`, and return its weights, with those that a half can hold exactly in that half.
+    onnxruntime widens them once, when it folds constants at load."""
     halved = {name: half for name, array in weights.items() if (half := _as_half(array)) is not None}
-    model, rest = onnx.ModelProto.FromString(graph), dict(weights)
+    rest = dict(weights)
     casts = []
     for tensor in model.graph.initializer:
         name, half = tensor.name, halved.get(tensor.name)
@@ -47,7 +47,7 @@ def with_halves(graph: bytes, weights: Mapping[str, NDArray[Any]]) -> tuple[byte
     nodes = [*casts, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    return bytes(model.SerializeToString()), rest
+    return rest
 
 
 _FLOAT = onnx.TensorProto.FLOAT

@@ -26,20 +26,19 @@ KERNELS: Final[dict[str, dict[int, int]]] = {
 """Operators that can write into an input: its position -> that of the output in the same memory."""
 
 
-def changed_in_place(graph: bytes) -> dict[str, str]:
-    """Input -> output, for inputs of the serialized model that one node alone reads, which can write them in place."""
-    model = onnx.ModelProto.FromString(graph).graph
-    reads = Counter(_read(model))
-    outputs = {value.name for value in model.output}
+def changed_in_place(graph: onnx.GraphProto) -> dict[str, str]:
+    """Input -> output, for inputs of the graph that one node alone reads, which can write them in place."""
+    reads = Counter(_read(graph))
+    outputs = {value.name for value in graph.output}
     found = {}
-    for node in model.node:
+    for node in graph.node:
         for taken, given in KERNELS.get(node.op_type, {}).items():
             if taken < len(node.input) and given < len(node.output):
                 source, result = node.input[taken], node.output[given]
                 if reads[source] == 1 and result in outputs:
                     found[source] = result
                 assert node.op_type != ATTENTION or source in found, f"{source}: what is not in place is undefined"
-    return {value.name: found[value.name] for value in model.input if value.name in found}
+    return {value.name: found[value.name] for value in graph.input if value.name in found}
 
 
 def _read(graph: onnx.GraphProto) -> list[str]:

@@ -25,8 +25,9 @@ from delegraph_cpu.aot.body_constants import bring_out_constants, external_conte
 from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.graph_builder import as_array
-from delegraph_cpu.aot.half_weights import has_halves, with_halves
+from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, StateInfo, TensorInfo, Weight, pack
 from delegraph_cpu.sessions import create_session
@@ -45,10 +46,13 @@ SHARED_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A partition after optimisation: its ONNX graph, and the weights that the graph only refers to."""
+    """A partition after optimisation: its ONNX graph, which of its inputs are changed in place (see `in_place.py`), and
+    the weights that it only refers to.
+    """
 
     converted: ConvertedModel
     graph: bytes
+    in_place: dict[str, str]
     weights: dict[str, NDArray[Any]]
     multiply_adds: int | None
     debug_handles: dict[str, tuple[int, ...]]
@@ -89,12 +93,14 @@ class CpuLowering(BackendDetails):
 def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> Compiled:
     converted = convert(program, int8_inputs=any(spec.key == INT8_INPUTS for spec in compile_specs))
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
-        graph, weights, debug_handles = _optimize(converted, Path(folder))
-        if has_halves(program):
-            graph, weights = with_halves(graph, weights)
-    return Compiled(
-        converted, _with_external(graph, converted.external), weights, multiply_adds(program.graph), debug_handles
-    )
+        model, weights, debug_handles = _optimize(converted, Path(folder))
+    if has_halves(program):
+        weights = store_halves(model, weights)
+    widen_kernels(model, weights)
+    _refer_to(model, converted.external)
+    in_place = changed_in_place(model.graph) if converted.states else {}
+    graph = model.SerializeToString()
+    return Compiled(converted, graph, in_place, weights, multiply_adds(program.graph), debug_handles)
 
 
 def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
@@ -126,14 +132,13 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
 def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
     """The records of the states, and what those hold at first that don't begin with zeros."""
     records, contents = [], []
-    in_place = changed_in_place(compiled.graph) if compiled.converted.states else {}
     for state in compiled.converted.states:
         taken, given, array = state.input, state.output, as_array(state.tensor)
         zeros = not array.any()
         records.append(
             StateInfo(
                 state.buffer, taken.name, given.name, taken.dtype, array.shape,
-                in_place.get(taken.name) == given.name, None if zeros else 0,
+                compiled.in_place.get(taken.name) == given.name, None if zeros else 0,
             )
         )  # fmt: skip
         if not zeros:
@@ -163,7 +168,7 @@ def _content(array: NDArray[Any]) -> memoryview:
 
 def _optimize(
     converted: ConvertedModel, folder: Path
-) -> tuple[bytes, dict[str, NDArray[Any]], dict[str, tuple[int, ...]]]:
+) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]], dict[str, tuple[int, ...]]]:
     """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, its weights, and
     the debug handles behind each of its nodes.
 
@@ -189,7 +194,7 @@ def _optimize(
     model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
     handles = name_nodes(model, converted.model, converted.debug_handles)
     weights = _take_weights(model, folder / "weights")
-    return model.SerializeToString(), weights, handles
+    return model, weights, handles
 
 
 def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
@@ -218,13 +223,10 @@ def _take_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]
     return {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
 
 
-def _with_external(graph: bytes, external: Sequence[ExternalWeight]) -> bytes:
-    """The optimised graph, its inputs for external weights turned into initialisers that are elsewhere: nothing that
-    depends on them was computed, and everything that does can be when a session is made."""
-    if not external:
-        return graph
-    model = onnx.ModelProto.FromString(graph)
-    inputs = {value.name: value for value in model.graph.input}
+def _refer_to(model: onnx.ModelProto, external: Sequence[ExternalWeight]) -> None:
+    """Turn the optimised graph's inputs for external weights into initialisers that are elsewhere: nothing that depends
+    on them was computed, and everything that does can be when a session is made."""
+    inputs = {value.name: value for value in model.graph.input} if external else {}
     for weight in external:
         value = inputs[weight.info.name]
         tensor = model.graph.initializer.add(name=value.name, data_type=value.type.tensor_type.elem_type)
@@ -234,7 +236,6 @@ def _with_external(graph: bytes, external: Sequence[ExternalWeight]) -> bytes:
         tensor.external_data.add(key="offset", value="0")
         tensor.external_data.add(key="length", value=str(weight.tensor.nbytes))
         model.graph.input.remove(value)
-    return bytes(model.SerializeToString())
 
 
 def _shape(info: TensorInfo) -> tuple[int, ...]:
