@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
 
-__all__ = ["compress", "decompress"]
+__all__ = ["compress", "decompress", "store"]
 
 _HEADER: Final = struct.Struct("<III")
 _RAW: Final = 8
@@ -29,11 +29,22 @@ _RAW: Final = 8
 
 def compress(weights: NDArray[np.int8]) -> bytes:
     """The stream of `weights`, in the order in which they lie."""
-    flat = np.ascontiguousarray(weights).reshape(-1)
-    wide = flat.astype(np.int16)
-    zigzag: NDArray[np.uint8] = np.where(wide < 0, -2 * wide - 1, 2 * wide).astype(np.uint8)
+    zigzag = _zigzag(weights)
     lengths = [int(np.sum(zigzag >> k, dtype=np.int64)) + (k + 1) * zigzag.size for k in range(_RAW)]
-    k = int(np.argmin([*lengths, _RAW * zigzag.size]))
+    return _stream(zigzag, int(np.argmin([*lengths, _RAW * zigzag.size])))
+
+
+def store(weights: NDArray[np.int8]) -> bytes:
+    """A stream of `weights` that is not compressed: what a command takes where nothing is to be decoded."""
+    return _stream(_zigzag(weights), _RAW)
+
+
+def _zigzag(weights: NDArray[np.int8]) -> NDArray[np.uint8]:
+    wide = np.ascontiguousarray(weights).reshape(-1).astype(np.int16)
+    return np.where(wide < 0, -2 * wide - 1, 2 * wide).astype(np.uint8)
+
+
+def _stream(zigzag: NDArray[np.uint8], k: int) -> bytes:
     quotients = b"" if k == _RAW else _unary(zigzag >> k)
     remainders = np.unpackbits(zigzag[:, None], axis=1, count=k, bitorder="little")
     return (

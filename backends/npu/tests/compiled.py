@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
 import delegraph
 from delegraph.aot import schema_arguments
 
-__all__ = ["Outcome", "lower_and_run"]
+__all__ = ["Of", "Outcome", "exported", "lower_and_run", "weight"]
+
+
+class Of(nn.Module):
+    """A function as a module, with layers of its own."""
+
+    def __init__(self, function: Callable[..., Any], **layers: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*self.children(), *inputs)
+
+
+def weight(*shape: int, axis: int = 0) -> torch.Tensor:
+    """A constant weight as a quantized graph has it: int8, dequantized by channel. It is a constant only where it was
+    there before the graph was traced: `exported` calls a function once before."""
+    integers, scales, zeros = _constants(shape, axis)
+    dequantize = torch.ops.quantized_decomposed.dequantize_per_channel.default
+    real: torch.Tensor = dequantize(integers, scales, zeros, axis, -127, 127, torch.int8)
+    return real
+
+
+@cache
+def _constants(shape: tuple[int, ...], axis: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    integers = torch.randint(-127, 128, shape, generator=generator, dtype=torch.int8)
+    scales = torch.rand(shape[axis], generator=generator) * 0.01 + 0.001
+    return integers, scales, torch.zeros(shape[axis], dtype=torch.int64)
+
+
+def exported(function: Callable[..., Any], *inputs: torch.Tensor, **options: Any) -> ExportedProgram:
+    """`function` as a program, its weights as constants."""
+    function(*inputs)
+    return torch.export.export(Of(function), inputs, **options)
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.npu.tests.compiled import Outcome, lower_and_run
+from backends.npu.tests.compiled import Of, Outcome, lower_and_run
 from torch import nn
 
 Case = tuple[nn.Module, Sequence[tuple[int, ...]]]
-
-
-class Of(nn.Module):
-    """A function as a module, with layers of its own."""
-
-    def __init__(self, function: Callable[..., Any], **layers: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        layers = [child for _, child in self.named_children()]
-        return self.function(*layers, *inputs)
 
 
 IMAGE = [(2, 6, 9, 8)]

@@ -14,7 +14,7 @@ from delegraph_machines.fixed_point import quantized_multiplier
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.tiling import Weights, aligned
 from delegraph_npu.runtime.validate import SCALE_NBYTES
-from delegraph_npu.weights import compress
+from delegraph_npu.weights import compress, store
 
 __all__ = ["Block", "WeightBlocks"]
 
@@ -56,7 +56,7 @@ class WeightBlocks:
     def _block(self, operator: ir.Convolution, channels: slice) -> Block:
         weight = operator.weight[..., channels] if operator.depthwise else operator.weight[channels]
         scales = _scales(operator, channels)
-        stream = compress(np.ascontiguousarray(weight))
+        stream = (compress if self.compressed else store)(np.ascontiguousarray(weight))
         offset = aligned(len(scales))
         data = scales + bytes(offset - len(scales)) + stream
         return Block(data + bytes(aligned(len(data)) - len(data)), len(scales), offset, len(stream))

@@ -37,6 +37,8 @@ def _pool_window(
 def _check_pool(node: Node, input: Node, window: Window) -> str | None:
     if len(shape_of(input)) != 4:
         return "a pool over something other than a batch of images"
+    if window.dilation != (1, 1):
+        return "a dilated pool: the NPU's windows of pools have no gaps"
     for axis in (0, 1):
         size, given = shape_of(input)[2 + axis], shape_of(node)[2 + axis]
         if window.reach((given - 1, given), axis)[1] >= size + window.padding[axis + 2]:

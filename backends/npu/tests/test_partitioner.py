@@ -1,0 +1,218 @@
+"""Which nodes the partitioner leaves, and why: a row for each reason. Graphs are quantized by hand here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
+import torch.nn.functional as F
+from backends.npu.tests.compiled import Of, exported, weight
+from torch import nn
+from torch.export import ExportedProgram
+
+import delegraph
+from delegraph.errors import InvalidArgument
+from delegraph_npu.aot.calls import operator_name
+from delegraph_npu.aot.partitioner import npu_partitioner, reason_to_leave
+
+quantized = torch.ops.quantized_decomposed
+
+
+def q(x: torch.Tensor, scale: float = 0.05, zero: int = 3, dtype: torch.dtype = torch.int8) -> torch.Tensor:
+    bounds = torch.iinfo(dtype)
+    integers = quantized.quantize_per_tensor.default(x, scale, zero, bounds.min, bounds.max, dtype)
+    real: torch.Tensor = quantized.dequantize_per_tensor.default(integers, scale, zero, bounds.min, bounds.max, dtype)
+    return real
+
+
+def q16(x: torch.Tensor, zero: int = 0) -> torch.Tensor:
+    return q(x, 0.01, zero, torch.int16)
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return q(x) + q(x, 0.1)
+
+
+def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return q(torch.tanh(x)), q(torch.exp(x))
+
+
+IMAGE = (1, 4, 8, 8)
+
+REASONS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]], str, str]] = {
+    "an operator that it has not": (lambda x: q(torch.cumsum(q(x), 1)), [IMAGE], "cumsum", "the NPU has no cumsum"),
+    "a float operand": (lambda x: q(torch.tanh(x)), [IMAGE], "tanh", "its operand inputs_0 is not quantized"),
+    "a float result": (lambda x: torch.tanh(q(x)), [IMAGE], "tanh", "its result is not quantized"),
+    "two grids": (
+        lambda x: twice(torch.tanh(q(x))),
+        [IMAGE],
+        "tanh",
+        "its result is quantized in several ways, or in one that is not known ahead of time",
+    ),
+    "an operand that others read": (
+        lambda x: both(q(x)),
+        [IMAGE],
+        "tanh",
+        "its operand dequantize_per_tensor is dequantized for other operators too",
+    ),
+    "uint8": (
+        lambda x: q(torch.tanh(q(x, 0.1, 128, torch.uint8))),
+        [IMAGE],
+        "tanh",
+        "integers of torch.uint8: here the NPU has torch.int16 and torch.int8",
+    ),
+    "int16 in a layer": (
+        lambda x: q16(F.conv2d(q16(x), weight(4, 4, 3, 3))),
+        [IMAGE],
+        "conv2d",
+        "integers of torch.int16: here the NPU has torch.int8",
+    ),
+    "int16 with a zero point": (
+        lambda x: q16(torch.tanh(q16(x, 5))),
+        [IMAGE],
+        "tanh",
+        "int16 with zero point 5: the NPU's are about zero",
+    ),
+    "two widths": (
+        lambda x: q(torch.tanh(q16(x))),
+        [IMAGE],
+        "tanh",
+        "integers of torch.int16 and torch.int8: the NPU's operators have one width",
+    ),
+    "five dims": (
+        lambda x: q(torch.tanh(q(x))),
+        [(1, 2, 2, 2, 2)],
+        "tanh",
+        "a tensor of 5 dims: the NPU's have up to four",
+    ),
+    "no elements": (lambda x: q(torch.tanh(q(x))), [(0, 3)], "tanh", "a tensor without elements"),
+    "a computed weight": (
+        lambda x, w: q(F.conv2d(q(x), q(w))),
+        [IMAGE, (4, 4, 3, 3)],
+        "conv2d",
+        "its weight is computed: the NPU's are compressed ahead of time",
+    ),
+    "a large kernel": (
+        lambda x: q(F.conv2d(q(x), weight(1, 1, 1, 65))),
+        [(1, 1, 1, 70)],
+        "conv2d",
+        "a kernel of (1, 65): the NPU's have up to 64 rows and columns",
+    ),
+    "three dims of places": (
+        lambda x: q(F.conv3d(q(x), weight(4, 4, 1, 1, 1))),
+        [(4, 2, 2, 2)],
+        "conv3d",
+        "the NPU has no conv3d",
+    ),
+    "much padding": (
+        lambda x: q(F.conv2d(q(x), weight(4, 4, 1, 1), padding=1)),
+        [IMAGE],
+        "conv2d",
+        "a padding of as many rows as its window has",
+    ),
+    "gaps": (
+        lambda x: q(F.conv_transpose2d(q(x), weight(4, 4, 2, 2, axis=1), stride=3)),
+        [IMAGE],
+        "conv_transpose2d",
+        "a transposed convolution that leaves rows which no weight reaches",
+    ),
+    "alpha": (lambda a, b: q(torch.add(q(a), q(b), alpha=2)), [IMAGE] * 2, "add", "alpha is 2: the NPU adds"),
+    "a number": (lambda a: q(q(a) + 1.5), [IMAGE], "add", "an operand is a number: the NPU's are quantized tensors"),
+    "batches that differ": (
+        lambda a, b: q(q(a) @ q(b)),
+        [(2, 3, 4), (4, 5)],
+        "matmul",
+        "matrices of (2, 3, 4) and (4, 5): the NPU's batches are equal",
+    ),
+    "ceil_mode": (
+        lambda x: q(F.max_pool2d(q(x), 3, 2, ceil_mode=True)),
+        [IMAGE],
+        "max_pool2d",
+        "a last window that is not full (ceil_mode)",
+    ),
+    "a dilated pool": (
+        lambda x: q(F.max_pool2d(q(x), 2, 1, dilation=2)),
+        [IMAGE],
+        "max_pool2d",
+        "a dilated pool: the NPU's windows of pools have no gaps",
+    ),
+    "uneven windows": (
+        lambda x: q(F.adaptive_avg_pool2d(q(x), 3)),
+        [IMAGE],
+        "adaptive_avg_pool2d",
+        "windows of different sizes: 8 is not a multiple of what it becomes",
+    ),
+    "reflection": (
+        lambda x: q(F.pad(q(x), (1, 1, 1, 1), mode="reflect")),
+        [IMAGE],
+        "pad",
+        "padding by reflect: the NPU's is a constant",
+    ),
+    "negative padding": (lambda x: q(F.pad(q(x), (-1, 0))), [IMAGE], "pad", "padding that cuts off"),
+    "two numbers that make one": (
+        lambda x, y: q(torch.atan2(q(x), q(y))),
+        [IMAGE] * 2,
+        "atan2",
+        "the NPU has no atan2",
+    ),
+}
+
+
+def said(program: ExportedProgram, operator: str) -> str:
+    """What is said of the first call of an operator, before edge lowering takes it apart."""
+    found = next(node for node in program.graph.nodes if operator_name(node) == operator)
+    return reason_to_leave(found) or "taken"
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_a_node_is_left_for_a_reason(case: str) -> None:
+    function, shapes, operator, reason = REASONS[case]
+    program = exported(function, *(torch.randn(shape) for shape in shapes))
+    assert said(program, operator).startswith(reason)
+
+
+def test_a_dynamic_shape_is_left() -> None:
+    batch = torch.export.Dim("batch", max=8)
+    shapes = ((({0: batch},)),)
+    program = exported(lambda x: q(torch.tanh(q(x))), torch.randn(3, 4), dynamic_shapes=shapes)
+    expected = "a dynamic shape: addresses are fixed when the NPU's commands are made"
+    assert said(program, "tanh") == expected
+
+
+def test_quantize_in_front_and_dequantize_behind_are_left() -> None:
+    program = exported(lambda x: q(torch.tanh(q(x))), torch.randn(IMAGE))
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    reasons = [reason_to_leave(node) for node in calls]
+    assert reasons[0] == "quantizes what is float: stays in front of the NPU"
+    assert reasons[1:-1] == [None] * (len(calls) - 2)
+    assert reasons[-1] == "dequantizes what leaves the NPU's integers: stays behind them"
+
+
+def lower(model: nn.Module, inputs: Sequence[torch.Tensor], **options: Any) -> Any:
+    lowered = delegraph.lower(model.eval(), tuple(inputs), backends=[("npu", options)])
+    return lowered.report.methods["forward"]
+
+
+def test_a_partition_that_would_not_pay_is_left() -> None:
+    small = Of(lambda x: q(torch.tanh(q(x))))
+    reasons = [entry.reasons["npu"] for entry in lower(small, [torch.randn(2, 2)]).leftovers]
+    assert any(r.startswith("its partition would take about ") and "cycles on the NPU, and " in r for r in reasons)
+    images, kernels = torch.randn(1, 4, 32, 32), weight(16, 4, 3, 3)
+    large = lower(Of(lambda x: q(F.conv2d(q(x), weight(16, 4, 3, 3)))), [images])
+    assert len(kernels) == 16 and any(delegate.backend == "NpuBackend" for delegate in large.delegates)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimize": "speed"}, "npu: optimize is 'speed'; it is one of performance, size"),
+        ({"rounding": "up"}, "npu: rounding is 'up'; it is one of single, double"),
+        ({"device": "ethos-u55"}, "there is no device 'ethos-u55'"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        npu_partitioner(**options)  # type: ignore[arg-type]
