@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,18 +42,21 @@ class Convolutions(torch.nn.Module):
         return result
 
 
-def quantized(model: torch.nn.Module, args: tuple[torch.Tensor, ...], samples: int = 8) -> Any:
+def quantized(
+    model: torch.nn.Module, args: tuple[torch.Tensor, ...], samples: int = 8, backends: Sequence[str] = ()
+) -> Any:
     """The model in int8, calibrated on noise like its example."""
     torch.manual_seed(1)
     batches = [tuple(torch.randn_like(arg) for arg in args) for _ in range(samples)]
-    return delegraph.quantize(model, batches, args)
+    return delegraph.quantize(model, batches, args, backends=backends)
 
 
-def test_int8_within_a_step() -> None:
+@pytest.mark.parametrize("backends", [[], ["openvino"], ["npu"]], ids=str)
+def test_int8_within_a_step(backends: list[str]) -> None:
     """OpenVINO's integers against q/dq in eager: no output is further off than a few of the last layer's steps."""
     torch.manual_seed(0)
     model, x = Convolutions().eval(), torch.randn(2, 3, 16, 16)
-    program = quantized(model, (x,))
+    program = quantized(model, (x,), backends=backends)
     lowered = delegraph.lower(program, backends=["openvino"])
     assert declined(lowered) == {}
     assert len(lowered.report.methods["forward"].delegates) == 1

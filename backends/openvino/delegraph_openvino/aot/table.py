@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import Check, ConverterTable, tensors_of
+from delegraph.aot.authoring import Check, ConverterTable, operator_name, tensors_of
 from delegraph_openvino.aot.wide_integers import MOVES, check_int64
 
 __all__ = ["ALL", "FLOATS", "NUMBERS", "TABLE", "converts"]
@@ -21,7 +21,7 @@ ALL: Final = NUMBERS | {torch.bool, torch.int8, torch.uint8, torch.int16}
 TABLE: Final = ConverterTable("OpenVINO", dtypes=FLOATS)
 
 _INDEXES: Final[dict[Any, tuple[int, ...]]] = {}
-"""The positions of arguments that select elements, by operator."""
+"""The positions of arguments that select elements, or are small by what they mean, by operator."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -64,7 +64,8 @@ def _check_sizes(node: Node) -> str | None:
 
 def _selecting(node: Node) -> list[Node]:
     """The operands whose values are places of elements."""
-    return [read for at in _INDEXES.get(node.target, ()) for read in _nodes(node.args[at : at + 1])]
+    positions = _INDEXES.get(node.target, _INDEXES.get(operator_name(node), ()))
+    return [read for at in positions for read in _nodes(node.args[at : at + 1])]
 
 
 def _only_selects(node: Node, seen: set[Node]) -> bool:

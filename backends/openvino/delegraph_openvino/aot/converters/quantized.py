@@ -62,7 +62,8 @@ def _dequantized(g: GraphBuilder, node: Node, x: Node, scale: Any, zero: Any) ->
     return g.cast(value, dtype_of(node))
 
 
-@converts("quantized_decomposed::dequantize_per_channel", dtypes=_KINDS, check=_by_channel)
+# zero points, at position 2, lie within the integers' own range, whatever the dtype that they come in
+@converts("quantized_decomposed::dequantize_per_channel", dtypes=_KINDS, check=_by_channel, indexes=(2,))
 def dequantize_by_channel(
     g: GraphBuilder, node: Node, x: Node, scales: Node, zeros: Node | None, axis: int, *_: Any
 ) -> Output:
