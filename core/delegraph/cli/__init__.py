@@ -57,7 +57,9 @@ def command_parser(commands: Iterable[str] = _COMMANDS) -> argparse.ArgumentPars
     parser = argparse.ArgumentParser(
         prog="delegraph", description="Lower PyTorch models onto installed backends; run the result without PyTorch."
     )
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="say which Delegraph this is, and exit")
+    parser.add_argument(
+        "--version", action=_ShowVersion, nargs=0, help="say the versions of Delegraph and its plug-ins"
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar=" | ".join(_COMMANDS))
     for name in commands:
         import_module(f"delegraph.cli.{name}").add_parser(subparsers)
@@ -73,5 +75,10 @@ class _ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        print(f"delegraph {version('delegraph')}")
+        from delegraph.plugins.installed import installed
+        from delegraph.plugins.versions import PLUGIN_API, api_text
+
+        print(f"delegraph {version('delegraph')}, plug-in API {api_text(PLUGIN_API)}")
+        for plugin in installed():
+            print(f"{plugin.distribution} {plugin.version}, needs plug-in API {api_text(plugin.api)}")
         parser.exit()

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from delegraph.plugins.discovery import Offer, Selection, normalised, scan
 from delegraph.plugins.loader import reference
 
-__all__ = ["Entry", "State", "inventory", "metadata_violation"]
+__all__ = ["Entry", "State", "inventory", "metadata_violation", "module_exists", "module_spec"]
 
 
 class State(Enum):
@@ -45,7 +45,7 @@ def metadata_violation(offer: Offer) -> str:
         return f"the value {offer.value!r} is malformed; it has to read module:attribute"
     if "unknown" in (offer.distribution, offer.version):
         return f"the metadata in {offer.location} has no name or version"
-    if not _exists(parts[0]):
+    if not module_exists(parts[0]):
         return f"there is no module {parts[0]}: the metadata in {offer.location} is stale"
     return ""
 
@@ -70,23 +70,30 @@ def _same_name(one: Offer, other: Offer) -> bool:
     return (one.group, one.name) == (other.group, other.name)
 
 
-def _exists(module: str) -> bool:
+def module_exists(module: str) -> bool:
     """Whether `module` can be found: `find_spec` of importlib would import its parents."""
+    try:
+        return module_spec(module) is not None
+    except KeyError:  # a namespace package inside another one: its path is known only once its parent is imported
+        return True
+
+
+def module_spec(module: str) -> ModuleSpec | None:
+    """Where `module` is, found without importing its parents. Raises `KeyError` where that cannot be known."""
+    spec: ModuleSpec | None = None
     search: Sequence[str] | None = None
     names = module.split(".")
     for depth in range(1, len(names) + 1):
         name = ".".join(names[:depth])
-        if name in sys.modules:
+        if name in sys.modules:  # perhaps made by hand, without a spec
+            spec = sys.modules[name].__spec__ or ModuleSpec(name, None)
             search = getattr(sys.modules[name], "__path__", [])
             continue
-        try:
-            spec = _find(name, search)
-        except KeyError:  # a namespace package inside another one: its path is known only once its parent is imported
-            return True
+        spec = _find(name, search)
         if spec is None:
-            return False
+            return None
         search = spec.submodule_search_locations or []
-    return True
+    return spec
 
 
 def _find(name: str, search: Sequence[str] | None) -> ModuleSpec | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-__all__ = ["PLUGIN_API", "ApiVersion", "declared_api", "mismatch"]
+__all__ = ["PLUGIN_API", "ApiVersion", "api_text", "declared_api", "mismatch"]
 
 ApiVersion: TypeAlias = tuple[int, int]
 
@@ -31,11 +31,12 @@ def mismatch(needed: ApiVersion, offered: ApiVersion = PLUGIN_API) -> str:
     """Why a plug-in that needs API `needed` cannot run where `offered` is offered, and what to do; "" if it can."""
     if needed[0] == offered[0] and needed[1] <= offered[1]:
         return ""
-    problem = f"it needs plug-in API {_text(needed)}, and this Delegraph offers {_text(offered)}"
+    problem = f"it needs plug-in API {api_text(needed)}, and this Delegraph offers {api_text(offered)}"
     if needed > offered:
         return f"{problem}; upgrade Delegraph (`pip install --upgrade delegraph`) or install an older release of it"
     return f"{problem}, which is no longer compatible; upgrade the plug-in"
 
 
-def _text(api: ApiVersion) -> str:
+def api_text(api: ApiVersion) -> str:
+    """`1.0`."""
     return ".".join(map(str, api))

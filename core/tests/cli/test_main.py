@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from delegraph.cli import main
 from delegraph.errors import InvalidProgram
+from delegraph.plugins import PLUGIN_API
 from delegraph.program import write_program
 from delegraph.program.schema import Chain, ExecutionPlan, Program
 
@@ -82,11 +84,21 @@ def test_a_terminal_that_lacks_a_character_is_shown_its_code(tmp_path: Path) -> 
     assert "method gr\\xf6\\xdfe" in done.stdout
 
 
-def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_that_of_each_distribution(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
         main(["--version"])
     assert done.value.code == 0
-    assert capsys.readouterr().out == f"delegraph {version('delegraph')}\n"
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == f"delegraph {version('delegraph')}, plug-in API {'.'.join(map(str, PLUGIN_API))}"
+    assert f"delegraph-portable {version('delegraph-portable')}, needs plug-in API 1.0" in others
+    assert [line for line in others if line.startswith("delegraph ")] == []
+
+
+def test_version_imports_no_plugin() -> None:
+    script = "import sys; from delegraph.cli import main\ntry: main(['--version'])\nfinally: print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    modules = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert not {"torch", "numpy", "onnxruntime", "delegraph_portable", "delegraph_cpu"} & set(modules)
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
