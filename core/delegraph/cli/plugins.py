@@ -22,6 +22,7 @@ from delegraph.tables import Table, print_table
 
 if TYPE_CHECKING:
     from delegraph.cli.plugin_trial import TrialResult
+    from delegraph.plugins.check import CheckResult
 
 __all__ = ["add_parser", "run"]
 
@@ -128,7 +129,7 @@ def _check(args: argparse.Namespace) -> _Answer:
         }
         for result in results
     ]
-    problems = [*_misnamed(args.name), *_lone_halves(entries), *_trials(sound, args.timeout)]
+    problems = [*_misnamed(args.name), *_lone_halves(entries), *_other_ids(results), *_trials(sound, args.timeout)]
     details = [f"\n{row['plugin']}: {row['detail']}" for row in [*rows, *problems] if row["detail"]]
     columns = ("plugin", "distribution", "result", "seconds")
     bad = any(result.error for result in results) or any(row["result"] not in ("ok", "unavailable") for row in problems)
@@ -170,6 +171,17 @@ def _lone_halves(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         for entry in entries
         if entry.offer.group in ("delegraph.lowerings", "delegraph.backends") and entry.offer.name in lone
     ]
+
+
+def _other_ids(results: Sequence[CheckResult]) -> list[dict[str, Any]]:
+    """The partitioners whose delegates are for an id that no lowering has, wherever that would be installed."""
+    from delegraph.plugins.check import CheckResult
+    from delegraph.plugins.doctor import other_ids
+
+    known = [CheckResult(entry.offer) for entry in inventory(os.environ) if entry.offer.group == "delegraph.lowerings"]
+    asking = [result for result in results if result.backend_id]
+    wrong = {finding.subject: finding.problem for finding in other_ids([*asking, *known])}
+    return [_told(r.offer, "another id", wrong[str(r.offer)]) for r in asking if str(r.offer) in wrong]
 
 
 def _trials(sound: Sequence[Offer], limit: float) -> list[dict[str, Any]]:

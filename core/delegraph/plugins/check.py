@@ -34,7 +34,8 @@ class CheckResult:
     `kind` is the exception's name, or "Timeout" or "Crash". `operators` are a kernel library's; `unavailable` is why it
     cannot be used here, though it is sound; `verdicts` are a backend's on the stamps that were asked about; `ranks`
     are a kernel library's answers to the kernels that were asked for: "partial", "fallback" or "" for none. One that
-    is `on_request` is only asked where the user names it.
+    is `on_request` is only asked where the user names it. `backend_id` is what a partitioner's delegates are for, if it
+    says so before it sees a program.
     """
 
     offer: Offer
@@ -46,6 +47,7 @@ class CheckResult:
     verdicts: tuple[str, ...] = ()
     ranks: tuple[str, ...] = ()
     on_request: bool = False
+    backend_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,8 @@ def _answer(offer: Offer, questions: Questions) -> dict[str, Any]:
 
 def _facts(registry: Any, offer: Offer, plugin: Any, questions: Questions) -> dict[str, Any]:
     if offer.group == "delegraph.partitioners":
-        registry.create(offer.group, offer.name)
+        spec = getattr(registry.create(offer.group, offer.name), "delegation_spec", None)
+        return {"backend_id": str(getattr(spec, "backend_id", ""))}
     if offer.group == "delegraph.kernels":
         ranks = [_rank(plugin.lookup(op, key)) for op, key in questions.kernels]
         return {"operators": sorted(plugin.operator_names()), "ranks": ranks, "on_request": plugin.on_request}

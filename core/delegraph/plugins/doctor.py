@@ -28,7 +28,7 @@ from delegraph.program.kernel_calls import Need, kernel_key_text, needed_kernels
 if TYPE_CHECKING:
     from delegraph.program.schema import Program
 
-__all__ = ["Finding", "Severity", "diagnose", "halves", "unknown_groups"]
+__all__ = ["Finding", "Severity", "diagnose", "halves", "other_ids", "unknown_groups"]
 
 SLOW_IMPORT = 1.0
 """Seconds that loading a torch-free plug-in may take before it is worth a word: a cold start's budget is below that."""
@@ -71,12 +71,13 @@ def diagnose(
         *_of_environment(environ),
         *_of_metadata(entries),
         *_of_copies(),
-        *halves(entries),
         *unknown_groups(environ),
+        *other_ids(results),
         *_of_skipped(skipped),
         *(finding for result in results for finding in _of_result(result)),
         *(_of_backends(results, stamps)),
         *(_of_kernels(results, needs)),
+        *halves(entries),
     ]
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
@@ -91,7 +92,7 @@ def _of_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
 def _of_metadata(entries: Iterable[Entry]) -> Iterator[Finding]:
     for entry in entries:
         if entry.state is State.BROKEN:
-            remedy = f"reinstall {entry.offer.distribution}, or remove its metadata"
+            remedy = f"pip install --force-reinstall {entry.offer.distribution}, or remove its metadata"
             yield Finding(Severity.ERROR, str(entry.offer), entry.reason, remedy)
         elif entry.state is State.CONFLICT:
             yield Finding(Severity.ERROR, str(entry.offer), entry.reason, "choose one, or uninstall the other")
@@ -133,7 +134,27 @@ def halves(entries: Iterable[Entry]) -> Iterator[Finding]:
         if group in other and (other[group], name) not in there:
             similar = did_you_mean(name, [known for where, known in there if where == other[group]])
             problem = f"it is in {group} but not in {other[group]}: {effect[group]}{similar}"
-            yield Finding(Severity.WARNING, name, problem, "install the distribution that has the other half")
+            remedy = "install the distribution that has the other half"
+            yield Finding(Severity.ERROR, name, problem, _ONE_ID if similar else remedy)
+
+
+def other_ids(results: Iterable[CheckResult]) -> Iterator[Finding]:
+    """Partitioners whose delegates are for a backend that nobody can lower to: their halves have different ids."""
+    results = list(results)
+    ids = {result.offer.name for result in results if result.offer.group == "delegraph.lowerings"}
+    for result in results:
+        wanted = result.backend_id
+        if wanted and wanted not in ids:
+            similar = did_you_mean(wanted, ids)
+            problem = f"its delegates are for the backend {wanted!r}, which is not in delegraph.lowerings{similar}"
+            remedy = f"install the distribution that lowers to {wanted}"
+            yield Finding(Severity.ERROR, str(result.offer), problem, _ONE_ID if similar else remedy)
+
+
+_ONE_ID = (
+    "its authors give the backend one id: in the partitioner's DelegationSpec, in delegraph.lowerings and in"
+    " delegraph.backends; then pip install it again"
+)
 
 
 def unknown_groups(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -141,7 +162,9 @@ def unknown_groups(environ: Mapping[str, str]) -> Iterator[Finding]:
     selection = Selection.from_environment(environ)
     for offer in filter(selection.admits, scan_unknown_groups()):
         problem = f"there is no entry-point group {offer.group}{did_you_mean(offer.group, GROUPS)}"
-        yield Finding(Severity.ERROR, str(offer), problem, "its authors correct the group's name")
+        yield Finding(
+            Severity.ERROR, str(offer), problem, "its authors correct the group's name, then: pip install it again"
+        )
 
 
 def _of_skipped(skipped: Sequence[Offer]) -> Iterator[Finding]:

@@ -170,13 +170,38 @@ def test_nothing_is_wrong_with_a_backend_of_two_sound_halves(install: Install, b
 def test_a_half_that_is_missing(install: Install, backend_source: str) -> None:
     install("acme", ENTRY, {"npu_rt.py": backend_source})
     install("dsp", {"lowerings": {"Dsp": "dsp_aot:Lowering"}})
-    problems = {
-        finding.subject: finding.problem for finding in found("acme,dsp") if finding.severity is Severity.WARNING
-    }
+    problems = {finding.subject: finding.problem for finding in found("acme,dsp") if finding.subject in ("Npu", "Dsp")}
     assert problems == {
         "Npu": "it is in delegraph.backends but not in delegraph.lowerings: nothing can be lowered to it here",
         "Dsp": "it is in delegraph.lowerings but not in delegraph.backends: what is lowered to it cannot run here",
     }
+
+
+def test_halves_with_two_ids(install: Install, backend_source: str) -> None:
+    lowering = (
+        "class Lowering:\n"
+        "    @staticmethod\n    def preprocess(edge_program, compile_specs): ...\n"
+        "    @staticmethod\n    def preprocess_multimethod(edge_programs, compile_specs): ...\n"
+    )
+    partitioner = (
+        "from delegraph.interfaces import DelegationSpec\n"
+        "class P:\n"
+        "    delegation_spec = DelegationSpec('Npuu')\n"
+        "    def partition(self, exported_program): ...\n"
+        "    def ops_to_not_decompose(self, ep): return [], None\n"
+        "def make(options): return P()\n"
+    )
+    entries = {"lowerings": {"Npu": "aot:Lowering"}, "partitioners": {"npu": "aot_partitioner:make"}, **ENTRY}
+    files = {"npu_rt.py": backend_source, "aot.py": lowering, "aot_partitioner.py": partitioner}
+    install("acme", entries, files)
+    (finding,) = found("acme")
+    assert (finding.severity, finding.subject) == (
+        Severity.ERROR, "partitioners:npu of acme 1.0 (aot_partitioner:make)",
+    )  # fmt: skip
+    assert finding.problem == (
+        "its delegates are for the backend 'Npuu', which is not in delegraph.lowerings; did you mean 'Npu'?"
+    )
+    assert finding.remedy.startswith("its authors give the backend one id: in the partitioner's DelegationSpec")
 
 
 def test_a_broken_one_is_found_with_its_remedy(install: Install) -> None:
@@ -198,7 +223,7 @@ def test_mistyped_names_in_the_environment_do_not_stop_the_doctor(install: Insta
 def test_a_conflict_is_found_on_both_sides(install: Install, backend_source: str) -> None:
     install("acme", ENTRY, {"npu_rt.py": backend_source})
     install("rival", {"backends": {"Npu": "rival_rt:Backend"}}, {"rival_rt.py": backend_source})
-    problems = [finding.problem for finding in found("acme,rival") if finding.severity is Severity.ERROR]
+    problems = [finding.problem for finding in found("acme,rival") if "DELEGRAPH_PREFER" in finding.problem]
     assert problems == [
         "rival 1.0 (rival_rt:Backend) offers this name too; DELEGRAPH_PREFER=backends:Npu=acme chooses this one",
         "acme 1.0 (npu_rt:Backend) offers this name too; DELEGRAPH_PREFER=backends:Npu=rival chooses this one",
