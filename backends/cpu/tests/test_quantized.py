@@ -563,5 +563,14 @@ def test_a_weight_of_4_bits_stays_packed(inner: int, group: int, zero_points: bo
     assert stored < 80 * inner // 2 + groups * 5 + 2500  # codes, scales, zero points, and the graph
 
 
+@pytest.mark.parametrize(("rows", "rounded"), [(1, True), (15, True), (16, False)])
+def test_inputs_of_weights_of_4_bits_are_rounded_where_that_is_faster(rows: int, rounded: bool) -> None:
+    """Rounding is allowed, not asked for."""
+    layer, x = Packed(80, 64, 32, zero_points=False), random(rows, 64)
+    ours = Lowered(edge(layer, (x,)), compile_specs=[CompileSpec("int8_inputs", b"1")])
+    error = np.abs(ours(x)[0] - layer(x).numpy()).max()
+    assert (error > 1e-3) == rounded
+
+
 def test_codes_of_4_bits_that_fit_no_kernel_are_unpacked_when_they_are_used() -> None:
     compare(Packed(6, 20, 10, True), random(5, 20), step=1e-4)
