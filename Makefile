@@ -191,6 +191,7 @@ bench: setup setup-executorch
 	$(BIN)/python -m benchmarks.decode
 	$(BIN)/python -m benchmarks.memory_plans --hard
 	$(BIN)/python -m benchmarks.borrowed
+	$(BIN)/python -m benchmarks.dsp
 	$(BIN)/python -m benchmarks.shared_machine
 	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge
 

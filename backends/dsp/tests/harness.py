@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.aot import edge_program
-from delegraph.aot.authoring import Constants
 from delegraph.interfaces import BackendInitContext
 from delegraph_dsp.aot.lowering import Compiled, compile_program
 from delegraph_dsp.aot.partitioner import DspPartitioner, Support
@@ -74,7 +73,7 @@ def is_operator(node: torch.fx.Node) -> bool:
 
 def reasons(program: ExportedProgram, device: Device | None = None, half: bool = False) -> dict[str, str]:
     """Operator -> why it is left."""
-    support = Support(device or small(), half, Constants.of(program))
+    support = Support.of(program, device or small(), half)
     found = {str(n.target): support(n) for n in program.graph.nodes if is_operator(n)}
     return {name: reason for name, reason in found.items() if reason is not None}
 

@@ -26,6 +26,7 @@ from delegraph_dsp.binary import pack
 from delegraph_dsp.device import Device, device_named, device_of
 from delegraph_dsp.disassembler import program_text
 from delegraph_dsp.program import BLOB_VERSION, Program
+from delegraph_dsp.runtime.validator import validate
 
 __all__ = ["DEFAULT_DEVICE", "DEVICE", "DTYPE", "Compiled", "DspLowering", "compile_program"]
 
@@ -88,9 +89,13 @@ class DspLowering(BackendDetails):
 
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
-        """Compile a partition; what each pass made of it is in the result's `_delegate_info_meta`, by name."""
+        """Compile a partition; what each pass made of it is in the result's `_delegate_info_meta`, by name.
+
+        Raises what `compile_program` does.
+        """
         device, half_for_float = settings(compile_specs)
         compiled = compile_program(edge_program, device, half_for_float)
+        validate(compiled.program)
         handles = {number: handles for number, handles in enumerate(compiled.graph.handles) if handles}
         return PreprocessResult(pack(compiled.program), handles, _delegate_info_meta=compiled.texts)
 

@@ -6,20 +6,29 @@ Whether a node can go is found by converting it, alone, as the compiler will: wh
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, Node
 
-from delegraph.aot.authoring import Constants, numpy_dtype, operator_name, quantize_call, tensors_of, used_results
+from delegraph.aot.authoring import (
+    Constants,
+    Granularity,
+    Quantizations,
+    numpy_dtype,
+    operator_name,
+    quantize_call,
+    tensors_of,
+    used_results,
+)
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import CompileSpec, Partitioner, PartitionResult
 from delegraph_dsp.aot import converters
 from delegraph_dsp.aot.kernel_calls import Value, View
-from delegraph_dsp.aot.kernel_graph import KernelGraph, Unsupported, is_move
+from delegraph_dsp.aot.kernel_graph import CODE_DTYPES, KernelGraph, Unsupported, is_move
 from delegraph_dsp.aot.lowering import DEFAULT_DEVICE, DEVICE, DTYPE
 from delegraph_dsp.aot.tiling import smallest_footprint
 from delegraph_dsp.device import Device, device_named, device_text
@@ -75,7 +84,7 @@ class DspPartitioner(Partitioner):
             specs.append(CompileSpec(DTYPE, b"float16"))
         return CapabilityBasedPartitioner(
             BACKEND_ID,
-            Support(self._device, self._half_for_float, Constants.of(program)),
+            Support.of(program, self._device, self._half_for_float),
             specs,
             keep_whole=converters.TABLE.kept_whole,
             minimum_nodes=self._minimum_nodes,
@@ -88,8 +97,23 @@ class Support:
 
     device: Device
     half_for_float: bool
-    constants: Constants
+    tensors: Mapping[str, torch.Tensor]
     _known: dict[Node, str | None] = field(default_factory=dict)
+    _constants: dict[Graph, Constants] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: ExportedProgram, device: Device, half_for_float: bool = False) -> Support:
+        """For the nodes of `program`, and of what lowering makes of it: weights are known by their placeholders' names,
+        for it asks about nodes of graphs of its own."""
+        held = Constants.of(program).tensors
+        return cls(device, half_for_float, {node.name: tensor for node, tensor in held.items()})
+
+    def constants(self, graph: Graph) -> Constants:
+        """What is known of the nodes of a graph."""
+        if graph not in self._constants:
+            named = {node: self.tensors.get(node.name) for node in graph.find_nodes(op="placeholder")}
+            self._constants[graph] = Constants({node: tensor for node, tensor in named.items() if tensor is not None})
+        return self._constants[graph]
 
     def __call__(self, node: Node) -> str | None:
         """Checks in order: quantize and dequantize calls go with what is behind or before them; shapes; dtypes; what
@@ -98,12 +122,24 @@ class Support:
         if call is None:
             return self._operator(node)
         if call.quantizes:
-            source = call.source
-            taken = source.op == "call_function" and quantize_call(source) is None and self._operator(source) is None
+            source = _producer(call.source)
+            taken = self._changes_grid(node) or (quantize_call(source) is None and self._operator(source) is None)
             return None if taken else "quantizes what the DSP does not compute"
-        if any(self._operator(user) is not None for user in node.users):
+        if any(self._operator(user) is not None and not self._changes_grid(user) for user in node.users):
             return "is read where the DSP does not compute"
         return None if node.users else "is read by nobody"
+
+    def _changes_grid(self, node: Node) -> bool:
+        """Whether it quantizes what a kernel's codes were dequantized to: they go to another grid."""
+        call = quantize_call(node)
+        before = None if call is None or not call.quantizes else quantize_call(call.source)
+        if call is None or before is None or before.quantizes or quantize_call(before.source) is None:
+            return False
+        grids = Quantizations(self.constants(node.graph))
+        known = [grids.of_call(one) for one in (call, before)]
+        return all(
+            grid is not None and grid.granularity is Granularity.TENSOR and grid.dtype in CODE_DTYPES for grid in known
+        )
 
     def _operator(self, node: Node) -> str | None:
         """Of an operator with what goes into it, by itself."""
@@ -128,11 +164,13 @@ class Support:
         value = source.meta["val"]
         value = value[0] if isinstance(value, tuple | list) else value
         is_float = source.op == "call_function" and value.dtype == torch.float32
-        return is_float and _Alone(self.constants, self.half_for_float).grid_behind(source) is not None
+        return is_float and _Alone(self.constants(source.graph), self.half_for_float).grid_behind(source) is not None
 
     def _read_elsewhere(self, source: Node) -> bool:
-        readers = (user for user in source.users if user.op != "call_function" or self._alone(user) is not None)
-        return next(readers, None) is not None
+        return any(not self._reads_codes(user) for user in source.users)
+
+    def _reads_codes(self, user: Node) -> bool:
+        return user.op == "call_function" and (self._changes_grid(user) or self._alone(user) is None)
 
     def _alone(self, node: Node) -> str | None:
         if converters.TABLE.row(node) is None:
@@ -149,11 +187,11 @@ class Support:
 
     def _is_quantized(self, node: Node) -> bool:
         """Whether it is written on a grid, or reads from one; what is missing of it the converter says."""
-        graph = _Alone(self.constants, self.half_for_float)
+        graph = _Alone(self.constants(node.graph), self.half_for_float)
         return graph.wanted(node) is not None or any(graph.grid_behind(s) is not None for s in node.all_input_nodes)
 
     def _conversion_reason(self, node: Node) -> str | None:
-        graph = _Alone(self.constants, self.half_for_float)
+        graph = _Alone(self.constants(node.graph), self.half_for_float)
         try:
             graph.node = node
             made = graph.call(node)

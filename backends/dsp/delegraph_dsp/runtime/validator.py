@@ -6,7 +6,7 @@ This runs once, before the program does; what has passed can touch no byte but i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isnan
+from math import isnan, prod
 
 from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument
 from delegraph_dsp.device import CHANNELS, Device, device_of
@@ -28,6 +28,9 @@ __all__ = ["loop_fault", "validate"]
 
 WORD: int = 64
 """What places in outer memory are multiples of."""
+
+MOST_REPEATS: int = 8
+"""How many elements an operand may have for each byte of the TCM, by strides of 0: a bound on what kernels compute."""
 
 
 def validate(program: Program) -> Device:
@@ -58,7 +61,7 @@ def _faults(program: Program, device: Device) -> Iterator[str]:
             yield f"loop {number}: {fault}"
     hazards = Hazards()
     for number, command in enumerate(program.commands):
-        fault = _command_fault(command, program) or _hazard(command, hazards)
+        fault = _command_fault(command, program, device) or _hazard(command, hazards)
         if fault is not None:
             yield f"command {number}: {fault}"
     if hazards.unfinished():
@@ -116,12 +119,12 @@ def _early_read(loop: Loop) -> str | None:
 # ---- commands -----------------------------------------------------------------------------------------------------
 
 
-def _command_fault(command: Command, program: Program) -> str | None:
+def _command_fault(command: Command, program: Program, device: Device) -> str | None:
     if isinstance(command, Wait):
         return None if command.channel < CHANNELS else f"there is no channel {command.channel}"
     if isinstance(command, Transfer):
         return _transfer_fault(command, program)
-    return _launch_fault(command, program)
+    return _launch_fault(command, program, device)
 
 
 def _transfer_fault(transfer: Transfer, program: Program) -> str | None:
@@ -138,12 +141,14 @@ def _transfer_fault(transfer: Transfer, program: Program) -> str | None:
         return "its rows are empty, or overlap"
     if transfer.end > region.nbytes:
         return f"bytes up to {transfer.end} of region {transfer.region}, which has {region.nbytes}"
+    if transfer.stride > region.nbytes:
+        return f"rows every {transfer.stride} bytes of region {transfer.region}, which has {region.nbytes}"
     if transfer.tcm + transfer.nbytes > program.tcm_nbytes:
         return f"bytes up to {transfer.tcm + transfer.nbytes} of the TCM, of which it has {program.tcm_nbytes}"
     return None
 
 
-def _launch_fault(launch: Launch, program: Program) -> str | None:
+def _launch_fault(launch: Launch, program: Program, device: Device) -> str | None:
     if launch.operator >= len(program.operators):
         return f"there is no operator {launch.operator}"
     if any(number >= len(program.loops) for number, _ in launch.loops):
@@ -155,6 +160,8 @@ def _launch_fault(launch: Launch, program: Program) -> str | None:
             return f"operand {number} reaches to byte {operand.end} of the TCM, of which it has {program.tcm_nbytes}"
         if operand.offset % ITEM_NBYTES[operand.dtype]:
             return f"operand {number}, of {operand.dtype}, lies at {operand.offset}"
+        if prod(operand.shape) > MOST_REPEATS * device.tcm_nbytes:
+            return f"operand {number} repeats its elements to {prod(operand.shape)}"
         if any(stride * ITEM_NBYTES[operand.dtype] >= 2**62 for stride in operand.strides):
             return f"operand {number} has strides that no memory has"
     fault = check_launch(launch)
