@@ -228,7 +228,7 @@ class KernelGraph(GraphConverter[View]):
         scale = float(view.grid.scale) / float(grid.scale)
         return self.pointwise("rescale", [view], target, (int(view.grid.zero_point), *output_integers(scale, grid)))
 
-    def output(self, view: View, node: Node, others: Sequence[Value]) -> Value:
+    def finished(self, view: View, node: Node, others: Sequence[Value]) -> Value:
         """The value of an output of the partition, in memory of its own and of the dtype that `node` has there."""
         dtype = str(numpy_dtype(node.meta["val"].dtype))
         if dtype in ("float32", "float16") and view.grid is not None:

@@ -71,7 +71,7 @@ def compile_program(program: ExportedProgram, device: Device, half_for_float: bo
         views = graph.convert_program(program)
         outputs: list[Value] = []
         for view, node in zip(views, graph.signature.outputs, strict=True):
-            outputs.append(graph.output(view, node, outputs))
+            outputs.append(graph.finished(view, node, outputs))
     except Unsupported as reason:
         name = None if graph.node is None else graph.node.name
         raise UnsupportedOperator(f"the DSP cannot compile it: {reason}", node=name) from None

@@ -1,0 +1,114 @@
+"""Several strangers' backends in one model: NPU, DSP, CPU and kernels in one file, in any order, with one answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import delegraph
+from delegraph.errors import PluginError
+
+
+class Reader(nn.Module):
+    """What each device is for: convolutions, a layer norm and attention, a sort."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, 2, 1), nn.Conv2d(8, 16, 3, 2, 1)
+        self.norm = nn.LayerNorm(16)
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        maps = torch.relu(self.second(torch.relu(self.first(image))))
+        tokens = self.norm(maps.flatten(2).transpose(1, 2))
+        weights = torch.softmax(self.query(tokens) @ self.key(tokens).transpose(1, 2) / 4, -1)
+        scores = self.head(nn.functional.gelu(tokens + weights @ self.value(tokens)).mean(1))
+        return scores, torch.sort(scores, dim=1)[0]
+
+
+@pytest.fixture(scope="module")
+def images() -> list[torch.Tensor]:
+    return [torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+
+
+@pytest.fixture(scope="module")
+def quantized(images: list[torch.Tensor]) -> delegraph.QuantizedModel:
+    torch.manual_seed(0)
+    data = [(image,) for image in images]
+    return delegraph.quantize(Reader().eval(), data, recipe="int8", backends=["npu", "dsp", "cpu"])
+
+
+def delegates(lowered: delegraph.Lowered) -> Counter[str]:
+    return Counter(one.backend for one in lowered.report.methods["forward"].delegates)
+
+
+def answers(program: Any, images: list[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
+    run = delegraph.load(bytes(program))
+    return [result for image in images for result in run(image.numpy())]
+
+
+@pytest.fixture(scope="module")
+def by_kernels(quantized: delegraph.QuantizedModel, images: list[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
+    return answers(delegraph.lower(quantized), images)
+
+
+@pytest.mark.parametrize(
+    "backends", [["npu", "dsp", "cpu"], ["dsp", "npu", "cpu"], ["npu", "dsp"], ["npu", "cpu"], ["dsp"]], ids=",".join
+)
+def test_who_computes_it_does_not_decide_the_answer(
+    backends: list[str],
+    quantized: delegraph.QuantizedModel,
+    images: list[torch.Tensor],
+    by_kernels: list[np.ndarray[Any, Any]],
+) -> None:
+    """Every one of them is given something, and each output is within a step or two of what the kernels say."""
+    lowered = delegraph.lower(quantized, backends=backends)
+    ids = {"npu": "NpuBackend", "dsp": "DspBackend", "cpu": "CpuBackend"}
+    assert set(delegates(lowered)) == {ids[name] for name in backends}
+    step = max(float(np.ptp(one)) for one in by_kernels) / 255
+    for got, wanted in zip(answers(lowered, images), by_kernels, strict=True):
+        assert np.abs(got - wanted).max() <= 2 * step
+
+
+def test_everything_is_given_to_somebody(quantized: delegraph.QuantizedModel) -> None:
+    lowered = delegraph.lower(quantized, backends=["npu", "dsp", "cpu"])
+    report = lowered.report.methods["forward"]
+    assert not report.leftovers
+    left_by_npu = delegraph.lower(quantized, backends=["npu"]).report.methods["forward"].leftovers
+    assert all(entry.reasons["npu"] for entry in left_by_npu)
+
+
+def test_a_backend_behind_others_takes_nothing_from_them(quantized: delegraph.QuantizedModel) -> None:
+    alone = delegates(delegraph.lower(quantized, backends=["npu"]))
+    behind = delegates(delegraph.lower(quantized, backends=["npu", "dsp", "cpu"]))
+    assert behind["NpuBackend"] == alone["NpuBackend"]
+
+
+def test_options_reach_the_backend_that_they_name(
+    quantized: delegraph.QuantizedModel, images: list[torch.Tensor]
+) -> None:
+    small = delegraph.lower(quantized, backends=["npu{device=ethos-u55-128}", "dsp", "cpu"])
+    large = delegraph.lower(quantized, backends=["npu{device=ethos-u85-512}", "dsp", "cpu"])
+    assert bytes(small) != bytes(large)
+    for one, other in zip(answers(small, images), answers(large, images), strict=True):
+        np.testing.assert_array_equal(one, other)  # another device, the same arithmetic
+    with pytest.raises(PluginError, match="device"):
+        delegraph.lower(quantized, backends=["npu{devcie=ethos-u55-128}", "dsp", "cpu"])
+
+
+def test_sessions_of_one_file_have_devices_of_their_own(
+    quantized: delegraph.QuantizedModel, images: list[torch.Tensor]
+) -> None:
+    program = bytes(delegraph.lower(quantized, backends=["npu", "dsp", "cpu"]))
+    run = delegraph.load(program)
+    expected = [run(image.numpy())[0] for image in images]
+    other = run.session()
+    for image, wanted in zip(images, expected, strict=True):
+        run(images[0].numpy())
+        np.testing.assert_array_equal(other(image.numpy())[0], wanted)
