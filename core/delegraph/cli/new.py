@@ -1,4 +1,4 @@
-"""`delegraph new backend NAME`: a distribution that installs and passes its tests.
+"""`delegraph new backend | kernels | partitioner | quantizer NAME`: a distribution that installs and passes its tests.
 
 The templates lie in `templates/`, a folder for each kind: whole distributions of a plug-in called `sample_name`, which
 NAME takes the place of. A leading `dot_` of a file's name is a dot.
@@ -21,7 +21,7 @@ from typing import Final
 
 __all__ = ["add_parser", "run"]
 
-KINDS: Final = ("backend",)
+KINDS: Final = ("backend", "kernels", "partitioner", "quantizer")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -30,8 +30,9 @@ def test_a_whole_distribution(kind: str, tmp_path: Path, capsys: pytest.CaptureF
     for entries in project["entry-points"].values():
         for value in entries.values():
             module, _, attribute = value.partition(":")
-            source = (folder / (module.replace(".", "/") + ".py")).read_text("utf-8")
-            assert f"{attribute}" in source
+            place = folder / module.replace(".", "/")
+            source = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text("utf-8")
+            assert attribute in source
     texts = [path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()]
     assert not any("sample" + end in text.lower() for text in texts for end in ("_name", "-name", "name"))
     assert f'pip install -e "{folder}[test]"' in capsys.readouterr().out

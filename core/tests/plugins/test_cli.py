@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from delegraph.cli import plugins
+from delegraph.plugins import PluginRegistry, use_registry
 
 Install = Callable[..., Path]
 ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
@@ -313,3 +314,25 @@ def test_a_partitioner_that_kills_its_process_is_blamed_alone(
     died, went = [row for row in told(capsys) if row["seconds"] == ""]
     assert (died["result"], went["result"]) == ("trial failed", "ok")
     assert died["detail"].startswith("its process ended with code 9 as it was to lower a small model")
+
+
+KIT = """
+def prove(name, arguments):
+    print("proves", name, *arguments)
+    return 1
+"""
+
+
+def test_a_conformance_kit_gets_the_words_behind_run(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", {"conformance_kits": {"kit": "acme_kit:prove"}}, {"acme_kit.py": KIT})
+    with use_registry(PluginRegistry.discover(environ={"DELEGRAPH_PLUGINS": "acme"})):
+        assert run("check", "npu", "--run", "--level", "contract", "--json", "x") == 1
+        assert capsys.readouterr().out == "proves npu --level contract --json x\n"
+        assert run("check", "--run") == 2
+    assert "say what to prove: `delegraph plugins check NAME --run`" in capsys.readouterr().err
+
+
+def test_no_conformance_kit(capsys: pytest.CaptureFixture[str]) -> None:
+    with use_registry(PluginRegistry()):
+        assert run("check", "npu", "--run") == 2
+    assert "no conformance kit is installed\n  what to do: `pip install delegraph-testkit`" in capsys.readouterr().err

@@ -49,12 +49,14 @@ def difference(
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return f"it is {actual.dtype.name}{list(actual.shape)}, not {expected.dtype.name}{list(expected.shape)}"
     relative, absolute = tolerances.get(expected.dtype.name, (0.0, 0.0))
+    exact = expected.dtype.kind in "biu" and not (relative or absolute)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    got, wanted = (actual, expected) if _is_exact(expected, relative) else (actual.astype(wide), expected.astype(wide))
+    got, wanted = (actual, expected) if exact else (actual.astype(wide), expected.astype(wide))
     with np.errstate(all="ignore"):
         same = (got == wanted) | ((got != got) & (wanted != wanted))
-        if not _is_exact(expected, relative):
-            same |= np.abs(got - wanted) <= absolute + relative * np.abs(wanted) + slack
+        if not exact:
+            near = np.abs(got - wanted) <= absolute + relative * np.abs(wanted) + slack
+            same |= near & np.isfinite(got) & np.isfinite(wanted)  # nothing is near an infinity
     if same.all():
         return ""
     place = tuple(int(index) for index in np.argwhere(~same)[0])
@@ -62,7 +64,3 @@ def difference(
     return (
         f"{wrong} of {same.size} elements are wrong, the first at {list(place)}: {actual[place]}, not {expected[place]}"
     )
-
-
-def _is_exact(expected: Array, relative: float) -> bool:
-    return expected.dtype.kind in "biu" and not relative

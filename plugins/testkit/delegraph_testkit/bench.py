@@ -27,13 +27,15 @@ class Facts:
     """What lowering told of a program.
 
     `taken` are nodes in delegates, `left` operators that are not, with their reasons; `backends` are the ids in the
-    file; `features` are those of `FEATURES` that lowering shows to have been made use of.
+    file; `features` are those of `FEATURES` that lowering shows to have been made use of; `kernels` are libraries
+    that go before the kit's.
     """
 
     taken: tuple[str, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
     backends: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
 
     @property
     def why_left(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -109,9 +109,9 @@ def _operator_checks() -> Iterator[Check]:
             yield Check(Level.OPERATORS, name, "operator_checks", "operator_is_right", arguments=(entry, dtype))
 
 
-def _model_checks(claims: Claims) -> Iterator[Check]:
-    for name, feature in _FEATURE_OF.items():
-        yield Check(Level.MODELS, name, "model_checks", "model_is_right", True, (name,), (feature,))
+def _model_checks(claims: Claims, names: Iterable[str] = tuple(_FEATURE_OF)) -> Iterator[Check]:
+    for name in names:
+        yield Check(Level.MODELS, name, "model_checks", "model_is_right", True, (name,), (_FEATURE_OF[name],))
     for name in claims.models:
         yield Check(Level.MODELS, name, "model_checks", "own_model_is_right", True, (name,))
     yield Check(Level.MODELS, "speed_is_told", "model_checks", torch_free=True, programs=("residual",))
@@ -126,13 +126,28 @@ def _partitioner_checks(claims: Claims) -> Iterator[Check]:
 def _kernels_checks(claims: Claims) -> Iterator[Check]:
     yield Check(Level.LOADS, "loads_with_torch", "load_checks")
     yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
+    for name in _OF_A_RUN:
+        yield Check(Level.CONTRACT, name, "contract_checks", torch_free=True, programs=(*_CONTRACT, *claims.models))
+    yield from _operator_checks()
+    yield from _model_checks(
+        claims, [name for name, feature in _FEATURE_OF.items() if feature in ("", "dynamic_shapes")]
+    )
+
+
+def _quantizer_checks(claims: Claims) -> Iterator[Check]:
+    yield from _factory_checks(claims)
+    of_a_model = ("annotates_and_keeps_results", "quantizing_is_repeatable", "what_is_quantized_runs")
+    for level, models in ((Level.CONTRACT, ("perceptron", "image")), (Level.MODELS, ("residual", "attention"))):
+        for model in models:
+            for name in of_a_model:
+                yield Check(level, f"{name}/{model}", "quantizer_checks", name, arguments=(model,))
 
 
 _TABLES: Final[Mapping[Kind, Callable[[Claims], Iterator[Check]]]] = {
     Kind.BACKEND: _backend_checks,
     Kind.KERNELS: _kernels_checks,
     Kind.PARTITIONER: _partitioner_checks,
-    Kind.QUANTIZER: _factory_checks,
+    Kind.QUANTIZER: _quantizer_checks,
 }
 
 

@@ -54,7 +54,8 @@ class Claims:
 
     `operators` are entries of torch's operator database with their dtypes, `features` are of `FEATURES`, `models` are
     functions, "module:function", that give `(model, args)`, which the plug-in takes whole, `quantizer` is the name of
-    the one by which models come to a device that computes in integers, `options` are for the partitioner.
+    the one by which models come to a device that computes in integers, `needs_torch` says that kernels are torch's own,
+    `options` are for the partitioner.
     `tolerances` are (relative, absolute) by dtype; `expected_failures` are checks by id, each with its reason.
     """
 
@@ -62,6 +63,7 @@ class Claims:
     features: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     quantizer: str = ""
+    needs_torch: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     tolerances: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from delegraph.interfaces import BlobStamp, Compatibility, Verdict, read_stamp
 from delegraph.program import deserialize_program, schema
 from delegraph_testkit.bench import Bench, Stored
 from delegraph_testkit.no_torch import asked_for_torch
+from delegraph_testkit.outcomes import Unclaimed
 from delegraph_testkit.running import Results, backend_called, check_results, load, run
 
 __all__ = [
@@ -98,6 +99,8 @@ def threads_are_independent(bench: Bench, stored: Stored) -> None:
 
 def torch_is_not_needed(bench: Bench, stored: Stored) -> None:
     """Loading and running ask for no torch, also within `init`, `bind`, `execute` and `destroy`."""
+    if bench.subject.claims.needs_torch:
+        raise Unclaimed("its kernels are torch's own, as its claims say")
     before = len(asked_for_torch())
     loaded = load(stored)
     for call in stored.calls:

@@ -9,6 +9,7 @@ from delegraph.interfaces import Availability
 from delegraph.plugins import Offer, default_registry
 from delegraph_testkit.bench import Bench
 from delegraph_testkit.no_torch import asked_for_torch
+from delegraph_testkit.outcomes import Unclaimed
 
 __all__ = [
     "answers_whether_it_is_available",
@@ -44,6 +45,8 @@ def loads_with_torch(bench: Bench) -> None:
 
 def loads_without_torch(bench: Bench) -> None:
     """What runs on devices loads where torch is not installed, and does not ask for it."""
+    if bench.subject.claims.needs_torch:
+        raise Unclaimed("its kernels are torch's own, as its claims say")
     for offer in _offers(bench):
         if offer.group in _TORCH_FREE:
             default_registry().load(offer.group, offer.name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 import delegraph
@@ -17,11 +19,11 @@ from delegraph.plugins import default_registry
 from delegraph_testkit.arrays import Array
 from delegraph_testkit.bench import Bench, Call, Facts, Stored
 from delegraph_testkit.models import Example, example
-from delegraph_testkit.opaque import KERNELS
-from delegraph_testkit.subject import Subject
+from delegraph_testkit.opaque import kernel_order
+from delegraph_testkit.subject import Kind, Subject
 from delegraph_testkit.whole_keeper_aot import whole_keeper
 
-__all__ = ["asked_for", "expected_calls", "facts_of", "lowered_onto", "store", "to_array"]
+__all__ = ["asked_for", "expected_calls", "facts_of", "kernel_facts", "lowered_onto", "quantized", "store", "to_array"]
 
 
 def store(bench: Bench, name: str) -> Stored:
@@ -30,13 +32,21 @@ def store(bench: Bench, name: str) -> Stored:
     `name` is the model's, or `model@first`, `model@last`: with the kit's own backend behind or before the subject.
     """
     model, _, place = name.partition("@")
-    given, stored, own = example(model), bench.stored(name), asked_for(bench.subject)
-    backends = {"": [own], "first": [own, whole_keeper()], "last": [whole_keeper(), own]}[place]
+    given, stored = example(model), bench.stored(name)
     weights = {"*": name} if model == "external" else False
-    lowered = lowered_onto(given, backends, external_constants=weights)
-    facts = facts_of(lowered, given)
-    lowered.save(stored.file)
-    stored.write(facts, list(expected_calls(given)))
+    programs = quantized(given, bench.subject.claims.quantizer) if bench.subject.claims.quantizer else None
+    if bench.subject.kind is Kind.KERNELS:
+        order = kernel_order((bench.subject.name,))
+        lowered = lowered_onto(given, [], programs, external_constants=weights, kernels=order)
+        lowered.save(stored.file)
+        facts = kernel_facts(stored.file, bench.subject.name, list(given.modules), stored.external)
+    else:
+        own = asked_for(bench.subject)
+        backends = {"": [own], "first": [own, whole_keeper()], "last": [whole_keeper(), own]}[place]
+        lowered = lowered_onto(given, backends, programs, external_constants=weights)
+        lowered.save(stored.file)
+        facts = facts_of(lowered, given)
+    stored.write(facts, list(expected_calls(given, programs)))
     return stored
 
 
@@ -45,15 +55,31 @@ def asked_for(subject: Subject) -> Any:
     return subject.name, dict(subject.claims.options)
 
 
-def lowered_onto(given: Example, backends: Sequence[Any], **options: Any) -> Lowered:
-    """Lower onto `backends`, in their order; `options` are of `ExecutorchBackendConfig`."""
-    config = LoweringConfig(executorch=ExecutorchBackendConfig(kernels=KERNELS, **options))
+def lowered_onto(
+    given: Example, backends: Sequence[Any], programs: Mapping[str, ExportedProgram] | None = None, **options: Any
+) -> Lowered:
+    """Lower onto `backends`, in their order; `programs` are the example's, quantized, and `options` are of
+    `ExecutorchBackendConfig`."""
+    config = LoweringConfig(executorch=ExecutorchBackendConfig(**{"kernels": kernel_order(), **options}))
+    if programs is not None:
+        return delegraph.lower(programs, backends=list(backends), config=config)
     return delegraph.lower(
         copy.deepcopy(dict(given.modules)),
         {method: calls[0] for method, calls in given.calls.items()},
         dynamic_shapes=dict(given.dynamic_shapes) or None,
         backends=list(backends),
         config=config,
+    )
+
+
+def quantized(given: Example, quantizer: str) -> Mapping[str, ExportedProgram]:
+    """The example's programs, quantized on its own calls."""
+    return delegraph.quantize(
+        copy.deepcopy(dict(given.modules)),
+        {method: list(calls) for method, calls in given.calls.items()},
+        {method: calls[0] for method, calls in given.calls.items()},
+        quantizers=[quantizer],
+        dynamic_shapes=dict(given.dynamic_shapes) or None,
     )
 
 
@@ -71,6 +97,16 @@ def facts_of(lowered: Lowered, given: Example) -> Facts:
     return Facts(taken, left, backends, tuple(_features(lowered, given, backends)))
 
 
+def kernel_facts(program: Path | bytes, library: str, methods: Sequence[str], external: Sequence[Path] = ()) -> Facts:
+    """Which operators of a program `library` runs."""
+    order = kernel_order((library,))
+    module = delegraph.load(program, method=methods[0], kernels=order, data_path=list(external) or None)
+    winners = {op: winner for method in methods for op, winner in module[method].method.kernels.items()}
+    taken = tuple(op for op, winner in winners.items() if winner == library)
+    left = {op: f"{library} has no kernel of it for this call" for op in winners if op not in taken}
+    return Facts(taken, left, (), ("dynamic_shapes",), (library,))
+
+
 def _features(lowered: Lowered, given: Example, backends: Sequence[str]) -> Iterator[str]:
     """The features that a program in which all is taken makes use of."""
     modules = list(given.modules.values())
@@ -86,15 +122,23 @@ def _features(lowered: Lowered, given: Example, backends: Sequence[str]) -> Iter
     yield from ("dynamic_shapes", "control_flow")
 
 
-def expected_calls(given: Example) -> Iterator[Call]:
-    """Each call with torch's results, and how far these are from double precision's."""
+def expected_calls(given: Example, programs: Mapping[str, ExportedProgram] | None = None) -> Iterator[Call]:
+    """Each call with torch's results, and how far these are from double precision's.
+
+    Of quantized `programs`: what these give in eager mode, and how far that is from the model in float: a device may be
+    as far from either as they are from each other.
+    """
     for method, module in given.modules.items():
-        eager, exact = copy.deepcopy(module), copy.deepcopy(module).double()
+        run, exact = copy.deepcopy(module), copy.deepcopy(module).double()
         for inputs in given.calls[method]:
             with torch.no_grad():
-                results = pytree.tree_leaves(eager(*inputs))
-                precise = pytree.tree_leaves(exact(*map(_as_double, inputs)))
-            slack = tuple(2 * _apart(one, other) for one, other in zip(results, precise, strict=True))
+                results = pytree.tree_leaves(run(*(tensor.clone() for tensor in inputs)))
+                other = [result.double() for result in results]
+                if programs is None:
+                    other = pytree.tree_leaves(exact(*map(_as_double, inputs)))
+                else:
+                    results = pytree.tree_leaves(programs[method].module()(*(tensor.clone() for tensor in inputs)))
+            slack = tuple(2 * _apart(one, another) for one, another in zip(results, other, strict=True))
             yield Call(method, tuple(map(to_array, inputs)), tuple(map(to_array, results)), slack)
 
 

@@ -1,10 +1,11 @@
 """An operator that nobody can take, `delegraph_testkit::opaque`, so that graphs are cut where the kit wants it.
 
-`opaque_operator` says it to torch; `KERNELS` has its kernel, and is what runs all nodes that a plug-in leaves.
+`opaque_operator` says it to torch; `kernel_order` has its kernel, and is what runs all nodes that a plug-in leaves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from delegraph.interfaces import KernelContext, KernelLibrary
 from delegraph_testkit.arrays import Array
 
-__all__ = ["KERNELS", "opaque_operator"]
+__all__ = ["kernel_order", "opaque_operator"]
 
 _library = KernelLibrary("delegraph_testkit")
 
@@ -24,7 +25,9 @@ def opaque_out(context: KernelContext, x: Array, out: Array) -> None:
     np.multiply(x, 2, out=context.resize(out, x.shape))
 
 
-KERNELS = (_library, "portable")
+def kernel_order(first: Sequence[str] = ()) -> tuple[Any, ...]:
+    """What runs all that a plug-in leaves: the kit's operator, and the portable kernels; `first` go before them."""
+    return (*first, _library, *(name for name in ("portable",) if name not in first))
 
 
 @cache

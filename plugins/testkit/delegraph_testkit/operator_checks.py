@@ -1,4 +1,4 @@
-"""Operators of torch's database on a backend: taken whole and right where they are claimed, right where they are taken.
+"""Operators of torch's database: taken whole and right where they are claimed, and right wherever they are taken.
 
 claimed        passed: taken whole, and right;   failed: left, or wrong
 not claimed    declined: left, with a reason;    unclaimed: it would pass;    failed: taken, and wrong
@@ -7,17 +7,19 @@ not claimed    declined: left, with a reason;    unclaimed: it would pass;    fa
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import delegraph
 from delegraph import Lowered
 from delegraph.errors import MissingKernel, MissingOutVariant
 from delegraph_testkit.arrays import difference
 from delegraph_testkit.bench import Bench, Facts
-from delegraph_testkit.lowering import asked_for, expected_calls, facts_of, lowered_onto
+from delegraph_testkit.lowering import asked_for, expected_calls, facts_of, kernel_facts, lowered_onto
 from delegraph_testkit.models import Example
-from delegraph_testkit.opaque import KERNELS
+from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.operator_samples import operator_examples
 from delegraph_testkit.outcomes import Declined, Unclaimed
+from delegraph_testkit.subject import Kind
 
 __all__ = ["operator_is_right"]
 
@@ -39,19 +41,30 @@ def _try(bench: Bench, example: Example, claimed: bool) -> Facts:
     """What lowering told of an example, whose results are torch's as far as anything of it was taken."""
     try:
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch's own, of its deprecated operators
-            lowered = lowered_onto(example, [asked_for(bench.subject)])
+            lowered = _lowered(bench, example)
     except (MissingKernel, MissingOutVariant) as error:
         if claimed:
             raise AssertionError(f"it is claimed, and not taken whole: {error}") from error
         raise Declined(f"something is left that the kit has no kernels for: {error}") from error
-    facts = facts_of(lowered, example)
+    by_kernels = bench.subject.kind is Kind.KERNELS
+    facts = kernel_facts(bytes(lowered), bench.subject.name, ["forward"]) if by_kernels else facts_of(lowered, example)
     if facts.taken:
         _check(bench, example, lowered)
     return facts
 
 
+def _lowered(bench: Bench, example: Example) -> Lowered:
+    if bench.subject.kind is Kind.KERNELS:
+        return lowered_onto(example, [], kernels=_order(bench))
+    return lowered_onto(example, [asked_for(bench.subject)])
+
+
+def _order(bench: Bench) -> tuple[Any, ...]:
+    return kernel_order((bench.subject.name,) if bench.subject.kind is Kind.KERNELS else ())
+
+
 def _check(bench: Bench, example: Example, lowered: Lowered) -> None:
-    module = delegraph.load(bytes(lowered), kernels=KERNELS, check=True)
+    module = delegraph.load(bytes(lowered), kernels=_order(bench), check=True)
     (call,) = expected_calls(example)
     results = module["forward"].method.execute(call.inputs)
     for position, (actual, expected, slack) in enumerate(zip(results, call.expected, call.slack, strict=True)):

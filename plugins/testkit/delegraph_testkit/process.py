@@ -66,8 +66,9 @@ class Process:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         threading.Thread(target=_pass_on, args=(self._process.stdout, self._answers), daemon=True).start()
-        with suppress(queue.Empty):  # a worker that died says so when it is asked
-            self._answers.get(timeout=_START)
+        with suppress(queue.Empty):
+            if not self._answers.get(timeout=_START):
+                self._answers.put("")  # it died: whoever asks is told
         return self._process
 
     def _last_words(self) -> str:

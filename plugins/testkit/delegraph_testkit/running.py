@@ -15,7 +15,7 @@ from delegraph.plugins import default_registry
 from delegraph.program import schema
 from delegraph_testkit.arrays import Array, difference
 from delegraph_testkit.bench import Bench, Call, Stored
-from delegraph_testkit.opaque import KERNELS
+from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.whole_keeper import WHOLE_KEEPER, WholeKeeper
 
 __all__ = ["Loaded", "Results", "backend_called", "check_results", "load", "run"]
@@ -54,7 +54,7 @@ def load(stored: Stored, program: schema.Program | Path | None = None, **options
         method=min(call.method for call in stored.calls),
         backends=own,
         data_path=stored.external or None,
-        **{"kernels": KERNELS, **options},
+        **{"kernels": kernel_order(stored.facts.kernels), **options},
     )
     return Loaded(module)
 

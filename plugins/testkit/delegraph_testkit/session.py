@@ -65,7 +65,8 @@ class Session:
         for program in check.programs:
             if fault := self._lower(program):
                 return self._judged(check, Outcome.CRASHED if fault.startswith("crashed") else Outcome.FAILED, fault)
-        process = self._without_torch if check.torch_free else self._with_torch
+        alone = check.torch_free and not self.subject.claims.needs_torch
+        process = self._without_torch if alone else self._with_torch
         try:
             answer = process.ask(self._request(check=asdict(check)), self._limit)
         except Died as death:

@@ -1,0 +1,67 @@
+"""Quantizers: models keep their results, and what is quantized can be lowered and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from torch.export import ExportedProgram
+
+import delegraph
+from delegraph_testkit.arrays import difference
+from delegraph_testkit.bench import Bench
+from delegraph_testkit.lowering import expected_calls, lowered_onto, quantized
+from delegraph_testkit.models import Example, example
+from delegraph_testkit.opaque import kernel_order
+from delegraph_testkit.outcomes import Declined
+
+__all__ = ["annotates_and_keeps_results", "quantizing_is_repeatable", "what_is_quantized_runs"]
+
+_LEAST_SQNR: Final = 10.0
+"""dB of signal over quantization noise. 8 bits give some 30 on these models; below 10 a model is of no use."""
+
+
+def annotates_and_keeps_results(bench: Bench, model: str) -> str:
+    """Something of the model is quantized, and its results are those of the float model with some noise."""
+    given = example(model)
+    calls, floats = expected_calls(given, _quantized(bench, given)), expected_calls(given)
+    pairs = [pair for a, b in zip(calls, floats, strict=True) for pair in zip(a.expected, b.expected, strict=True)]
+    noise = sum(float(np.square(array - wanted).sum()) for array, wanted in pairs)
+    signal = sum(float(np.square(wanted).sum()) for _, wanted in pairs)
+    sqnr = 10 * float(np.log10(signal / noise)) if noise else float("inf")
+    assert sqnr >= _LEAST_SQNR, f"{model}: the signal is {sqnr:.1f} dB over the noise, and {_LEAST_SQNR:g} is the least"
+    return f"{model}: {sqnr:.1f} dB"
+
+
+def quantizing_is_repeatable(bench: Bench, model: str) -> None:
+    """Quantized twice, the model gives the same results."""
+    given = example(model)
+    once, again = (list(expected_calls(given, _quantized(bench, given))) for _ in range(2))
+    same = [
+        a.tobytes() == b.tobytes()
+        for one, other in zip(once, again, strict=True)
+        for a, b in zip(one.expected, other.expected, strict=True)
+    ]
+    assert all(same), f"{model} quantized twice is two different models"
+
+
+def what_is_quantized_runs(bench: Bench, model: str) -> None:
+    """The quantized model runs on portable kernels, with the results that it has in eager mode."""
+    given = example(model)
+    programs = _quantized(bench, given)
+    module = delegraph.load(bytes(lowered_onto(given, [], programs)), kernels=kernel_order())
+    for call in expected_calls(given, programs):
+        results = module["forward"].method.execute(call.inputs)
+        for actual, expected, slack in zip(results, call.expected, call.slack, strict=True):
+            apart = difference(actual, expected, slack, bench.tolerances)
+            assert not apart, f"{model}: {apart}"
+
+
+def _quantized(bench: Bench, given: Example) -> Mapping[str, ExportedProgram]:
+    """Raises `Declined` if the quantizer leaves all of the model in float."""
+    programs = quantized(given, bench.subject.name)
+    targets = [str(node.target) for program in programs.values() for node in program.graph.nodes]
+    if not any("quantize" in target for target in targets):
+        raise Declined("it leaves all of the model in float")
+    return programs
