@@ -14,6 +14,8 @@ from tools.site.names import anchor, home
 
 __all__ = ["ROOT", "generated"]
 
+_FOUND_LATER: Final = "---\nsearch:\n  boost: 0.3\n---\n"
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -26,8 +28,10 @@ def generated() -> dict[str, str]:
 
 
 def _module(module: str) -> str:
-    """A page of the reference: every public name of `module`, in full where it is at home."""
-    return "\n".join([f"# {module}\n", f"{about(module)}\n", *(_name(module, name) for name in names_of(module))])
+    """A page of the reference: every public name of `module`, in full where it is at home. Guides are found before it."""
+    return "\n".join(
+        [_FOUND_LATER, f"# {module}\n", f"{about(module)}\n", *(_name(module, name) for name in names_of(module))]
+    )
 
 
 def _name(module: str, name: str) -> str:
