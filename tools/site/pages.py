@@ -14,6 +14,9 @@ from tools.site.names import anchor, home
 
 __all__ = ["ROOT", "generated"]
 
+_FOUND_LATER: Final = "---\nsearch:\n  boost: 0.3\n---\n"
+"""A search shows guides and tutorials before it."""
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -27,7 +30,9 @@ def generated() -> dict[str, str]:
 
 def _module(module: str) -> str:
     """A page of the reference: every public name of `module`, in full where it is at home."""
-    return "\n".join([f"# {module}\n", f"{about(module)}\n", *(_name(module, name) for name in names_of(module))])
+    return "\n".join(
+        [_FOUND_LATER, f"# {module}\n", f"{about(module)}\n", *(_name(module, name) for name in names_of(module))]
+    )
 
 
 def _name(module: str, name: str) -> str:
