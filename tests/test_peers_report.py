@@ -1,0 +1,73 @@
+"""What is made of the figures of `benchmarks.peers`: who lost where; nobody counts who computes nonsense."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from benchmarks.peers import report
+
+
+def figures(ms: float, db: float = 40.0) -> dict[str, float]:
+    return {"ms": ms, "db": db, "made_s": 1.0, "calibration_s": 0.5, "bytes": 2e6, "first_s": 0.1, "peak_mb": 90.0}
+
+
+RESULTS: dict[str, Any] = {
+    "versions": {"torch": "2.13.0"},
+    "machine": {"processor": "one", "cores": 2, "has": ["avx2"]},
+    "models": {
+        "mlp, batch 1, 1 threads": {
+            "delegraph, float32": figures(2.0),
+            "onnxruntime, float32": figures(3.0),
+            "onnxruntime, dynamo, float32": figures(4.0),
+            "delegraph, int8": figures(1.0),
+            "onnxruntime, int8": figures(0.1, db=-5.0),
+            "OpenVINO, int8": figures(0.5),
+            "XNNPACK, int8": {"error": "a | b"},
+        },
+        "llama, batch 1, 1 threads": {"delegraph, float32": figures(2.0), "eager, float32": figures(0.75)},
+        "lstm, batch 1, 1 threads": {"delegraph, float32": figures(2.0), "eager, float32": {"error": "it is too old"}},
+    },
+}
+
+
+def test_who_is_the_best_peer() -> None:
+    rows = {(row.name.split(",")[0], row.precision): row for row in report.rows(RESULTS)}
+    assert rows["mlp", "float32"].best_peer == "onnxruntime"
+    assert rows["mlp", "float32"].ratio == 1.5
+    assert rows["mlp", "int8"].best_peer == "OpenVINO", "onnxruntime's result has more error than signal"
+    assert rows["lstm", "float32"].ratio is None
+
+
+def test_losses_stand_first_and_the_worst_of_them_before_all() -> None:
+    measured = list(report.rows(RESULTS))
+    assert [row[:2] for row in report.lost(measured)[1:]] == [
+        ["llama, batch 1, 1 threads", "float32"],
+        ["mlp, batch 1, 1 threads", "int8"],
+    ]
+    assert report.summary(measured)[1:] == [
+        ["float32", "2", "0.75x", "1", "0.38x: llama, batch 1, 1 threads, against eager"],
+        ["int8", "1", "0.50x", "1", "0.50x: mlp, batch 1, 1 threads, against OpenVINO"],
+    ]
+    assert report.against_float(measured)[1:] == [["mlp, batch 1, 1 threads", "int8", "1.000", "3.000", "3.00x"]]
+
+
+def test_the_page_says_what_fails_and_what_is_of_no_use() -> None:
+    text = report.text(RESULTS)
+    assert "| mlp, batch 1, 1 threads | int8 | XNNPACK | a / b |" in text
+    assert "0.100 (-5 dB)" in text
+    assert text.index("## Lost rows") < text.index("## Milliseconds: float32")
+
+
+def test_a_page_keeps_what_is_written_by_hand(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, figures_file = tmp_path / "page.md", tmp_path / "peers.json"
+    page.write_text(f"by hand\n{report.MARK}old tables\n")
+    figures_file.write_text(json.dumps(RESULTS))
+    monkeypatch.setattr("sys.argv", ["report", str(figures_file), "--into", str(page)])
+    report.main()
+    assert page.read_text().startswith(f"by hand\n{report.MARK}\none, 2 cores (avx2). torch 2.13.0.\n")
+    assert "old tables" not in page.read_text()
+    page.write_text("no mark")
+    with pytest.raises(SystemExit, match="has no line"):
+        report.main()
