@@ -37,7 +37,7 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 
 
 def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return q(torch.tanh(x)), q(torch.exp(x))
+    return q(torch.tanh(x)), q(torch.cumsum(x, 1))
 
 
 IMAGE = (1, 4, 8, 8)
@@ -56,7 +56,7 @@ REASONS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]], str, str
         lambda x: both(q(x)),
         [IMAGE],
         "tanh",
-        "its operand dequantize_per_tensor is dequantized for other operators too",
+        "its operand dequantize_per_tensor is dequantized for cumsum too, which is left",
     ),
     "uint8": (
         lambda x: q(torch.tanh(q(x, 0.1, 128, torch.uint8))),
@@ -216,3 +216,20 @@ def test_a_partition_that_would_not_pay_is_left() -> None:
 def test_an_option_that_there_is_not_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         npu_partitioner(**options)  # type: ignore[arg-type]
+
+
+def test_an_operand_is_shared_within_a_partition_alone() -> None:
+    def within(x: torch.Tensor) -> torch.Tensor:
+        y = q(x)
+        return q(q(torch.tanh(y)) * y)
+
+    def across(x: torch.Tensor) -> torch.Tensor:
+        y = q(x)
+        return q(q(torch.cumsum(q(torch.tanh(y)), 1)) * y)
+
+    (delegate,) = lower(Of(within), [torch.randn(IMAGE)], take_all=True).delegates
+    assert {"aten::tanh", "aten::mul.Tensor"} <= set(delegate.operators)
+    report = lower(Of(across), [torch.randn(IMAGE)], take_all=True)
+    assert not report.delegates
+    reasons = {entry.operator: entry.reasons["npu"] for entry in report.leftovers}
+    assert reasons["aten::mul.Tensor"].endswith("too, not on the NPU with it")

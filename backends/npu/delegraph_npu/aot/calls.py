@@ -154,13 +154,13 @@ def _number(value: Any) -> float | None:
 
 
 def head_of(node: Node) -> Node:
-    """The node that computes in the call that `node` is part of; a node that is part of none is its own.
+    """The node that computes in the call that `node` is part of; one that is part of none, or of several, is its own.
 
     A quantize call behind a dequantize call heads a call of its own: it changes grids.
     """
     if is_dequantize(node):
         users = [user for user in node.users if user.op == "call_function"]
-        return head_of(users[0]) if users else node
+        return head_of(users[0]) if len(users) == 1 else node
     source = _source(node)
     if is_quantize(node):
         return node if source is None or is_dequantize(source) else head_of(source)
@@ -191,8 +191,6 @@ def call_at(head: Node) -> QuantizedCall | str:
     for source in _tensors(head):
         if not is_dequantize(source):
             return f"its operand {source.name} is not quantized"
-        if set(source.users) != {head}:
-            return f"its operand {source.name} is dequantized for other operators too"
         dequantizes.append(source)
     return QuantizedCall(head, tuple(clamps), results, tuple(dequantizes), out)
 

@@ -22,7 +22,7 @@ from delegraph.errors import UnsupportedOperator
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import Grid, QuantizedCall, call_at, grid_of, head_of, is_dequantize, operator_name
 from delegraph_npu.aot.ir import Laid, Order
-from delegraph_npu.aot.layout import keeps_place, move, placed, rows
+from delegraph_npu.aot.layout import IMAGES, keeps_place, move, placed, rows
 
 __all__ = ["Folding", "fold", "unsupported"]
 
@@ -79,12 +79,13 @@ class Folding:
     # ---- what goes in -----------------------------------------------------------------------------------------------
 
     def begin_input(self, node: Node) -> None:
-        """The integers of an input, on the grid on which they are dequantized first."""
+        """The integers of an input, on the grid on which they are dequantized first. Of four dims, an image until its
+        first reader wants another order."""
         value = node.meta["val"]
         shape = tuple(value.shape)
         grid = next((grid_of(user) for user in node.users if is_dequantize(user)), None)
         scale, zero_point = (grid.scale, grid.zero_point) if grid is not None else (1.0, 0)
-        order = rows(len(shape))
+        order = IMAGES[4] if len(shape) == 4 else rows(len(shape))
         tensor = ir.Tensor(self.name(node.name), placed(shape, order), _numpy_dtype(value.dtype), scale, zero_point)
         self.values[node] = Laid(tensor, shape, order)
         self._inputs[tensor] = node

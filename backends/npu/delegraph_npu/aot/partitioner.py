@@ -65,18 +65,28 @@ class NpuPartitioner(CapabilityBasedPartitioner):
     """Takes whole calls, from dequantize to quantize; see `npu_partitioner`."""
 
     def __init__(self, options: Options, device: Device, take_all: bool = False) -> None:
-        super().__init__(BACKEND_ID, reason_to_leave, options.specs(), keep_whole=KEPT_WHOLE, allow_trivial=True)
+        super().__init__(BACKEND_ID, self._why_left, options.specs(), keep_whole=KEPT_WHOLE, allow_trivial=True)
         self.device = device
         self.take_all = take_all
+        self._torn: dict[Node, str] = {}
+
+    def _why_left(self, node: Node) -> str | None:
+        return reason_to_leave(node) or self._torn.get(head_of(node))
 
     def units(self, graph: Graph) -> Sequence[Sequence[Node]]:
         """The quantized calls that are taken, and every other node by itself."""
-        owner = {node: head_of(node) for node in graph.nodes if node.op == "call_function" and _is_taken(node)}
+        owner = {node: head_of(node) for node in graph.nodes if node.op == "call_function" and not self._why_left(node)}
         return [nodes for _, nodes in condensed_order(graph, lambda node: owner.get(node, node))]
 
     def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:
-        """The partitions that pay."""
-        groups, reasons = super().groups(graph)
+        """The partitions that pay, and into which and out of which no float goes."""
+        self._torn.clear()
+        while True:
+            groups, reasons = super().groups(graph)
+            torn = _torn_calls(groups)
+            if not torn:
+                break
+            self._torn.update(torn)
         if self.take_all:
             return groups, reasons
         paying = []
@@ -90,6 +100,22 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         return paying, reasons
 
 
+def _torn_calls(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
+    """Calls that share a dequantized operand with one that is not in their partition: the float cannot cross."""
+    torn: dict[Node, str] = {}
+    for group in groups:
+        inside = set(group)
+        for shared in (node for node in group if is_dequantize(node)):
+            outside = [user for user in shared.users if user not in inside]
+            for head in {head_of(user) for user in shared.users} if outside else ():
+                torn[head] = (
+                    f"its operand {shared.name} is dequantized for {outside[0].name} too, not on the NPU with it"
+                )
+            if outside:
+                torn[shared] = f"is dequantized for {outside[0].name} too, which is not on the NPU with the others"
+    return torn
+
+
 # ---- one node -------------------------------------------------------------------------------------------------------
 
 
@@ -97,6 +123,10 @@ def reason_to_leave(node: Node) -> str | None:
     """None if the NPU computes the call that `node` is part of, else why not."""
     head = head_of(node)
     if is_dequantize(head):
+        readers = [user for user in head.users if user.op == "call_function"]
+        reasons = [reason for user in readers if (reason := reason_to_leave(user)) is not None]
+        if readers and not reasons:
+            return None
         return "dequantizes what leaves the NPU's integers: stays behind them"
     row = row_of(head)
     if row is None:
@@ -112,8 +142,14 @@ def reason_to_leave(node: Node) -> str | None:
     return None if reason is None else _of(node, head, reason)
 
 
-def _is_taken(node: Node) -> bool:
-    return reason_to_leave(node) is None
+def _shared(row: Row, call: QuantizedCall) -> str | None:
+    """Floats that others read too can be on the NPU only if these are."""
+    for value in call.dequantizes:
+        for user in value.users:
+            head = head_of(user)
+            if head is not call.head and (row_of(head) is None or isinstance(call_at(head), str)):
+                return f"its operand {value.name} is dequantized for {head.name} too, which is left"
+    return None
 
 
 def _of(node: Node, head: Node, reason: str) -> str:
@@ -150,5 +186,5 @@ def _own_limits(row: Row, call: QuantizedCall) -> str | None:
     return row.reason(call.head)
 
 
-CHECKS: Final[tuple[Callable[[Row, QuantizedCall], str | None], ...]] = (_integers, _own_limits)
+CHECKS: Final[tuple[Callable[[Row, QuantizedCall], str | None], ...]] = (_integers, _own_limits, _shared)
 """In the order in which they are asked; the first reason is the one that is told."""
