@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot import ResolvedSignature, WriteBack, external_tag, layout_of
+from delegraph.aot import HeldTensor, ResolvedSignature, external_tag, layout_of
+from delegraph.aot.authoring import symbolic_shape
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
 from delegraph_cpu.aot.fusions import fusions
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, inner_shape_of, outer_dtype_of
-from delegraph_cpu.aot.nodes import convert_calls, support
+from delegraph_cpu.aot.nodes import CallConverter, support
 from delegraph_cpu.blob import TensorInfo
 
-__all__ = ["ConvertedModel", "ExternalWeight", "convert", "convert_graph", "support"]
+__all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,90 +63,94 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> Converted
     `int8_inputs`: see `cpu_partitioner`.
     """
     builder = GraphBuilder(int8_inputs=int8_inputs)
-    signature = ResolvedSignature.of(program)
-    external = tuple(_add_weights(builder, signature))
-    inputs = [_input(builder, node) for node in signature.inputs]
-    held = [_input(builder, node) for node in signature.states]
-    convert_calls(builder, program.graph, fusions(program.graph, signature))
-    outputs = [_output(builder, node, index) for index, node in enumerate(signature.outputs)]
-    results = {w.target: _new_state(builder, w, index) for index, w in enumerate(signature.write_backs)}
-    states = [
-        State(state.name, info, results[node][1], state.tensor)
-        for (node, state), (_, info) in zip(signature.states.items(), held, strict=True)
-    ]
+    made = PartitionConverter(builder)
+    outputs = made.convert_program(program)
+    states = [made.states[node] for node in made.signature.states]
     return ConvertedModel(
-        builder.model(
-            [value for value, _ in (*inputs, *held) if value is not None],
-            [value for value, _ in (*outputs, *results.values())],
-        ),
-        tuple(info for _, info in inputs),
-        tuple(info for _, info in outputs),
+        builder.model([*made.inputs, *made.held], [*outputs, *made.new_values]),
+        tuple(made.input_infos),
+        tuple(made.output_infos),
         tuple(states),
-        external,
+        tuple(made.externals),
         {str(value.name): handles for value, handles in builder.debug_handles.items()},
     )
 
 
-def convert_graph(graph: Graph, inputs: Sequence[Node], outputs: Sequence[Node]) -> ConvertedModel:
-    """The ONNX model of a graph that has neither weights nor states. Raises as `convert`."""
-    builder = GraphBuilder()
-    given = [_input(builder, node) for node in inputs]
-    convert_calls(builder, graph)
-    results = [_output(builder, node, index) for index, node in enumerate(outputs)]
-    model = builder.model([value for value, _ in given if value is not None], [value for value, _ in results])
-    return ConvertedModel(model, tuple(info for _, info in given), tuple(info for _, info in results))
+class PartitionConverter(CallConverter):
+    """Adds a partition to a graph: inputs, states and outputs in the order of the delegate's call."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        super().__init__(builder)
+        self.inputs: list[ir.Value] = []
+        self.input_infos: list[TensorInfo] = []
+        self.output_infos: list[TensorInfo] = []
+        self.externals: list[ExternalWeight] = []
+        self.held: list[ir.Value] = []
+        self.held_infos: dict[Node, TensorInfo] = {}
+        self.new_values: list[ir.Value] = []
+        self.states: dict[Node, State] = {}
+
+    def convert_weights(self, signature: ResolvedSignature) -> None:
+        """Weights and constants become initialisers; those that are external inputs."""
+        for node, held in signature.constants.items():
+            tag = external_tag(node)
+            if tag is None or not held.tensor.numel():
+                self.builder.add_parameter(node, held.tensor)
+            else:
+                info = self.builder.add_external(node, layout_of(held.tensor))
+                self.externals.append(ExternalWeight(info, held.name, tag, held.tensor))
+
+    def input(self, node: Node) -> ir.Value | None:  # type: ignore[override]  # nothing refers to a constant argument
+        """The graph's input for a user input; None for a constant argument."""
+        if not isinstance(node.meta.get("val"), _TENSOR_OR_NUMBER):
+            self.input_infos.append(TensorInfo(node.name, "", (), scalar=True))
+            return None
+        outer, inner, info = _input(self.builder, node)
+        self.inputs.append(outer)
+        self.input_infos.append(info)
+        return inner
+
+    def convert_calls(self, graph: Graph) -> None:
+        self.fuse(fusions(graph, self.signature))
+        super().convert_calls(graph)
+
+    def state(self, node: Node, held: HeldTensor) -> ir.Value:
+        outer, inner, self.held_infos[node] = _input(self.builder, node)
+        self.held.append(outer)
+        return inner
+
+    def output(self, node: Node, index: int) -> ir.Value:
+        """An output of its own, never an input, a weight or another output, whose names are taken."""
+        info = _tensor_info(node, f"output_{index}")
+        self.output_infos.append(info)
+        inner, outer = self.builder.value(node), outer_dtype_of(node)
+        result = self.builder.cast(inner, outer) if outer in HALVES else self.builder.op("Identity", inner)
+        return _declared(result, info, node)
+
+    def write_back(self, state: Node, held: HeldTensor, source: Node) -> None:
+        """An output for the new value: an operator's own result where it can be, so that it may write in place."""
+        info = _tensor_info(source, f"{_NEW}{len(self.states)}")
+        value = self.builder.value(source)
+        if outer_dtype_of(source) in HALVES:
+            value = self.builder.cast(value, outer_dtype_of(source))
+        elif value.producer() is None or str(value.name).startswith(_NEW):
+            value = self.builder.op("Identity", value)
+        self.new_values.append(_declared(value, info, source))
+        self.states[state] = State(held.name, self.held_infos[state], info, held.tensor)
 
 
-def _add_weights(builder: GraphBuilder, signature: ResolvedSignature) -> Iterator[ExternalWeight]:
-    """Weights and constants become initialisers; those that are external inputs, which are returned."""
-    for node, spec in signature.others.items():
-        raise UnsupportedOperator(f"CpuBackend has no inputs of kind {spec.kind.name}", node=node.name)
-    for node, held in signature.constants.items():
-        tag = external_tag(node)
-        if tag is None or not held.tensor.numel():
-            builder.add_parameter(node, held.tensor)
-        else:
-            yield ExternalWeight(builder.add_external(node, layout_of(held.tensor)), held.name, tag, held.tensor)
+_TENSOR_OR_NUMBER: Final = (torch.Tensor, torch.SymInt, torch.SymBool, torch.SymFloat, int, float)
+
+_NEW: Final = "new:"
+"""How the names of states' new values begin; no node of a graph has such a name."""
 
 
-def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value | None, TensorInfo]:
-    """The graph's input for a user input; None for a constant argument, which nothing in the graph refers to."""
-    if not isinstance(node.meta.get("val"), torch.Tensor | torch.SymInt | torch.SymBool | torch.SymFloat | int | float):
-        return None, TensorInfo(node.name, "", (), scalar=True)
+def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, TensorInfo]:
+    """An input of the graph, what stands for it within, and how it is called."""
     info = _tensor_info(node, node.name)
     value = _declared(ir.Value(), info, node)
     inner = builder.cast(value, dtype_of(node)) if outer_dtype_of(node) in HALVES else value
-    builder.values[node] = builder.record(inner, inner_shape_of(node))
-    return value, info
-
-
-def _output(builder: GraphBuilder, node: object, index: int) -> tuple[ir.Value, TensorInfo]:
-    if not isinstance(node, Node) or not isinstance(node.meta["val"], torch.Tensor):
-        raise UnsupportedOperator(
-            f"output {index} of a CpuBackend partition is {node}, not a tensor; sizes are to be computed outside",
-            node=getattr(node, "name", None),
-        )
-    info = _tensor_info(node, f"output_{index}")
-    # An output of its own, never an input, a weight or another output, whose names are taken.
-    inner, outer = builder.value(node), outer_dtype_of(node)
-    result = builder.cast(inner, outer) if outer in HALVES else builder.op("Identity", inner)
-    return _declared(result, info, node), info
-
-
-def _new_state(builder: GraphBuilder, write_back: WriteBack, index: int) -> tuple[ir.Value, TensorInfo]:
-    """The output for a state's new value: an operator's own result where it can be, so that it may write in place."""
-    node = write_back.source
-    info = _tensor_info(node, f"{_NEW}{index}")
-    value = builder.value(node)
-    if outer_dtype_of(node) in HALVES:
-        value = builder.cast(value, outer_dtype_of(node))
-    elif value.producer() is None or str(value.name).startswith(_NEW):
-        value = builder.op("Identity", value)
-    return _declared(value, info, node), info
-
-
-_NEW = "new:"
-"""How the names of states' new values begin; no node of a graph has such a name."""
+    return value, builder.record(inner, inner_shape_of(node)), info
 
 
 def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
@@ -163,4 +169,4 @@ def _tensor_info(node: Node, name: str) -> TensorInfo:
     text = str(dtype).removeprefix("torch.")
     if not isinstance(value, torch.Tensor):
         return TensorInfo(name, text, (), scalar=True)
-    return TensorInfo(name, text, tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape))
+    return TensorInfo(name, text, symbolic_shape(node))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.program.flat_tensor import TensorLayout
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, computed_in, onnx_type
 from delegraph_cpu.blob import TensorInfo
@@ -37,7 +37,8 @@ class GraphBuilder:
 
     `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
     int64 scalar. `integers` are what values on a grid are made of, and `wanted` is the grid that all users of a node's
-    result put it on, for operators that compute on integers (`quantized/`); `int8_inputs` is the partitioner's option.
+    result put it on, for operators that compute on integers (`quantized/`); `constants` are contents that are known, as
+    they are within the delegate; `int8_inputs` is the partitioner's option.
     `debug_handles` says which calls of the program each value was made for.
     """
 
@@ -49,9 +50,9 @@ class GraphBuilder:
         self.integers: dict[Node, Integers | Sequence[Integers]] = {}
         self.wanted: dict[Node, Affine] = {}
         self.debug_handles: dict[ir.Value, tuple[int, ...]] = {}
+        self.constants = Constants()
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
-        self._parameters: dict[Node, NDArray[Any]] = {}
         self._external: list[ir.Value] = []
         self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
 
@@ -61,7 +62,7 @@ class GraphBuilder:
         """Make the placeholder `node` an initialiser over the memory of `tensor`."""
         inner = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.to(dtype_of(node))
         array = as_array(inner)
-        self._parameters[node] = array
+        self.constants.hold(node, array)
         self.values[node] = self._initializer(node.name, array)
 
     def add_external(self, node: Node, layout: TensorLayout) -> TensorInfo:
@@ -85,15 +86,14 @@ class GraphBuilder:
             self.values[placeholder] = self.tensor(argument, dtype_of(placeholder))
             return
         self.values[placeholder] = self.values[argument]
-        facts: Sequence[dict[Node, Any]] = (self._parameters, self.integers)
-        for known in facts:
-            known.pop(placeholder, None)
-            if argument in known:
-                known[placeholder] = known[argument]
+        self.constants.hold(placeholder, self.parameter(argument))
+        self.integers.pop(placeholder, None)
+        if argument in self.integers:
+            self.integers[placeholder] = self.integers[argument]
 
     def parameter(self, argument: object) -> NDArray[Any] | None:
         """The content of `argument` if it is a lifted constant or a weight that is not external, else None."""
-        return self._parameters.get(argument) if isinstance(argument, Node) else None
+        return self.constants.array(argument) if isinstance(argument, Node) and argument.op == "placeholder" else None
 
     def number(self, argument: TensorLike) -> Scalar | None:
         """`argument` if it is a Python number or a constant without dims, else None."""
@@ -116,7 +116,7 @@ class GraphBuilder:
         if isinstance(argument, ir.Value):
             return argument
         if not isinstance(argument, Node):
-            return self.constant(np.array(argument, _NUMPY[dtype]))
+            return self.constant(np.array(argument, numpy_dtype(dtype)))
         if dtype_of(argument) == dtype:
             return self.value(argument)
         number = self.number(argument)
@@ -140,11 +140,11 @@ class GraphBuilder:
 
     def tensor_of_ones(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
         """A constant of ones; the sizes must be known."""
-        return self.constant(np.ones(tuple(sizes), _NUMPY[dtype]))
+        return self.constant(np.ones(tuple(sizes), numpy_dtype(dtype)))
 
     def tensor_of_zeros(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
         """A constant of zeros; the sizes must be known."""
-        return self.constant(np.zeros(tuple(sizes), _NUMPY[dtype]))
+        return self.constant(np.zeros(tuple(sizes), numpy_dtype(dtype)))
 
     def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
         """A 1-D int64 value of sizes, each known or a SymInt."""
@@ -256,7 +256,7 @@ class GraphBuilder:
         for those of calls within the bodies of a control flow, which have their own."""
         before = len(self.nodes)
         yield
-        found = tuple(sorted({call.meta["debug_handle"] for call in calls if "debug_handle" in call.meta}))
+        found = debug_handles(*calls)
         for value in _results(self.nodes[before:]):
             self.debug_handles.setdefault(value, found)
 
@@ -316,21 +316,6 @@ def shape_of(node: Node) -> tuple[int | torch.SymInt, ...]:
 def rank_of(node: Node) -> int:
     """The number of dims of a node's tensor."""
     return len(node.meta["val"].shape)
-
-
-def as_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """A C-contiguous array over the memory of `tensor` (a copy only if it is not contiguous)."""
-    dense = tensor.detach().cpu().contiguous()
-    if dense.dtype == torch.bfloat16:  # of which NumPy knows through ml_dtypes, and torch does not know that
-        return dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    array: NDArray[Any] = dense.numpy()
-    return array
-
-
-_NUMPY: Final[Mapping[torch.dtype, type[np.generic]]] = {
-    torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64,
-    torch.int32: np.int32, torch.int16: np.int16, torch.int8: np.int8, torch.uint8: np.uint8, torch.bool: np.bool_,
-}  # fmt: skip
 
 
 def _dims(shape: Sequence[Dim]) -> tuple[int | str, ...]:

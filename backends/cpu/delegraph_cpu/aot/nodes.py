@@ -2,77 +2,67 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import ClassVar, Final
 
 import onnx_ir as ir
 import torch
 from torch.fx import Graph, Node
 
-from delegraph.errors import UnsupportedOperator
-from delegraph_cpu.aot.converters import Converter, converter_of
+from delegraph.aot.authoring import ConverterTable, GraphConverter
+from delegraph_cpu.aot.converters import TABLE
 from delegraph_cpu.aot.fusions import Fusion
-from delegraph_cpu.aot.graph_builder import GraphBuilder, inner_shape_of
-from delegraph_cpu.aot.quantized import on_integers, quantized_converter, unpacking_converter, wanted_grids
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, inner_shape_of
+from delegraph_cpu.aot.quantized import on_integers, wanted_grids
 
-__all__ = ["convert_calls", "support"]
+__all__ = ["CallConverter", "support"]
 
-
-def support(node: Node) -> str | None:
-    """None if `node` can be converted, else why not."""
-    if node.target is operator.getitem:
-        return _support_getitem(node)
-    converter = _converter(node)
-    return f"no converter for {node.target}" if converter is None else converter.support(node)
+support: Final = TABLE.support
+"""None if a node can be converted, else why not."""
 
 
-def convert_calls(builder: GraphBuilder, graph: Graph, fused: Mapping[Node, Fusion] = MappingProxyType({})) -> None:
-    """Convert all calls: those of a fusion together, every other by itself."""
-    builder.wanted.update(wanted_grids(graph))
-    replaced = {node for fusion in fused.values() for node in fusion.replaced}
-    for node in graph.nodes:
-        if node in fused:
-            with builder.on_behalf_of(node, *fused[node].replaced):
-                fused[node].convert(builder)
-        elif node.op == "call_function" and node not in replaced:
-            with builder.on_behalf_of(node):
-                _convert_node(builder, node)
+class CallConverter(GraphConverter[ir.Value]):
+    """Adds the calls of a graph to what `builder` makes: those of a fusion together, every other by itself."""
 
+    table: ClassVar[ConverterTable] = TABLE
 
-def _convert_node(builder: GraphBuilder, node: Node) -> None:
-    reason = support(node)
-    if reason is not None:
-        raise UnsupportedOperator(
-            f"CpuBackend cannot convert {node.target}: {reason}", node=node.name, location=node.meta.get("stack_trace")
-        )
-    if node.target is operator.getitem:
-        source, index = node.args
-        results = builder.values[source]  # type: ignore[index]
-        assert not isinstance(results, ir.Value)
-        picked = results[index]  # type: ignore[index]
-        assert picked is not None
-        builder.values[node] = picked
-        integers = builder.integers.get(source)  # type: ignore[arg-type]
-        if isinstance(integers, Sequence):
-            builder.integers[node] = integers[index]  # type: ignore[index]
-    else:
-        value = on_integers(builder, node)
+    def __init__(self, builder: GraphBuilder) -> None:
+        super().__init__()
+        self.builder = builder
+        self.values = builder.values
+        self._fused: Mapping[Node, Fusion] = MappingProxyType({})
+        self._replaced: frozenset[Node] = frozenset()
+
+    def fuse(self, fused: Mapping[Node, Fusion]) -> None:
+        """Let these be converted together, each where its root is."""
+        self._fused = fused
+        self._replaced = frozenset(node for fusion in fused.values() for node in fusion.replaced)
+
+    def convert_calls(self, graph: Graph) -> None:
+        self.builder.wanted.update(wanted_grids(graph))
+        super().convert_calls(graph)
+
+    def convert_call(self, node: Node) -> None:
+        if node in self._fused:
+            with self.builder.on_behalf_of(node, *self._fused[node].replaced):
+                self._fused[node].convert(self.builder)
+        elif node not in self._replaced:
+            with self.builder.on_behalf_of(node):
+                super().convert_call(node)
+
+    def call(self, node: Node) -> Converted:
+        convert = self.table.required(node)
+        value: Converted | None = on_integers(self.builder, node)
         if value is None:
-            converter = _converter(node)
-            assert converter is not None
-            value = converter.convert(builder, node)
-        builder.values[node] = value
+            value = convert(self.builder, node)
         if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
-            builder.record(value, inner_shape_of(node))
+            self.builder.record(value, inner_shape_of(node))
+        return value
 
-
-def _converter(node: Node) -> Converter | None:
-    return unpacking_converter(node) or converter_of(node) or quantized_converter(node)
-
-
-def _support_getitem(node: Node) -> str | None:
-    source = node.args[0]
-    assert isinstance(source, Node)
-    reason = support(source) if source.op == "call_function" else "its source is not an operator"
-    return None if reason is None else f"{source.name} is left: {reason}"
+    def element(self, node: Node) -> ir.Value:
+        source, index = node.args
+        integers = self.builder.integers.get(source)  # type: ignore[arg-type]
+        if isinstance(integers, Sequence):
+            self.builder.integers[node] = integers[index]  # type: ignore[index]
+        return super().element(node)

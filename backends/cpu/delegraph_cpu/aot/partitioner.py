@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import torch
 from torch.fx import Node
 
 from delegraph.interfaces import CompileSpec, Partitioner
 from delegraph_cpu.aot.convert import support
-from delegraph_cpu.aot.converters import CONVERTERS, MAX_POOLS
+from delegraph_cpu.aot.converters import MAX_POOLS, TABLE
 from delegraph_cpu.aot.preprocess import INT8_INPUTS
 from delegraph_cpu.blob import BACKEND_ID
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
 __all__ = ["cpu_partitioner"]
-
-KEPT_WHOLE: Final = [
-    operator
-    for operator, converter in CONVERTERS.items()
-    if converter.keep and isinstance(operator, torch._ops.OpOverload)
-]
-"""Operators that edge lowering is asked not to decompose, because onnxruntime runs them faster whole."""
 
 
 def cpu_partitioner(
@@ -42,7 +32,7 @@ def cpu_partitioner(
         BACKEND_ID,
         _without_max_pools if exact_max_pool else support,
         [CompileSpec(INT8_INPUTS, b"1")] if int8_inputs else [],
-        keep_whole=KEPT_WHOLE,
+        keep_whole=TABLE.kept_whole,  # onnxruntime runs them faster whole
         minimum_nodes=minimum_nodes,
         allow_trivial=allow_trivial,
         take_scalars=True,

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.aot import NamedDataStore
+from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
 from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
-from delegraph_cpu.aot.graph_builder import as_array
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.aot.stored_kernels import widen_kernels

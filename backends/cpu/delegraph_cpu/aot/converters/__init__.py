@@ -25,6 +25,6 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     shapes,
 )
 from delegraph_cpu.aot.converters.pooling import MAX_POOLS
-from delegraph_cpu.aot.converters.table import CONVERTERS, Converter, converter_of
+from delegraph_cpu.aot.converters.table import TABLE
 
-__all__ = ["CONVERTERS", "MAX_POOLS", "Converter", "converter_of"]
+__all__ = ["MAX_POOLS", "TABLE"]

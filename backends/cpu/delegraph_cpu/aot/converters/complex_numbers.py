@@ -19,7 +19,7 @@ import delegraph_cpu.aot.converters.indexing  # the rows that pairs are moved by
 import delegraph_cpu.aot.converters.shapes  # noqa: F401
 from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.pointwise import arc_tangent
-from delegraph_cpu.aot.converters.table import COMPLEX_CONVERTERS, CONVERTERS, Check, Converter, aten
+from delegraph_cpu.aot.converters.table import TABLE, Check, OnnxConverter, aten
 from delegraph_cpu.aot.dtypes import COMPLEX
 from delegraph_cpu.aot.graph_builder import (
     Converted,
@@ -38,7 +38,7 @@ _DTYPES: Final = frozenset({*COMPLEX, torch.float32, torch.float64, torch.int64,
 def _convert_complex(names: str, check: Check | None = None) -> Callable[[Any], Any]:
     def register(function: Any) -> Any:
         for name in names.split():
-            COMPLEX_CONVERTERS[aten(name)] = Converter(function, _DTYPES, check)
+            TABLE.of_complex.add(aten(name), OnnxConverter(function, _DTYPES, check))
         return function
 
     return register
@@ -184,16 +184,17 @@ _DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2}
 
 def _move(operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], list[Any]]) -> None:
     """Let pairs be moved as `operator` moves real tensors, its arguments changed by `rewrite` for the dim more."""
-    real = CONVERTERS[operator]
+    real = TABLE[operator]
 
     def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
         twins = {operand: _as_pairs(g, operand) for operand in node.all_input_nodes}
         changed = rewrite(node, list(arguments))
         twin = Graph().call_function(operator, ())
         twin.meta = {**node.meta, "val": pytree.tree_map_only(torch.Tensor, _with_pairs, node.meta["val"])}
-        return real.function(g, twin, *pytree.tree_map_only(Node, lambda n: twins.get(n, n), changed))
+        moved: Converted = real.convert(g, twin, *pytree.tree_map_only(Node, lambda n: twins.get(n, n), changed))
+        return moved
 
-    COMPLEX_CONVERTERS[operator] = Converter(convert, _DTYPES, real.check)
+    TABLE.of_complex.add(operator, OnnxConverter(convert, _DTYPES, real.check))
 
 
 def _as_pairs(g: GraphBuilder, operand: Node) -> Node:
@@ -256,8 +257,8 @@ def _cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
 
 
 for _operator in CASTS:
-    COMPLEX_CONVERTERS[_operator] = Converter(_cast, _DTYPES, lambda node, *_: (
-        None if outer_dtype_of(node) in COMPLEX else "a complex number made real"))  # fmt: skip
+    TABLE.of_complex.add(_operator, OnnxConverter(_cast, _DTYPES, lambda node, *_: (
+        None if outer_dtype_of(node) in COMPLEX else "a complex number made real")))  # fmt: skip
 
 # ---- Fourier transforms -------------------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@ from typing import Final
 
 import onnx_ir as ir
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
-from delegraph_cpu.aot.converters.table import convert_with
+from delegraph.aot.authoring import body_of
+from delegraph_cpu.aot.converters.table import TABLE, convert_with
 from delegraph_cpu.aot.dtypes import ALL, ONNX_TYPES
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
 
@@ -28,11 +29,9 @@ HIGHER_ORDER: Final = torch.ops.higher_order
 
 def _bodies_convert(node: Node, *_: object) -> str | None:
     """None if everything that the bodies of `node` call can be converted, and what they give are tensors."""
-    from delegraph_cpu.aot.nodes import support  # which asks this module again
-
     for reference in node.all_input_nodes:
-        for inner in _body(reference).nodes if reference.op == "get_attr" else ():
-            reason = support(inner) if inner.op == "call_function" else None
+        for inner in body_of(reference).nodes if reference.op == "get_attr" else ():
+            reason = TABLE.support(inner) if inner.op == "call_function" else None
             if reason is not None:
                 return f"{inner.name} in {reference.target} would be left: {reason}"
     results = node.meta["val"]
@@ -57,7 +56,7 @@ def while_loop(
     g: GraphBuilder, node: Node, test: Node, step: Node, carried: Sequence[TensorLike], rest: Sequence[TensorLike]
 ) -> Sequence[ir.Value]:
     """ONNX's loop is told before it begins, and at the end of each round, whether there is another one."""
-    held = _placeholders(_body(step))[: len(carried)]
+    held = _placeholders(body_of(step))[: len(carried)]
     initial = [g.tensor(value, dtype_of(placeholder)) for value, placeholder in zip(carried, held, strict=True)]
 
     def another(values: Sequence[ir.Value]) -> ir.Value:
@@ -86,7 +85,7 @@ def scan(
     slices: Sequence[Node],
     rest: Sequence[TensorLike],
 ) -> Sequence[ir.Value]:
-    given = _placeholders(_body(step))[: len(carried) + len(slices)]
+    given = _placeholders(body_of(step))[: len(carried) + len(slices)]
     inputs = [g.input("row", dtype_of(placeholder), shape_of(placeholder)) for placeholder in given]
     body = g.subgraph(lambda: _inlined(g, step, [*inputs, *rest]), inputs)
     initial = [g.tensor(value, dtype_of(held)) for value, held in zip(carried, given, strict=False)]
@@ -103,22 +102,15 @@ def map_rows(
 
 def _inlined(g: GraphBuilder, reference: Node, arguments: Iterable[TensorLike]) -> Sequence[ir.Value]:
     """Convert the calls of a body on `arguments`; what it gives."""
-    from delegraph_cpu.aot.nodes import convert_calls  # which calls this module again
+    from delegraph_cpu.aot.nodes import CallConverter  # which calls this module again
 
-    graph = _body(reference)
+    graph = body_of(reference)
     for placeholder, argument in zip(_placeholders(graph), arguments, strict=True):
         g.bind(placeholder, argument)
-    convert_calls(g, graph)
+    CallConverter(g).convert_calls(graph)
     results = graph.output_node().args[0]
     results = results if isinstance(results, tuple | list) else [results]
     return [g.tensor(result, dtype_of(result)) for result in results if isinstance(result, Node)]
-
-
-def _body(reference: Node) -> Graph:
-    """The graph that a call's get_attr node refers to."""
-    found = getattr(reference.graph.owning_module, str(reference.target))
-    assert isinstance(found, GraphModule)
-    return found.graph
 
 
 def _placeholders(graph: Graph) -> Sequence[Node]:

@@ -1,8 +1,7 @@
-"""What a converter is, and the table that the family modules fill: operator -> converter."""
+"""The table that the family modules fill: operator -> how it is written in ONNX, and when it can be."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
@@ -10,22 +9,21 @@ from typing import Any, Final, TypeAlias, TypeVar
 import torch
 from torch.fx import Node
 
-from delegraph.aot import schema_arguments
+from delegraph.aot.authoring import Check, Converter, ConverterTable, schema_arguments, tensors_of, used_results
 from delegraph_cpu.aot.converters.empty_results import gives_nothing, is_empty, nothing
 from delegraph_cpu.aot.converters.widening import convert_widened
 from delegraph_cpu.aot.dtypes import COMPLEX, FLOATS, HALVES, NARROW, ONNX_TYPES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.blob import BACKEND_ID
 
 __all__ = [
-    "COMPLEX_CONVERTERS",
-    "CONVERTERS",
+    "TABLE",
     "Check",
     "Convert",
-    "Converter",
+    "OnnxConverter",
     "aten",
     "convert_named",
     "convert_with",
-    "converter_of",
     "only_first_result_used",
     "schema_arguments",
     "tensors_of",
@@ -37,52 +35,60 @@ Convert: TypeAlias = Callable[..., Converted]
 
 _F = TypeVar("_F", bound=Convert)
 
-Check: TypeAlias = Callable[..., str | None]
-"""`(node, *schema arguments)` -> None if it can be converted, else the reason."""
-
 
 @dataclass(frozen=True, slots=True)
-class Converter:
+class OnnxConverter(Converter):
     """How one operator is written in ONNX, and when it can be.
 
-    `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32; `check`
-    looks at the rest. `keep` asks edge lowering not to
-    decompose the operator. What gives no elements is taken whatever it is; an operator that `takes_empty` is also taken
-    where only some of its operands have none.
+    `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32. What gives
+    no elements is taken whatever it is; an operator that `takes_empty` is also taken where only some of its operands
+    have none.
     """
 
-    function: Convert
     dtypes: frozenset[torch.dtype] = FLOATS
-    check: Check | None = None
-    keep: bool = False
     takes_empty: bool = False
 
-    def support(self, node: Node) -> str | None:
+    def support(self, node: Node, backend: str) -> str | None:
         """None if `node` can be converted, else why not."""
         if gives_nothing(node):
             return _check_dtypes(node, frozenset(ONNX_TYPES) | COMPLEX.keys())
-        return _check_dtypes(node, self.dtypes) or _check_sizes(node, self.takes_empty) or self._check(node)
+        reason = _check_dtypes(node, self.dtypes) or _check_sizes(node, self.takes_empty)
+        return reason if reason or self.check is None else self.check(node, *schema_arguments(node))
 
-    def _check(self, node: Node) -> str | None:
-        return self.check(node, *schema_arguments(node)) if self.check is not None else None
-
-    def convert(self, builder: GraphBuilder, node: Node) -> Converted:
+    def __call__(self, converter: GraphBuilder, node: Node) -> Converted:
         """Add `node` to the graph; it must be supported."""
         if gives_nothing(node):
-            return nothing(builder, node)
+            return nothing(converter, node)
         if any(tensor.dtype in NARROW - self.dtypes for tensor in tensors_of(node)):
-            return convert_widened(builder, node, self._convert)
-        return self._convert(builder, node)
+            return convert_widened(converter, node, self._converted)
+        return self._converted(converter, node)
 
-    def _convert(self, builder: GraphBuilder, node: Node) -> Converted:
-        return self.function(builder, node, *schema_arguments(node))
+    def _converted(self, builder: GraphBuilder, node: Node) -> Converted:
+        converted: Converted = self.convert(builder, node, *schema_arguments(node))
+        return converted
 
 
-CONVERTERS: Final[dict[Callable[..., Any], Converter]] = {}
-"""Filled by the family modules; import it from `delegraph_cpu.aot.converters`, which imports them all."""
+class OnnxTable(ConverterTable):
+    """Filled by the family modules. Of operators that there are rows of several kinds for, a node's tensors decide."""
 
-NAMED: Final[dict[str, Converter]] = {}
-"""Those of operators that are known by name."""
+    def __init__(self) -> None:
+        super().__init__(BACKEND_ID)
+        self.of_complex = ConverterTable(BACKEND_ID)
+        """Rows of operators on complex tensors."""
+        self.of_bytes = ConverterTable(BACKEND_ID)
+        """Rows of operators whose first operand is of uint8."""
+
+    def row(self, node: Node) -> Converter | None:
+        """The row for `node`, if there is one."""
+        if node.target in self.of_bytes and _first_dtype(node) == torch.uint8:
+            return self.of_bytes[node.target]
+        if any(tensor.dtype in COMPLEX for tensor in tensors_of(node)):
+            return self.of_complex.row(node)
+        return super().row(node)
+
+
+TABLE: Final = OnnxTable()
+"""Import it from `delegraph_cpu.aot.converters`, which imports all that fills it."""
 
 
 def convert_with(
@@ -93,13 +99,15 @@ def convert_with(
     keep: bool = False,
     takes_empty: bool = False,
 ) -> Callable[[_F], _F]:
-    """Put the decorated function into the table for `operators`: names of aten overloads, or the callables."""
+    """Put the decorated function into the table for `operators`: names of aten overloads, or the callables.
+
+    `keep` asks edge lowering not to decompose them.
+    """
 
     def register(function: _F) -> _F:
         targets = [aten(name) for name in operators.split()] if isinstance(operators, str) else operators
         for target in targets:
-            assert target not in CONVERTERS, f"{target} has two converters"
-            CONVERTERS[target] = Converter(function, dtypes, check, keep, takes_empty)
+            TABLE.add(target, OnnxConverter(function, dtypes, check, takes_empty), keep_whole=keep)
         return function
 
     return register
@@ -108,27 +116,14 @@ def convert_with(
 def convert_named(
     *names: str, dtypes: frozenset[torch.dtype] = FLOATS, check: Check | None = None
 ) -> Callable[[_F], _F]:
-    """As `convert_with`, for operators by the names of their schemas: they may be those of a library that is not
-    loaded."""
+    """As `convert_with`, for operators by their names: they may be those of a library that is not loaded."""
 
     def register(function: _F) -> _F:
-        NAMED.update(dict.fromkeys(names, Converter(function, dtypes, check)))
+        for name in names:
+            TABLE.add(name, OnnxConverter(function, dtypes, check))
         return function
 
     return register
-
-
-COMPLEX_CONVERTERS: Final[dict[Callable[..., Any], Converter]] = {}
-"""Those of operators on complex tensors."""
-
-
-def converter_of(node: Node) -> Converter | None:
-    """The row for `node`, if there is one."""
-    if any(tensor.dtype in COMPLEX for tensor in tensors_of(node)):
-        return COMPLEX_CONVERTERS.get(node.target)  # type: ignore[arg-type]
-    found = CONVERTERS.get(node.target)  # type: ignore[arg-type]
-    schema = getattr(node.target, "_schema", None)
-    return NAMED.get(schema.name) if found is None and schema is not None else found
 
 
 def aten(name: str) -> torch._ops.OpOverload:
@@ -138,24 +133,15 @@ def aten(name: str) -> torch._ops.OpOverload:
     return found
 
 
-def tensors_of(node: Node) -> list[torch.Tensor]:
-    """The (fake) tensors that go into and come out of `node`; of several results those that are used."""
-    values = [source.meta.get("val") for source in node.all_input_nodes]
-    results = node.meta.get("val")
-    values += [results[i] for i in used_results(node)] if isinstance(results, tuple | list) else [results]
-    return [value for value in values if isinstance(value, torch.Tensor)]
-
-
 def only_first_result_used(node: Node) -> str | None:
     """For operators whose further results have no ONNX equivalent."""
     further = [index for index in used_results(node) if index > 0]
     return f"its results {further} are used" if further else None
 
 
-def used_results(node: Node) -> list[int]:
-    """Which results of a node with several are picked, in order."""
-    picks = [user for user in node.users if user.target is operator.getitem and user.users]
-    return sorted({index for pick in picks if isinstance(index := pick.args[1], int)})
+def _first_dtype(node: Node) -> torch.dtype | None:
+    first = node.args[0]
+    return getattr(first.meta.get("val"), "dtype", None) if isinstance(first, Node) else None
 
 
 def _admitted_as(dtype: torch.dtype) -> torch.dtype:

@@ -15,9 +15,7 @@ Every converted node has its value in float as before; what nothing needs of it 
 value is on a grid has integers as well, and the converters here go from integers to integers.
 """
 
-from delegraph_cpu.aot.quantized import convolution, embedding, moves, packed, pointwise, products  # noqa: F401
-from delegraph_cpu.aot.quantized.packed import unpacking_converter
-from delegraph_cpu.aot.quantized.q_dq import quantized_converter
+from delegraph_cpu.aot.quantized import convolution, embedding, moves, packed, pointwise, products, q_dq  # noqa: F401
 from delegraph_cpu.aot.quantized.table import on_integers, wanted_grids
 
-__all__ = ["on_integers", "quantized_converter", "unpacking_converter", "wanted_grids"]
+__all__ = ["on_integers", "wanted_grids"]

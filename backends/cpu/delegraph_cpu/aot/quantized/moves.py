@@ -12,7 +12,7 @@ import onnx_ir as ir
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.shapes import PAD_MODES, padded
-from delegraph_cpu.aot.converters.table import CONVERTERS
+from delegraph_cpu.aot.converters.table import TABLE
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
 from delegraph_cpu.aot.quantized.values import Affine, Integers, narrowed
@@ -40,7 +40,7 @@ def moved(g: GraphBuilder, node: Node, *_: object) -> OnIntegers:
         return None
     grid = _union([grid for _, grid in found])  # type: ignore[misc]
     with _standing_for(g, {source: held.value for source, (held, _) in zip(sources, found, strict=True)}):  # type: ignore[misc]
-        results = CONVERTERS[node.target].convert(g, node)  # type: ignore[index]
+        results = TABLE[node.target](g, node)
     if isinstance(results, ir.Value):
         return Integers.on(results, grid)
     return [Integers.on(result, grid) for result in results if result is not None]

@@ -18,14 +18,13 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import Converter, schema_arguments
+from delegraph.aot.authoring import Quantizations
+from delegraph_cpu.aot.converters.table import TABLE, OnnxConverter, aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
-from delegraph_cpu.aot.quantized.q_dq import constant_content
-from delegraph_cpu.aot.quantized.table import operator_name
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import symmetric_weight
 
-__all__ = ["unpacking_converter", "weight_only_linear"]
+__all__ = ["weight_only_linear"]
 
 Bytes = NDArray[np.uint8]
 
@@ -144,67 +143,29 @@ _SCALES: Final = 8
 # ---- 4 bits -------------------------------------------------------------------------------------------------------
 
 
-def _packed_weight(g: GraphBuilder, weight: Node) -> _Codes | None:
-    """The weight behind `view(dequantize_per_channel(view(pairs(packed)), scales, zero_points, 0, 0, 15))`."""
-    rows = _source(weight, _VIEWS) or weight
-    if operator_name(rows) != "quantized_decomposed::dequantize_per_channel":
+def _packed_weight(g: GraphBuilder, node: Node) -> _Codes | None:
+    """A weight that is stored packed, in rows or groups of a size that the kernel's divide."""
+    weight = Quantizations(g.constants).weight(node)
+    if weight is None or weight.packed is None:
         return None
-    codes, scales, zero_points, axis, *_ = schema_arguments(rows)
-    packed = _unpacked_from(g, codes)
-    factors = constant_content(g, scales)
-    zeros = np.zeros(1) if zero_points is None else constant_content(g, zero_points)
-    if packed is None or factors is None or zeros is None or axis != 0:
-        return None
-    count, groups = packed.shape[0], factors.size // packed.shape[0]
-    given = packed.shape[1] * 2 // max(groups, 1)
+    rows, inner = weight.shape
+    of = weight.quantization
+    scales, zeros = of.scale.reshape(rows, -1), of.zero_point.reshape(rows, -1)
+    given = inner // scales.shape[1]
     group = next((size for size in _GROUPS if given % size == 0), None)
-    if group is None or given * groups != packed.shape[1] * 2:
+    if group is None:
         return None
-    zeros = np.broadcast_to(zeros, factors.size).reshape(count, groups).astype(np.int64)
-    scale = factors.reshape(count, groups).astype(np.float32)
     times = given // group  # of the groups that the kernel takes, for one that was given
-    codes = packed.reshape(count, groups * times, group // 2)
+    codes = weight.packed.reshape(rows, -1, group // 2)
     middle = (zeros == _MIDDLE).all()
-    return _Codes(4, codes, scale.repeat(times, 1), None if middle else zeros.repeat(times, 1))
+    return _Codes(4, codes, scales.astype(np.float32).repeat(times, 1), None if middle else zeros.repeat(times, 1))
 
 
 _MIDDLE: Final = 8
 """The zero point of codes of 4 bits that MatMulNBits takes for granted."""
 
 
-def _unpacked_from(g: GraphBuilder, codes: object) -> Bytes | None:
-    """The constant bytes whose lower and higher halves, each beside its other, are `codes`."""
-    joined = _source(codes, _VIEWS)
-    if joined is None or operator_name(joined) not in ("aten::cat", "aten::stack"):
-        return None
-    halves = [_source(half, _UNSQUEEZES) or half for half in joined.args[0]]  # type: ignore[union-attr]
-    if len(halves) != 2 or not all(isinstance(half, Node) for half in halves):
-        return None
-    low, high = halves
-    if operator_name(low) != "aten::bitwise_and.Scalar" or low.args[1] != 15:  # type: ignore
-        return None
-    if operator_name(high) != "aten::div.Tensor_mode" or high.kwargs.get("rounding_mode") != "floor":  # type: ignore
-        return None
-    source = low.args[0]  # type: ignore[union-attr]
-    same = high.args[0] is source and g.number(high.args[1]) == 16  # type: ignore
-    packed = g.parameter(source)
-    return packed if same and packed is not None and packed.dtype == np.uint8 and packed.ndim == 2 else None
-
-
-def _source(node: object, names: frozenset[str]) -> Node | None:
-    """What `node` is made of by one of the operators."""
-    found = node.args[0] if isinstance(node, Node) and operator_name(node) in names else None
-    return found if isinstance(found, Node) else None
-
-
 # ---- codes for which there is no kernel: unpacked at run time ------------------------------------------------------
-
-
-def unpacking_converter(node: Node) -> Converter | None:
-    """The converter of a call that takes a half of packed codes, if `node` is one."""
-    converter = _HALVES.get(operator_name(node))
-    packed = converter is not None and isinstance(node.args[0], Node) and dtype_of(node.args[0]) == torch.uint8
-    return converter if packed else None
 
 
 def _lower_half(g: GraphBuilder, node: Node, packed: Node, mask: int) -> ir.Value:
@@ -221,10 +182,5 @@ def _rounds_down(node: Node, packed: Node, divisor: object, rounding_mode: str |
 
 
 _BYTES: Final = frozenset({torch.uint8})
-_HALVES: Final = {
-    "aten::bitwise_and.Scalar": Converter(_lower_half, _BYTES),
-    "aten::div.Tensor_mode": Converter(_higher_half, _BYTES, _rounds_down),
-}
-
-_VIEWS: Final = frozenset({"aten::view_copy", "aten::view", "aten::reshape", "aten::_unsafe_view"})
-_UNSQUEEZES: Final = frozenset({"aten::unsqueeze_copy", "aten::unsqueeze"})
+TABLE.of_bytes.add(aten("bitwise_and.Scalar"), OnnxConverter(_lower_half, _BYTES))
+TABLE.of_bytes.add(aten("div.Tensor_mode"), OnnxConverter(_higher_half, _BYTES, _rounds_down))

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import schema_arguments
+from delegraph.aot.authoring import operator_name, schema_arguments
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, rank_of, shape_of
 from delegraph_cpu.aot.quantized.packed import weight_only_linear
-from delegraph_cpu.aot.quantized.table import activation, integers_for, operator_name
+from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.values import CONTRIB, Integers
 from delegraph_cpu.aot.quantized.weights import Weight, bias_steps, float_bias, symmetric_weight
 

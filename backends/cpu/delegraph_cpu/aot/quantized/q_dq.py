@@ -6,7 +6,7 @@ Operators are known by their names: they are not registered in torch before some
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,33 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import Check, Convert, Converter, schema_arguments
+from delegraph_cpu.aot.converters.table import Check, Convert, convert_named
 from delegraph_cpu.aot.dtypes import ALL
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.quantized.table import operator_name
 from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized, quantized, shifted
-
-__all__ = ["constant_content", "quantized_converter"]
-
-_QUANTIZED: Final[dict[str, Converter]] = {}
 
 _F = TypeVar("_F", bound=Convert)
 
 FLOAT, DOUBLE, INT64 = torch.float32, torch.float64, torch.int64
 
 
-def quantized_converter(node: Node) -> Converter | None:
-    """The converter of a `quantized_decomposed` call."""
-    return _QUANTIZED.get(operator_name(node))
-
-
 def _converts(*names: str, check: Check | None = None) -> Callable[[_F], _F]:
-    def register(function: _F) -> _F:
-        converter = Converter(function, ALL, check)
-        _QUANTIZED.update({f"quantized_decomposed::{name}": converter for name in names})
-        return function
-
-    return register
+    return convert_named(*(f"quantized_decomposed::{name}" for name in names), dtypes=ALL, check=check)
 
 
 # ---- by tensor ----------------------------------------------------------------------------------------------------
@@ -126,8 +111,8 @@ def dequantize_per_channel(
     g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node | None, axis: int, *_: object
 ) -> ir.Value:
     axis %= rank_of(input)
-    scale = constant_content(g, scales)
-    zero_point = np.zeros(shape_of(scales), np.int64) if zero_points is None else constant_content(g, zero_points)
+    scale = g.constants.array(scales)
+    zero_point = np.zeros(shape_of(scales), np.int64) if zero_points is None else g.constants.array(zero_points)
     if scale is not None and zero_point is not None and _fits(zero_point, dtype_of(input)):
         return _held(g, node, input, scale.astype(np.float32), zero_point.astype(np.int64), axis)
     zeros = _real(g, 0) if zero_points is None else _along(g, zero_points, axis, rank_of(node))
@@ -285,27 +270,7 @@ def _scalar(g: GraphBuilder, parameter: Any) -> ir.Value:
     return g.op("Reshape", g.tensor(parameter, FLOAT), g.ints([]))
 
 
-def _number(g: GraphBuilder, parameter: Any) -> float | int | None:
+def _number(g: GraphBuilder, parameter: Any) -> float | None:
     """A scale or zero point if it is known."""
-    if isinstance(parameter, int | float):
-        return parameter
-    content = constant_content(g, parameter)
-    return None if content is None or content.size != 1 else float(content.reshape(-1)[0])
-
-
-def constant_content(g: GraphBuilder, node: Node) -> NDArray[Any] | None:
-    """What is known of parameters: a constant's content, also after a cast, and what a call of `full` makes."""
-    content = g.parameter(node)
-    if content is not None or node.op != "call_function":
-        return content
-    name, arguments = operator_name(node), schema_arguments(node)
-    if name == "aten::full" and all(isinstance(size, int) for size in arguments[0]):
-        number = g.number(arguments[1])
-        return None if number is None else np.full(arguments[0], number)
-    if name in _CASTS and isinstance(arguments[0], Node):
-        found = constant_content(g, arguments[0])
-        return None if found is None else found.astype(str(dtype_of(node)).removeprefix("torch."))
-    return None
-
-
-_CASTS: Final = frozenset({"dim_order_ops::_to_dim_order_copy", "aten::_to_copy", "aten::to.dtype"})
+    known = g.constants.number(parameter)
+    return known if isinstance(known, int | float) else None

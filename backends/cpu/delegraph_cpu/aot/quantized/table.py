@@ -11,11 +11,12 @@ import onnx_ir as ir
 import torch
 from torch.fx import Graph, Node
 
+from delegraph.aot.authoring import Granularity, quantize_call
 from delegraph_cpu.aot.converters.table import aten, schema_arguments
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
 
-__all__ = ["OnIntegers", "activation", "integers_for", "on_integers", "operator_name", "wanted_grids"]
+__all__ = ["OnIntegers", "activation", "integers_for", "on_integers", "wanted_grids"]
 
 OnIntegers: TypeAlias = "Integers | Sequence[Integers] | ir.Value | None"
 """What a converter on integers gives: integers, a value in float, or None if it does not apply."""
@@ -86,12 +87,10 @@ def _commutes(node: Node) -> bool:
 
 def _quantize_grid(node: Node) -> Affine | None:
     """Without the limits, which are put into effect where the quantize call itself is converted."""
-    if operator_name(node) != "quantized_decomposed::quantize_per_tensor":
+    call = quantize_call(node)
+    if call is None or not call.quantizes or call.granularity is not Granularity.TENSOR:
         return None
-    _, scale, zero_point, low, high, dtype = schema_arguments(node)
-    return Affine.of(scale, zero_point, low, high, dtype).full
-
-
-def operator_name(node: Node) -> str:
-    """`namespace::name.overload` of the operator that `node` calls; "" if it calls none."""
-    return node.target.name() if isinstance(node.target, torch._ops.OpOverload) else ""
+    match call.scale, call.zero_point, call.qmin, call.qmax:
+        case float(scale), int(zero_point), int(low), int(high):
+            return Affine.of(scale, zero_point, low, high, call.dtype).full
+    return None
