@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from delegraph.aot.authoring import as_array
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, as_array, dtype_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, shape_of
 
 
 def _sizes_known(node: Node, input: Node, *_: object) -> str | None:
