@@ -13,7 +13,7 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-oracles wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
 .PHONY: floors check bench bench-peers setup-peers clean docs test-site release
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make test-accuracy  models trained here, quantized by each recipe and in training: how many digits they still read"
 	@echo "make wheels  every distribution built into dist/; make test-wheels installs them, and plug-ins, in empty environments"
 	@echo "make docs    the documentation as a site, in build/site; make test-site reads it in a browser"
+	@echo "make test-executorch  compares with ExecuTorch; make test-upstream runs its own tests here, and its backends"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
 	@echo "make bench-peers  ten models in five precisions against OpenVINO, onnxruntime, torch.compile, ExecuTorch (hours)"
@@ -113,6 +114,9 @@ build/mkdocs/.installed: requirements-docs.txt
 
 test-executorch: setup setup-executorch
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m executorch --ignore plugins/executorch/tests/test_upstream.py
+
+# ExecuTorch's own tests with their imports changed, and its own backends through the bridge: ten minutes by themselves.
+test-upstream: setup setup-executorch
 	$(BIN)/python -m pytest -q -m executorch plugins/executorch/tests/test_upstream.py
 	$(EXECUTORCH)/bin/python -m pytest -q -n 2 --dist loadfile plugins/executorch/tests/bridge
 
