@@ -41,12 +41,12 @@ class Report:
     @property
     def level(self) -> Level | None:
         """The highest level that is proven: of it and of those before it, all that is claimed was run, nothing is a
-        fault, and some of each level passed."""
+        fault, and some of what is due passed (without claims no operator is due)."""
         reached, by_check = None, {result.check: result for result in self.results}
         for level in self.planned:
             due = [check.id for check in self.checks if check.level == level and is_claimed(check, self.subject.claims)]
             results = [by_check[check] for check in due if check in by_check]
-            passed = any(result.outcome is Outcome.PASSED for result in results)
+            passed = not due or any(result.outcome is Outcome.PASSED for result in results)
             if len(results) < len(due) or not passed or any(r.is_fault for r in self.results if r.level == level):
                 break
             reached = level

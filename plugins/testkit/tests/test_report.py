@@ -60,6 +60,14 @@ def test_what_was_not_run_is_not_proven() -> None:
     assert Report(SUBJECT, "acme 1.0", CHECKS, []).verdict == "nothing proven"
 
 
+def test_a_library_of_its_own_operators_claims_none_of_the_database() -> None:
+    subject = Subject(Kind.KERNELS, "acme", Claims(models=("mine:model",)))
+    checks = checks_of(subject)
+    due = [check for check in checks if is_claimed(check, subject.claims)]
+    told = Report(subject, "acme 1.0", checks, [Result(c.id, c.level, Outcome.PASSED) for c in due])
+    assert (told.level, told.verdict) == (Level.MODELS, "models")
+
+
 def test_files(tmp_path: Path) -> None:
     markdown, content, badge = report(residual=Outcome.FAILED, branches=Outcome.DECLINED).write(tmp_path / "new")
     assert markdown.name == "backend-acme.md"
