@@ -66,7 +66,7 @@ def tab(context: Any, address: str) -> Iterator[Any]:
     ("words", "page"),
     [
         ("quantize", "quantiz"),
-        ("KV cache", "language-models.html"),
+        ("beam search", "language-models.html"),
         ("BackendInterface", "reference/delegraph.interfaces.html"),
         ("memory planner", "memory.html"),
         ("MissingKernel", "reference/errors.html"),
