@@ -64,16 +64,39 @@ def _request(method: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: An
             )
         return ExportRequest(model)
     if not isinstance(model, torch.nn.Module):
+        named = f"the class {model.__name__}; make one, {model.__name__}(…)" if isinstance(model, type) else ""
         raise LoweringError(
-            f"method {method!r}: expected an nn.Module or an ExportedProgram, not {type(model).__name__}"
+            f"method {method!r}: expected an nn.Module or an ExportedProgram, not {named or type(model).__name__}"
         )
     if args is None and not kwargs:
-        raise LoweringError(f"method {method!r}: an nn.Module needs example arguments to be exported")
+        taken = ", ".join(signature(model.forward).parameters)
+        raise LoweringError(
+            f"method {method!r}: an nn.Module needs example arguments to be exported: lower(model, ({taken},))"
+        )
     if args is not None and not isinstance(args, (tuple, list)):
         raise LoweringError(
             f"method {method!r}: example arguments are a tuple, not {type(args).__name__}; for one argument write (x,)"
         )
+    _check_arguments(method, model, tuple(args or ()), dict(kwargs or {}))
     return ExportRequest(model, tuple(args or ()), dict(kwargs or {}), dynamic_shapes)
+
+
+def _check_arguments(method: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises `LoweringError` for arguments that `forward` does not take, and for arrays in place of tensors."""
+    forward = signature(model.forward)
+    try:
+        forward.bind(*args, **kwargs)
+    except TypeError as error:
+        raise LoweringError(
+            f"method {method!r}: {type(model).__name__}.forward takes {forward}, and the example arguments do not fit:"
+            f" {error}"
+        ) from error
+    for place, value in (*enumerate(args), *kwargs.items()):
+        if type(value).__module__ == "numpy" and hasattr(value, "__array_interface__"):
+            raise LoweringError(
+                f"method {method!r}: example argument {place} is a NumPy {type(value).__name__}, and a model takes"
+                " tensors: torch.from_numpy(array)"
+            )
 
 
 def export_method(method: str, request: ExportRequest) -> ExportedProgram:

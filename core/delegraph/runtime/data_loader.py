@@ -213,7 +213,17 @@ def open_data_loader(source: Source, plugins: PluginRegistry | None = None) -> D
         if isinstance(data, str):
             raise TypeError("the file object gives text; open it in binary mode ('rb')")
         return BufferDataLoader(data)
-    raise TypeError(f"expected bytes, a path, a binary file object or a DataLoader, got {type(source).__name__}")
+    kind = type(source).__name__
+    raise TypeError(f"expected bytes, a path, a binary file object or a DataLoader, got {kind}{_instead(source)}")
+
+
+def _instead(source: object) -> str:
+    """What somebody who passes `source` has forgotten."""
+    if hasattr(source, "save"):
+        return "; save it, .save(path), and load the path, or load its bytes, bytes(lowered)"
+    if hasattr(source, "forward"):
+        return "; a model is lowered first, delegraph.lower(model, args)"
+    return ""
 
 
 def _url_loader(url: str, plugins: PluginRegistry | None) -> DataLoader:

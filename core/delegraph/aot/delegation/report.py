@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -108,6 +109,14 @@ class LoweringReport:
     def __str__(self) -> str:
         blocks = ["\n".join([title, "\n\n".join(map(str, tables))]) for title, tables in self._sections()]
         return "\n\n".join([*blocks, *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        blocks = [
+            f"<p>{escape(title)}</p>{''.join(table.to_html() for table in tables)}"
+            for title, tables in self._sections()
+        ]
+        return "".join([*blocks, *(f"<p>{escape(remark)}</p>" for remark in self._remarks())])
 
     def print(self) -> None:
         """Print to the terminal: with rich where it is installed, else as plain text."""

@@ -57,6 +57,10 @@ class QuantizationReport:
     def __str__(self) -> str:
         return "\n\n".join(str(table) for table in self.tables())
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return "".join(table.to_html() for table in self.tables())
+
     def print(self) -> None:
         """Print to standard output."""
         for table in self.tables():

@@ -1,0 +1,167 @@
+"""The commonest slips -> messages that say what, where, why and what next: a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import delegraph
+from delegraph.aot import LayerQuantization, MethodQuantization, QuantizationReport
+from delegraph.errors import DelegraphError
+from delegraph.tables import Table
+
+
+class Scaled(torch.nn.Module):
+    """A model of one argument."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@dataclass(frozen=True)
+class Here:
+    """What the slips are made with."""
+
+    model: torch.nn.Module
+    x: torch.Tensor
+    lowered: Any
+    run: Any
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Here:
+    model, x, folder = Scaled().eval(), torch.ones(4, 3), tmp_path_factory.mktemp("slips")
+    lowered = delegraph.lower(model, (x,))
+    (folder / "notes.txt").write_text("these are notes, and not a program" * 9)
+    return Here(model, x, lowered, delegraph.load(bytes(lowered)), folder)
+
+
+Slip = tuple[Callable[[Here], Any], tuple[str, ...]]
+
+ARRAY = np.ones((4, 3), np.float32)
+
+SLIPS: dict[str, Slip] = {
+    "a tensor instead of a tuple": (
+        lambda h: delegraph.lower(h.model, h.x),
+        ("example arguments are a tuple, not Tensor", "for one argument write (x,)"),
+    ),
+    "no arguments": (
+        lambda h: delegraph.lower(h.model),
+        ("an nn.Module needs example arguments to be exported: lower(model, (x,))",),
+    ),
+    "too few": (
+        lambda h: delegraph.lower(h.model, ()),
+        ("Scaled.forward takes (x: ", "do not fit: missing a required argument: 'x'"),
+    ),
+    "too many": (
+        lambda h: delegraph.lower(h.model, (h.x, h.x)),
+        ("Scaled.forward takes (x: ", "do not fit: too many positional arguments"),
+    ),
+    "an array instead of a tensor": (
+        lambda h: delegraph.lower(h.model, (ARRAY,)),
+        ("example argument 0 is a NumPy ndarray", "torch.from_numpy(array)"),
+    ),
+    "a class instead of a model": (
+        lambda h: delegraph.lower(Scaled, (h.x,)),  # type: ignore[arg-type]
+        ("not the class Scaled; make one, Scaled(…)",),
+    ),
+    "a dict as config": (
+        lambda h: delegraph.lower(h.model, (h.x,), config={}),  # type: ignore[arg-type]
+        ("config is dict; it takes a LoweringConfig",),
+    ),
+    "a name instead of a list of backends": (
+        lambda h: delegraph.lower(h.model, (h.x,), backends="cpu"),
+        ("backends is a list, in order of priority: write backends=['cpu']",),
+    ),
+    "a backend that is not installed": (
+        lambda h: delegraph.lower(h.model, (h.x,), backends=["qnnn"]),
+        ("no installed distribution offers 'qnnn'", "`pip install` the distribution that offers it"),
+    ),
+    "a folder that is not there": (
+        lambda h: h.lowered.save(h.folder / "missing" / "m.pte"),
+        ("No such file or directory", "missing"),
+    ),
+    "a file that is not there": (
+        lambda h: delegraph.load(h.folder / "m.pte"),
+        ("m.pte: cannot be opened: No such file or directory",),
+    ),
+    "a folder instead of a file": (lambda h: delegraph.load(str(h.folder)), ("cannot be opened: Is a directory",)),
+    "a file that is not a program": (
+        lambda h: delegraph.load(h.folder / "notes.txt"),
+        ("not a .pte: bytes 4 to 8 are b'e ar', not b'ET12'",),
+    ),
+    "a model to load": (lambda h: delegraph.load(h.model), ("got Scaled; a model is lowered first",)),
+    "a lowered model to load": (lambda h: delegraph.load(h.lowered), ("got Lowered; save it, .save(path)",)),
+    "a call without arguments": (lambda h: h.run(), ("method 'forward' takes (x), got ()",)),
+    "a call with too many": (lambda h: h.run(ARRAY, ARRAY), ("method 'forward' takes (x), got (*, *)",)),
+    "a tuple for one argument": (lambda h: h.run((ARRAY,)), ("x: expected float32[4, 3], got tuple",)),
+    "another dtype": (
+        lambda h: h.run(ARRAY.astype(np.float64)),
+        ("x: expected float32[4, 3], got dtype float64", "pass array.astype('float32')"),
+    ),
+    "another shape": (lambda h: h.run(ARRAY.T), ("x: expected float32[4, 3], got shape [3, 4]", "dim 0 is 3")),
+    "another rank": (lambda h: h.run(ARRAY[0]), ("got shape [3]: it has 1 dims, not 2",)),
+    "another device": (
+        lambda h: h.run(torch.empty(4, 3, device="meta")),
+        ("x: the tensor is on meta", "pass tensor.cpu()"),
+    ),
+    "a method that is not there": (
+        lambda h: delegraph.load(bytes(h.lowered), method="frward"),
+        ("no method 'frward'; the program has forward",),
+    ),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_slip(here: Here, slip: str) -> None:
+    make, told = SLIPS[slip]
+    with pytest.raises((DelegraphError, TypeError, OSError)) as caught:
+        make(here)
+    assert [part for part in told if part not in str(caught.value)] == [], str(caught.value)
+
+
+@pytest.mark.parametrize("given", [ARRAY, torch.from_numpy(ARRAY.copy())], ids=["NumPy", "torch"])
+def test_what_is_not_a_slip(here: Here, given: Any) -> None:
+    """A list of arguments, a path as text or as Path, tensors of torch's."""
+    lowered = delegraph.lower(here.model, [here.x])
+    lowered.save(here.folder / "good.pte")
+    for path in (here.folder / "good.pte", str(here.folder / "good.pte")):
+        np.testing.assert_array_equal(delegraph.load(path)(given), ARRAY * 2)
+
+
+def test_texts_are_short(here: Here) -> None:
+    big = torch.nn.Linear(500, 500).eval()
+    lowered = delegraph.lower(big, (torch.ones(1, 500),))
+    program = delegraph.load(bytes(lowered))
+    assert all(len(repr(value)) < 500 for value in (lowered, lowered.report, program, program.metadata))
+
+
+# ---- notebooks ----------------------------------------------------------------------------------------------------
+
+
+def test_a_report_as_html(here: Here) -> None:
+    shown = here.lowered.report._repr_html_()
+    assert shown.startswith("<p>forward: 0 nodes in 0 delegates, 1 nodes left to kernels</p><table>")
+    assert "<th>operator</th>" in shown
+    assert '<td style="text-align: left">aten::mul' in shown
+
+
+def test_what_a_stranger_named_is_escaped() -> None:
+    html = Table("<b>", ("name", "size"), [("<script>", "1\x1b")], frozenset({"size"})).to_html()
+    assert "<caption>&lt;b&gt;</caption>" in html
+    assert (
+        '<td style="text-align: left">&lt;script&gt;</td><td style="text-align: right">&#x27;1\\x1b&#x27;</td>' in html
+    )
+
+
+def test_a_quantization_report_as_html() -> None:
+    layer = LayerQuantization("n", "linear", "fc", "int8", -1.0, 1.0, 12.5, 12.0, 100, 400)
+    shown = QuantizationReport({"forward": MethodQuantization((layer,), 12.0, (), 100, 400)})._repr_html_()
+    assert "<td" in shown and "fc" in shown
