@@ -490,6 +490,7 @@ def test_a_weight_of_8_bits_that_many_rows_are_multiplied_with(shape: Sequence[i
     ("weight", "function"),
     [
         (Weight(8, 32, 3, 3), lambda x, w, b: F.conv2d(x, w, b, padding=1)),
+        (Weight(300, 32, 3, 3), F.conv2d),  # whose scales lie beside the graph, too
         (Weight(8, 32, 3, 3, per_channel=False, biased=False), F.conv2d),
         (Weight(32, 8, 3, 3, axis=1, biased=False), F.conv_transpose2d),
     ],
@@ -500,7 +501,7 @@ def test_a_kernel_of_8_bits_is_widened_at_load(weight: Weight, function: Callabl
     found = compare(layer, x, step=1e-3)
     assert found["DequantizeLinear"] == 0
     assert found["Cast"] == found["Mul"] == 1
-    assert len(lowered(layer, x).processed) < weight.weight.numel() * 1.25 + 3000  # of float32: 4
+    assert len(lowered(layer, x).processed) < weight.weight.numel() * 1.25 + 4000  # of float32: 4
 
 
 @pytest.mark.parametrize("rows", [5, 64])

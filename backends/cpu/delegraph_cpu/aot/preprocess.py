@@ -96,7 +96,7 @@ def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
         model, weights, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
         weights = store_halves(model, weights)
-    widen_kernels(model, weights)
+    weights = widen_kernels(model, weights)
     _refer_to(model, converted.external)
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
