@@ -285,3 +285,12 @@ def test_each_pass_is_dumped(program: ExportedProgram, run: Callable[..., Compil
     assert "convolution 3x3 stride (2, 2) padding (1, 1, 1, 1)" in text
     assert "SRAM: " in (partition / "4_scheduling.txt").read_text()
     assert "Conv(" in (partition / "5_emission.txt").read_text()
+
+
+def test_an_average_on_another_grid_is_rounded_once(run: Callable[..., Compiled]) -> None:
+    def pools(x: torch.Tensor) -> torch.Tensor:
+        return q(F.avg_pool2d(dq(x), 4), 0.011, -7)
+
+    taken = image(1, 5, 16, 16)
+    (given,) = run(program_of(pools, taken), taken).given
+    assert np.abs(given.astype(int) - pools(taken).numpy()).max() <= 1

@@ -62,13 +62,19 @@ def _check_average_pool(
 
 
 def _pooled(f: Folding, call: QuantizedCall, input: Node, kind: str, window: Window) -> Laid:
-    """On the grid of the operand, as in TOSA; then on that of the result, if it is another."""
+    """On the grid of the operand, as in TOSA; an average on another grid is a depthwise convolution with ones."""
     order = IMAGES[4]
     image = f.image(input, order)
     result = f.result(call, order)
     low, high = call.limits
     if image.same_grid(result.tensor):
         f.add(ir.Pool(call.head.name, (image,), result.tensor, low, high, kind, window))
+        return result
+    if kind != "max" and (kind == "average_padded" or not any(window.padding)):  # rounded once, as a convolution
+        channels, count = image.shape[3], window.kernel[0] * window.kernel[1]
+        ones, nothing = np.ones((*window.kernel, channels), np.int8), np.zeros(channels, np.int64)
+        steps = np.full(channels, 1 / count)
+        f.add(ir.Convolution(call.head.name, (image,), result.tensor, low, high, window, ones, nothing, steps, True))
         return result
     pooled = f.between("pooled", result.tensor.shape, image.dtype.type, image.scale, image.zero_point)
     bounds = np.iinfo(image.dtype)
