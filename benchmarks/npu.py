@@ -23,7 +23,7 @@ import numpy as np
 from backends.npu.tests.layers import compiled
 from backends.npu.tests.networks import NETWORKS, Layer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from delegraph.interfaces import BackendInitContext
 from delegraph_machines.descriptions import preset_names
@@ -62,19 +62,20 @@ def measure(layer: Layer, device: str) -> Measured:
 def estimates(network: str, svg: Path | None) -> Table:
     """Cycles, energy and SRAM of a network on every preset; its rooflines go into the folder `svg`."""
     layers = NETWORKS[network]
-    table = Table("device", "Mcycles", "ms", "MACs a cycle", "mJ", "SRAM peak KiB", "off-chip MB", title=network)
+    columns = ("kcycles", "ms", "MACs a cycle", "µJ", "SRAM KiB", "off-chip KB")
+    table = Table(Column("device", no_wrap=True), *columns, title=network)
     for name, device in DEVICES.items():
         found = {layer: measure(layer, name) for layer in dict.fromkeys(layers)}
         cycles = sum(found[layer].cycles for layer in layers)
         macs = sum(found[layer].cost.macs for layer in layers)
         table.add_row(
             name,
-            f"{cycles / 1e6:.2f}",
+            f"{cycles / 1e3:.1f}",
             f"{cycles / device.clock_mhz / 1e3:.2f}",
             f"{macs / cycles:.0f} of {device.macs_per_cycle}",
-            f"{sum(found[layer].cost.energy.total for layer in layers) / 1e9:.2f}",
+            f"{sum(found[layer].cost.energy.total for layer in layers) / 1e6:.1f}",
             f"{max(one.blob.sram_nbytes for one in found.values()) / 1024:.0f}",
-            f"{sum(found[layer].cost.dram_nbytes for layer in layers) / 1e6:.1f}",
+            f"{sum(found[layer].cost.dram_nbytes for layer in layers) / 1e3:.0f}",
         )
         if svg is not None:
             (svg / f"{network}-{name}.svg").write_text(_roofline(network, name, device, found), "utf-8")
