@@ -197,6 +197,7 @@ bench: setup setup-executorch
 	$(BIN)/python -m benchmarks.borrowed
 	$(BIN)/python -m benchmarks.dsp
 	$(BIN)/python -m benchmarks.shared_machine
+	$(BIN)/python -m benchmarks.npu --svg out/npu
 	$(EXECUTORCH)/bin/python -W ignore -m benchmarks.executorch_bridge
 
 setup-peers: $(PEERS)/.installed

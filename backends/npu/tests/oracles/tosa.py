@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -18,23 +18,34 @@ from tosa.ResizeMode import ResizeMode as TosaResizeMode
 from tosa.RoundingMode import RoundingMode
 
 from delegraph_npu.accesses import inputs_of, operands_of
+from delegraph_npu.blob import Blob, IoTensor
+from delegraph_npu.command_stream import decode
 from delegraph_npu.commands import (
     Block,
+    Computing,
     Conv,
     Depthwise,
+    DmaStart,
+    DmaWait,
     Dtype,
     Elementwise,
     ElementwiseKind,
+    FeatureMap,
     MatMul,
     Pool,
     PoolKind,
     Reduce,
     ReduceKind,
+    Region,
     Requantize,
     Resize,
     ResizeMode,
+    Stop,
     Table,
+    dense,
 )
+from delegraph_npu.runtime.constants import constants_read
+from delegraph_npu.weights import decompress
 
 _DTYPES: Final = {Dtype.INT8: DType.INT8, Dtype.INT16: DType.INT16, Dtype.INT32: DType.INT32}
 _NUMPY: Final = {DType.INT8: np.int8, DType.INT16: np.int16, DType.INT32: np.int32, DType.SHAPE: np.int64}
@@ -44,24 +55,76 @@ _NAN: Final = NanPropagationMode.PROPAGATE
 
 def tosa(case: Case, rounding: str = "single") -> NDArray[Any]:
     """The output of the case's command, as the reference model computes it."""
-    graph = _Graph(case, rounding)
-    command = case.command
+    return prepared(case, rounding)()
+
+
+def prepared(case: Case, rounding: str = "single") -> Callable[[], NDArray[Any]]:
+    """A function that gives the output of the case's command; its graph has been made."""
+    command, regions = case.command, {Region.WEIGHTS: case.builder.weights, Region.TABLES: case.builder.tables}
+    (constants,) = constants_read([command], regions)
+    graph = _Graph(constants, rounding)
     inputs = [graph.input(one.shape, _DTYPES[one.dtype]) for one in inputs_of(command)]
-    sums, zero_point = _operators(graph, case, inputs)
-    result = graph.output_stage(sums, zero_point, command.requantize, command.ofm.dtype)
-    graph.builder.addOutputTensor(result)
-    outputs, status = tosa_reference_model.run(bytes(graph.builder.serialize()), list(case.inputs))
-    assert status == tosa_reference_model.GraphStatus.TOSA_VALID, f"{case.name}: {status}"
-    (output,) = outputs
-    return np.asarray(output).reshape(command.ofm.shape)
+    sums, zero_point = _operators(graph, command, inputs)
+    graph.builder.addOutputTensor(graph.output_stage(sums, zero_point, command.requantize, command.ofm.dtype))
+    serialized = bytes(graph.builder.serialize())
+
+    def run() -> NDArray[Any]:
+        outputs, status = tosa_reference_model.run(serialized, list(case.inputs))
+        assert status == tosa_reference_model.GraphStatus.TOSA_VALID, f"{case.name}: {status}"
+        return np.asarray(outputs[0]).reshape(command.ofm.shape)
+
+    return run
+
+
+def tosa_partition(blob: Blob, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+    """The outputs of a whole blob, whose commands read and write feature maps without gaps: one TOSA graph, in which a
+    command reads what was written last where its input lies."""
+    commands = decode(blob.stream)
+    regions = {Region.WEIGHTS: blob.weights, Region.TABLES: blob.tables}
+    graph = _Graph({}, blob.rounding)
+    tensors: dict[tuple[Region, int], Any] = {}
+    for tensor in blob.inputs:
+        nbytes = prod(tensor.shape) * tensor.dtype.nbytes
+        assert tensor.span == nbytes, "an input with gaps"
+        tensors[tensor.region, tensor.offset] = graph.input([prod(tensor.shape)], _DTYPES[tensor.dtype])
+    for command, constants in zip(commands, constants_read(commands, regions), strict=True):
+        if isinstance(command, Stop | DmaStart | DmaWait):
+            assert not isinstance(command, DmaStart) or command.source.region in regions, "a tensor is moved"
+            continue
+        graph.constants = constants
+        inputs = [graph.reshaped(tensors[one.region, one.offset], one.shape) for one in map(_whole, inputs_of(command))]
+        sums, zero_point = _operators(graph, command, inputs)
+        ofm = _whole(command.ofm)
+        tensors[ofm.region, ofm.offset] = graph.output_stage(sums, zero_point, command.requantize, ofm.dtype)
+    for tensor in blob.outputs:
+        graph.builder.addOutputTensor(tensors[tensor.region, tensor.offset])
+    flat = [_as_it_lies(tensor, array) for tensor, array in zip(blob.inputs, arrays, strict=True)]
+    results, status = tosa_reference_model.run(bytes(graph.builder.serialize()), flat)
+    assert status == tosa_reference_model.GraphStatus.TOSA_VALID
+    return [
+        np.ndarray(tensor.shape, one.dtype, np.ascontiguousarray(one).data, 0, tensor.strides)
+        for tensor, one in zip(blob.outputs, map(np.asarray, results), strict=True)
+    ]
+
+
+def _whole(one: FeatureMap) -> FeatureMap:
+    assert one == dense(one.region, one.offset, one.shape, one.dtype), f"{one} has gaps"
+    return one
+
+
+def _as_it_lies(tensor: IoTensor, array: NDArray[Any]) -> NDArray[Any]:
+    """The elements of `array` in the order in which they lie in memory."""
+    flat = np.zeros(array.size, array.dtype)
+    np.ndarray(array.shape, array.dtype, flat.data, 0, tensor.strides)[...] = array
+    return flat
 
 
 class _Graph:
     """A TOSA graph that grows."""
 
-    def __init__(self, case: Case, rounding: str) -> None:
+    def __init__(self, constants: Mapping[Block, memoryview], rounding: str) -> None:
         self.builder = ts.TosaSerializer("", ts.ConstMode.EMBED, 1, 0, 0, False)
-        self._tables = case.builder.tables
+        self.constants = constants
         self._rounding = rounding
 
     def input(self, shape: Sequence[int], dtype: int) -> Any:
@@ -70,6 +133,11 @@ class _Graph:
         )
         self.builder.addInputTensor(tensor)
         return tensor
+
+    def reshaped(self, value: Any, shape: Sequence[int]) -> Any:
+        if list(value.shape) == list(shape):
+            return value
+        return self.op(Op.RESHAPE, [value, self.shape(shape)], shape, value.dtype, "ReshapeAttribute")
 
     def const(self, values: Any, dtype: int) -> Any:
         array = np.asarray(values, _NUMPY[dtype])
@@ -86,7 +154,7 @@ class _Graph:
         return result
 
     def block(self, block: Block, dtype: str) -> NDArray[Any]:
-        return np.frombuffer(bytes(self._tables[block.offset : block.offset + block.nbytes]), dtype)
+        return np.frombuffer(self.constants[block], dtype)
 
     def rescale(
         self,
@@ -141,12 +209,12 @@ class _Graph:
         return value
 
 
-def _operators(graph: _Graph, case: Case, inputs: Sequence[Any]) -> tuple[Any, int]:
+def _operators(graph: _Graph, command: Computing, inputs: Sequence[Any]) -> tuple[Any, int]:
     """The result before the output stage, and its zero point."""
-    command, value = case.command, inputs[0]
+    value = inputs[0]
     match command:
         case Conv() | Depthwise():
-            return _convolution(graph, case, command, value), 0
+            return _convolution(graph, command, value), 0
         case Pool():
             return _pool(graph, command, value), command.zero_point
         case MatMul():
@@ -161,16 +229,17 @@ def _operators(graph: _Graph, case: Case, inputs: Sequence[Any]) -> tuple[Any, i
             return _reduce(graph, command, value), 0
 
 
-def _convolution(graph: _Graph, case: Case, command: Conv | Depthwise, value: Any) -> Any:
+def _convolution(graph: _Graph, command: Conv | Depthwise, value: Any) -> Any:
     geometry, ofm = command.geometry, command.ofm
-    assert case.weights is not None
-    weights = case.weights[..., None] if isinstance(command, Depthwise) else case.weights  # HWCM, OHWI
+    depthwise = isinstance(command, Depthwise)
+    dims = (*geometry.kernel, ofm.shape[3], 1) if depthwise else (ofm.shape[3], *geometry.kernel, command.ifm.shape[3])
+    weights = decompress(graph.constants[command.weights], prod(dims)).reshape(dims)  # HWCM, OHWI
     bias = graph.block(command.requantize.scales, "<i4").reshape(-1, 3)[:, 0]
     top, left, bottom, right = geometry.pads
     pads, stride, dilation = [top, bottom, left, right], list(geometry.stride), list(geometry.dilation)
     attribute: tuple[Any, ...] = ("Conv2dAttribute", pads, stride, dilation, False, DType.INT32)
     op = Op.CONV2D
-    if isinstance(command, Depthwise):
+    if depthwise:
         op, attribute = Op.DEPTHWISE_CONV2D, ("DepthwiseConv2dAttribute", *attribute[1:])
     elif geometry.upscale != (1, 1):
         weights = weights[:, ::-1, ::-1].copy()
