@@ -261,7 +261,7 @@ class Block(torch.nn.Module):
         return INT8_OUT.quantize(torch.softmax(INT8.dequantize(INT8.quantize(y + INT8.dequantize(x))), -1))
 
 
-@pytest.mark.parametrize("tcm_nbytes", [12288, 6144])
+@pytest.mark.parametrize("tcm_nbytes", [9216, 6144])
 def test_the_tcm_changes_nothing_but_the_traffic(tcm_nbytes: int) -> None:
     block, codes = Block(), INT8.codes(48, 64)
     whole, cut = Run(block, [codes]), Run(block, [codes], small(tcm_nbytes))
