@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegraphError
-from delegraph.interfaces import BackendExecutionContext, BackendInitContext
-from delegraph.interfaces.platform import Platform
+from delegraph.interfaces import BackendExecutionContext, BackendInitContext, Platform
 from delegraph_npu.commands import Address, Command, DmaStart, DmaWait, Region
 from delegraph_npu.runtime.backend import NpuBackend
 
