@@ -55,6 +55,6 @@ def _declared(body: Iterable[ast.stmt]) -> Iterator[ApiVersion]:
                 ast.Assign(targets=[ast.Name(id="delegraph_api")], value=ast.Tuple(elts=parts))
                 | ast.AnnAssign(target=ast.Name(id="delegraph_api"), value=ast.Tuple(elts=parts))
             ):
-                numbers = [part.value for part in parts if isinstance(part, ast.Constant) and type(part.value) is int]
-                if len(numbers) == len(parts) == 2:
-                    yield numbers[0], numbers[1]
+                match parts:
+                    case [ast.Constant(value=int(major)), ast.Constant(value=int(minor))]:
+                        yield major, minor
