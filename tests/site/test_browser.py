@@ -167,6 +167,7 @@ def test_drawings_are_shown(tab: Any, address: str) -> None:
 
 
 def test_it_is_read_in_the_dark(tab: Any, address: str) -> None:
+    tab.add_init_script("localStorage.clear()")  # earlier tests chose a palette
     tab.emulate_media(color_scheme="dark")
     tab.goto(address)
     tab.wait_for_function("document.body.getAttribute('data-md-color-scheme') === 'slate'")
