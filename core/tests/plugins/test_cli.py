@@ -40,7 +40,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Any:
 def test_list(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
     install("acme", ENTRY, {"npu_rt.py": backend_source})
     assert run("list") == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if "Npu" in line)
+    line = next(line for line in capsys.readouterr().out.splitlines() if "acme" in line)
     cells = [cell.strip() for cell in line.strip("│").split("│")]
     assert cells == ["delegraph.backends", "Npu", "acme", "1.0", "npu_rt:Backend", "ok"]
 
@@ -89,7 +89,7 @@ def test_list_without_rich(
     install("acme", ENTRY, {"npu_rt.py": backend_source})
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert run("list") == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if "Npu" in line)
+    line = next(line for line in capsys.readouterr().out.splitlines() if "acme" in line)
     assert line.split() == ["delegraph.backends", "Npu", "acme", "1.0", "npu_rt:Backend", "ok"]
 
 

@@ -160,15 +160,15 @@ def test_the_override_never_names_the_broken_one(install: Install, backend_sourc
 
 def test_options_for_a_name_whose_distribution_has_another_backend(install: Install, backend_source: str) -> None:
     install("acme", ENTRY, {"npu_rt.py": backend_source})
-    install("rival", {"partitioners": {"dsp": "rival_aot:make"}, "backends": {"Dsp": "rival_rt:Backend"}})
-    install("third", {"partitioners": {"npu": "third_aot:make"}})
+    install("rival", {"partitioners": {"vpu": "rival_aot:make"}, "backends": {"Vpu": "rival_rt:Backend"}})
+    install("third", {"partitioners": {"asic": "third_aot:make"}})
     with use_registry(PluginRegistry.discover()):
         with pytest.raises(InvalidArgument) as caught:
-            load(npu_program(), backend_options={"dsp": {}})
-        assert str(caught.value) == "the program has no backend 'dsp' (that of rival: Dsp); its backends are Npu"
+            load(npu_program(), backend_options={"vpu": {}})
+        assert str(caught.value) == "the program has no backend 'vpu' (that of rival: Vpu); its backends are Npu"
         with pytest.raises(InvalidArgument) as caught:
-            load(npu_program(), backend_options={"npu": {}})
-        assert str(caught.value) == "the program has no backend 'npu' (that of third: none); its backends are Npu"
+            load(npu_program(), backend_options={"asic": {}})
+        assert str(caught.value) == "the program has no backend 'asic' (that of third: none); its backends are Npu"
 
 
 def npu_program() -> Program:
@@ -310,17 +310,17 @@ def test_a_constructor_that_raises(install: Install, backend_source: str) -> Non
 
 def test_a_factory_that_raises(install: Install) -> None:
     source = "def partitioner(options):\n    raise ValueError('no option x')\n"
-    install("acme", {"partitioners": {"npu": "npu_aot:partitioner"}}, {"npu_aot.py": source})
+    install("acme", {"partitioners": {"asic": "npu_aot:partitioner"}}, {"npu_aot.py": source})
     registry = PluginRegistry.discover()
-    assert callable(registry.load("partitioners", "npu"))
+    assert callable(registry.load("partitioners", "asic"))
     with pytest.raises(PluginLoadError) as caught:
-        registry.create("partitioners", "npu", {"x": 1})
-    assert "partitioners:npu of acme 1.0 (npu_aot:partitioner): its factory raised ValueError: no option x" in str(
+        registry.create("partitioners", "asic", {"x": 1})
+    assert "partitioners:asic of acme 1.0 (npu_aot:partitioner): its factory raised ValueError: no option x" in str(
         caught.value
     )
     assert "check the options {'x': 1}" in str(caught.value)
     with pytest.raises(PluginLoadError, match="report it to acme's authors"):
-        registry.create("partitioners", "npu")
+        registry.create("partitioners", "asic")
 
 
 def test_a_factory_gets_the_options(install: Install) -> None:
@@ -407,8 +407,8 @@ def test_looking_whether_torch_is_there_is_no_leak(install: Install, backend_sou
 @pytest.mark.usefixtures("fake_torch")
 def test_an_aot_half_may_import_torch(install: Install) -> None:
     source = "import torch\ndef partitioner(options): ...\n"
-    install("acme", {"partitioners": {"npu": "npu_aot:partitioner"}}, {"npu_aot.py": source})
-    assert PluginRegistry.discover().load("partitioners", "npu")
+    install("acme", {"partitioners": {"asic": "npu_aot:partitioner"}}, {"npu_aot.py": source})
+    assert PluginRegistry.discover().load("partitioners", "asic")
 
 
 @pytest.mark.usefixtures("fake_torch")
