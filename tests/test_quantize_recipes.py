@@ -256,17 +256,17 @@ class LinearAlone:
 @pytest.fixture
 def plugins() -> PluginRegistry:
     registry = PluginRegistry.discover()
-    registry.register("quantizers", "npu", LinearAlone)
+    registry.register("quantizers", "asic", LinearAlone)
     return registry
 
 
 def test_a_backend_brings_its_quantizer(net: Net, plugins: PluginRegistry) -> None:
-    alone = delegraph.quantize(net, batches(), backends=["npu"], plugins=plugins)
+    alone = delegraph.quantize(net, batches(), backends=["asic"], plugins=plugins)
     assert stored(alone) == {"hidden": "int8", "head": "int8"}
-    both = delegraph.quantize(net, batches(), backends=["npu{fast=true}", "dsp"], plugins=plugins)  # dsp has none
+    both = delegraph.quantize(net, batches(), backends=["asic{fast=true}", "vpu"], plugins=plugins)  # vpu has none
     assert set(stored(both)) == {"stem", "branch", "hidden", "head"}
     rules = {"head": "float", "stem": "int8_per_tensor", "default": "int8"}
-    hybrid = delegraph.quantize(net, batches(), backends=["npu"], recipe=rules, plugins=plugins)
+    hybrid = delegraph.quantize(net, batches(), backends=["asic"], recipe=rules, plugins=plugins)
     assert stored(hybrid) == {"hidden": "int8"}
 
 

@@ -32,7 +32,11 @@ DIFFERENT: dict[str, tuple[frozenset[str], str]] = {
     **{name: (frozenset({"nan", "inf", "-inf"}), ATTENTION) for name in CASES if name.startswith("attention")},
     **{name: (frozenset({"nan", "-inf"}), POOL) for name in CASES if name.startswith("max_pool")},
     "adaptive_max_pool2d": (frozenset({"nan", "-inf"}), POOL),
-    **{name: (frozenset({"nan", "inf", "-inf"}), RESIZE) for name in CASES if name.startswith("upsample_")},
+    **{
+        name: (frozenset({"nan", "inf", "-inf"}), RESIZE)
+        for name in CASES
+        if name.startswith(("upsample_", "antialiased_"))
+    },
     **{name: (frozenset({"inf", "-inf"}), GATES) for name in CASES if name.startswith(("lstm", "gru"))},
     **{
         name: (frozenset({"inf", "-inf"}), "torch through oneDNN has NaN, on CPUs where that has a gelu")

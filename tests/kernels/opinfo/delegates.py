@@ -16,7 +16,9 @@ from tests.kernels.oracle import Oracle, to_numpy, to_torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_cpu.aot.convert import ConvertedModel, convert_graph, support
+from delegraph_cpu.aot.convert import ConvertedModel, PartitionConverter, support
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.nodes import CallConverter
 from delegraph_cpu.runtime.ort_values import as_array, ort_value
 from delegraph_cpu.sessions import create_session
 
@@ -43,7 +45,7 @@ class DelegateOracle(Oracle):
             graph, inputs, outputs = _graph(self.call, wanted, used)
             reason = support(outputs[0])
             if reason is None:
-                model = convert_graph(graph, inputs, outputs)
+                model = _model(graph, inputs, outputs)
                 return [(to_torch(a), w) for a, w in zip(_run(model, inputs), wanted[:used], strict=True)]
         raise Declined(reason or "")
 
@@ -70,6 +72,15 @@ def _graph(call: Call, wanted: list[torch.Tensor], used: int) -> tuple[Graph, li
             pick.meta["val"] = value
     graph.output(tuple(outputs))
     return graph, inputs, outputs
+
+
+def _model(graph: Graph, inputs: list[Node], outputs: list[Node]) -> ConvertedModel:
+    made = PartitionConverter(GraphBuilder())
+    made.values.update({node: made.input(node) for node in inputs})
+    CallConverter.convert_calls(made, graph)  # a call by itself: nothing to fuse
+    results = [made.output(node, index) for index, node in enumerate(outputs)]
+    model = made.builder.model(made.inputs, results)
+    return ConvertedModel(model, tuple(made.input_infos), tuple(made.output_infos))
 
 
 def _run(model: ConvertedModel, inputs: list[Node]) -> list[Any]:
