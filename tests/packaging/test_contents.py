@@ -70,8 +70,8 @@ def check_metadata(metadata: Message, distribution: Distribution) -> None:
 
 
 def imported(package: Path) -> Iterator[str]:
-    """The top-level packages that modules of `package` import, the standard library's left out."""
-    for path in package.rglob("*.py"):
+    """The top-level packages that modules of `package` import, the standard library's left out; not its templates."""
+    for path in (path for path in package.rglob("*.py") if "templates" not in path.parts):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]

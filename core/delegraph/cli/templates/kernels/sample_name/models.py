@@ -9,7 +9,8 @@ from sample_name.operators import scaled_tanh
 
 class ScaledTanh(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return scaled_tanh(scaled_tanh(x, 2.0), 0.5)
+        twice: torch.Tensor = scaled_tanh(scaled_tanh(x, 2.0), 0.5)
+        return twice
 
 
 def scaled() -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
