@@ -170,7 +170,7 @@ class _Parser:
     def add_unplanned(self, tensor: MovingTensor) -> None:
         """Inputs and outputs get their memory in each run. Anything else gets it now, once."""
         if not tensor.moves:
-            tensor.memory = np.empty(0, np.uint8) if tensor.unbounded else self.sources.allocate(tensor.nbytes)
+            tensor.memory = tensor.first_memory(self.sources.allocate)
             tensor.array = tensor.home = tensor.view(tensor.bound)
         self.add_moving(tensor)
 

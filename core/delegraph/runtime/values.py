@@ -100,6 +100,10 @@ class MovingTensor:
         """Bytes at `shape`."""
         return prod(shape) * self.dtype.itemsize
 
+    def first_memory(self, allocate: Allocate) -> Array:
+        """Memory for `bound`. Without an upper bound it is none, and grows; but a rank of 0 is one element for good."""
+        return np.empty(0, np.uint8) if self.unbounded and not self.nbytes else allocate(self.nbytes)
+
     def view(self, shape: Shape) -> Array:
         """The tensor at `shape`, over its memory."""
         strides = byte_strides(shape, self.dim_order, self.dtype.itemsize)
@@ -197,7 +201,7 @@ class ValueTable:
 
     def provide(self, tensor: MovingTensor) -> None:
         """Give `tensor` fresh memory of its own, at its upper bound. Raises `MemoryAllocationFailed`."""
-        tensor.memory = np.empty(0, np.uint8) if tensor.unbounded else self.allocate(tensor.nbytes)
+        tensor.memory = tensor.first_memory(self.allocate)
         self.place(tensor, tensor.view(tensor.bound))
 
     def restore_scalars(self) -> None:

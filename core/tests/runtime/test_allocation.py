@@ -73,6 +73,15 @@ def test_an_output_without_bound_is_the_allocators_and_the_callers(build: Any, l
     assert allocate.gave(outputs[2])
 
 
+@pytest.mark.parametrize("is_output", [True, False])
+def test_a_rank_of_zero_is_one_element_also_without_bound(build: Any, loaded: Any, is_output: bool) -> None:
+    x, inner, out = build.tensor(), unbounded(build, 0), build.tensor()
+    build.call("aten::add.out", x, x, build.int(1), inner)
+    build.call("aten::add.out", inner, x, build.int(1), out)
+    method = loaded(build, build.plan([x], [inner, out] if is_output else [out]))
+    assert [float(one) for one in method.execute([np.float32(2)])] == [4, 6][not is_output :]
+
+
 def test_memory_is_kept_while_it_is_large_enough(build: Any, loaded: Any, allocate: Counting) -> None:
     method = loaded(build, positives(build))
     allocate.given.clear()
