@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import onnx
 import onnxruntime
 import torch
 from rich.console import Console
@@ -27,6 +26,7 @@ from rich.table import Table
 import delegraph
 from benchmarks.executorch_side import median_ms
 from benchmarks.models import MODELS, make, outputs
+from benchmarks.peers.onnxruntime_side import dynamic, static
 from benchmarks.processes import ROOT, in_process
 
 RECIPES: Final = ("int8", "int8_dynamic", "int8_weight_only", "int4_weight_only")
@@ -139,34 +139,13 @@ def _exported(folder: Path, model: torch.nn.Module, data: Batches) -> Path:
 
 
 def _static(folder: Path, model: torch.nn.Module, data: Batches) -> Path:
-    """Calibrated on the same data; uint8 values and int8 weights by channel, as its documentation advises for x86."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    exported, prepared, quantized = (folder / f"{name}.onnx" for name in ("float", "prepared", "static"))
-    quant_pre_process(str(exported), str(prepared))
-    names = [i.name for i in onnx.load(exported, load_external_data=False).graph.input]
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime.quantization has no types
-        def __init__(self) -> None:
-            self.batches = iter([dict(zip(names, (x.numpy() for x in batch), strict=True)) for batch in data])
-
-        def get_next(self) -> dict[str, Any] | None:
-            return next(self.batches, None)
-
-    quantize_static(
-        str(prepared), str(quantized), Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
-        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-    )  # fmt: skip
-    return quantized
+    static(folder / "float.onnx", folder / "static.onnx", data)
+    return folder / "static.onnx"
 
 
 def _dynamic(folder: Path, model: torch.nn.Module, data: Batches) -> Path:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    exported, quantized = folder / "float.onnx", folder / "dynamic.onnx"
-    quantize_dynamic(str(exported), str(quantized), weight_type=QuantType.QInt8, per_channel=True)
-    return quantized
+    dynamic(folder / "float.onnx", folder / "dynamic.onnx", data)
+    return folder / "dynamic.onnx"
 
 
 # ---- tables -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def prepare(peer: str, precision: str, model: Any, data: Any, folder: Path) -> f
     if precision == "float32":
         exported.rename(path)
         return 0.0
-    {"int8": _static, "int8_dynamic": _dynamic, "int4": _four_bits}[precision](exported, path, data)
+    {"int8": static, "int8_dynamic": dynamic, "int4": _four_bits}[precision](exported, path, data)
     exported.unlink()
     return time.perf_counter() - start
 
@@ -35,7 +35,7 @@ def load(peer: str, precision: str, folder: Path, arrays: list[Any], threads: in
     return lambda: session.run(None, feeds)[0]
 
 
-def _static(exported: Path, path: Path, data: Any) -> None:
+def static(exported: Path, path: Path, data: Any) -> None:
     """Calibrated on the same data; uint8 values and int8 weights by channel, as its documentation advises for x86."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
@@ -59,7 +59,8 @@ def _static(exported: Path, path: Path, data: Any) -> None:
     prepared.unlink()
 
 
-def _dynamic(exported: Path, path: Path, data: Any) -> None:
+def dynamic(exported: Path, path: Path, data: Any) -> None:
+    """Weights as int8 by channel; values in each run."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(str(exported), str(path), weight_type=QuantType.QInt8, per_channel=True)

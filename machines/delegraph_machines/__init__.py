@@ -1,5 +1,6 @@
 """What simulated devices have in common: each module by its own name; NumPy and `delegraph`, never torch.
 
+arguments      a call's arguments -> its arrays, checked
 descriptions   a device's TOML file -> frozen dataclasses
 fixed_point    real scales and accumulators -> integers, as TOSA 1.0 computes them
 memories       bytes -> cycles of a memory or a transfer

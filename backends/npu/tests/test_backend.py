@@ -79,9 +79,9 @@ def test_a_run_that_is_stopped() -> None:
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        ([output()], "has 2 inputs and outputs, and was given 1"),
-        ([1, output()], r"takes int8 \(1, 5, 6, 3\), and was given 1"),
-        ([np.zeros((1, 5, 6, 3)), output()], r"takes int8 \(1, 5, 6, 3\), and was given float64 \(1, 5, 6, 3\)"),
+        ([output()], "takes 1 inputs and 1 outputs, and was called with 1 arguments"),
+        ([1, output()], r"an input .* is int8 \(1, 5, 6, 3\), not 1"),
+        ([np.zeros((1, 5, 6, 3)), output()], r"an input .* is int8 \(1, 5, 6, 3\), not float64 \(1, 5, 6, 3\)"),
     ],
 )
 def test_arguments_of_another_kind(args: list[Any], reason: str) -> None:

@@ -84,7 +84,7 @@ def test_weights_that_lie_elsewhere() -> None:
     assert backend.num_outputs(handle) == 1
     with pytest.raises(DelegateInvalidCompatibility, match=r"7 bytes of named data 'NpuBackend/1a2b', .* has none"):
         backend.init(BackendInitContext("forward"), pack(blob), ())
-    with pytest.raises(DelegateInvalidCompatibility, match="the program has 3; lower the program again"):
+    with pytest.raises(DelegateInvalidCompatibility, match="the program has 3; copy or lower the program again"):
         backend.init(BackendInitContext("forward", named_data={"NpuBackend/1a2b": b"few"}), pack(blob), ())
     with pytest.raises(InvalidExternalData, match=r"is in a .ptd file; pass it as data_path"):
         backend.init(BackendInitContext("forward"), pack(replace(blob, weights=("conv.weight", 7))), ())

@@ -21,6 +21,7 @@ public methods that a class defines, with their parameters, and the attributes t
 otherwise, and have more where they have defaults.
 
     backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
+    delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     )
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
+    from delegraph.interfaces.delegate_checks import blob_compatibility, shared_data, split_arguments
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
@@ -149,10 +151,13 @@ __all__ = [
     "TensorMeta",
     "ToolHooks",
     "Verdict",
+    "blob_compatibility",
     "check_plan",
     "kernel_key_text",
     "read_memory_hierarchy",
     "read_stamp",
+    "shared_data",
+    "split_arguments",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -172,6 +177,7 @@ __getattr__, __dir__ = lazy_names(
             "Verdict",
         ),
         "conformance_kit": ("ConformanceKit",),
+        "delegate_checks": ("blob_compatibility", "shared_data", "split_arguments"),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),
         "kernel": (

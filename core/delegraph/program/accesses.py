@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from delegraph.program.kernel_calls import result_tensors, split_arguments
+from delegraph.program.kernel_calls import read_tensors, result_tensors, split_arguments
 from delegraph.program.prim_op_names import DEVICE_COPIES, ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall, MoveCall
 from delegraph.program.walk import operands, tensor_indices
@@ -50,10 +50,7 @@ def access(plan: ExecutionPlan, instruction: Instruction, num_outputs: Callable[
     results = tuple(result_tensors(args, values))
     if not results and split_arguments(args, values)[1] is None:
         return Access(_tensors(plan, args), _tensors(plan, args))
-    last = len(args) - 1  # out tensors stand last, and are written without being read
-    while last > 0 and results and not set(results).isdisjoint(_tensors(plan, args[last - 1 : last])):
-        last -= 1
-    return Access(_tensors(plan, args[:last]), results)
+    return Access(read_tensors(args, values), results)
 
 
 def _tensors(plan: ExecutionPlan, indices: Sequence[int]) -> tuple[int, ...]:

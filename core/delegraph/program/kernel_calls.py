@@ -26,6 +26,7 @@ __all__ = [
     "kernel_key",
     "kernel_key_text",
     "needed_kernels",
+    "read_tensors",
     "result_tensors",
     "split_arguments",
 ]
@@ -79,3 +80,12 @@ def result_tensors(args: Arguments, records: Sequence[Value]) -> Iterator[int]:
     """The tensors that a kernel call names as its results: what its return slot repeats."""
     if args and (args[-1] in args[:-1] or isinstance(records[args[-1]], TensorList)):
         yield from tensor_indices(args[-1:], records)
+
+
+def read_tensors(args: Arguments, records: Sequence[Value]) -> tuple[int, ...]:
+    """The tensors that a kernel call reads: those before its out tensors, which stand last."""
+    results = set(result_tensors(args, records))
+    last = len(args) - 1  # the return slot
+    while last > 0 and not results.isdisjoint(tensor_indices(args[last - 1 : last], records)):
+        last -= 1
+    return tuple(tensor_indices(args[:last], records))

@@ -21,7 +21,7 @@ import numpy as np
 from delegraph.errors import Internal
 from delegraph.interfaces.backend import BackendExecutionContext
 from delegraph.interfaces.kernel import BoundCall
-from delegraph.program.kernel_calls import result_tensors
+from delegraph.program.kernel_calls import read_tensors, result_tensors
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall
 from delegraph.program.walk import tensor_indices
@@ -64,7 +64,7 @@ class InstructionCheck:
             call = self._first_executed(instruction, call)
         elif isinstance(instruction, KernelCall) and self._is_checked(instruction):
             written = set(result_tensors(instruction.args, self._plan.values))
-            in_place = written & self._read(instruction, written)
+            in_place = written & set(read_tensors(instruction.args, self._plan.values))
         else:
             return call
         operands = dict.fromkeys(tensor_indices(instruction.args, self._plan.values))
@@ -84,13 +84,6 @@ class InstructionCheck:
         operator = self._plan.operators[call.op_index]
         is_empty = operator.name.partition("::")[2].lstrip("_").removeprefix("new_").startswith("empty")
         return str(operator) not in BUILT_IN and not is_empty and any(result_tensors(call.args, self._plan.values))
-
-    def _read(self, call: KernelCall, outputs: set[int]) -> set[int]:
-        """The tensors among the arguments before the out tensors, which stand last."""
-        end = len(call.args) - 1  # behind which is the return slot
-        while end and not set(tensor_indices(call.args[end - 1 : end], self._plan.values)).isdisjoint(outputs):
-            end -= 1
-        return set(tensor_indices(call.args[:end], self._plan.values))
 
     def _first_executed(self, instruction: DelegateCall, call: BoundCall) -> BoundCall:
         """The bound `call`, but for the first time, when `execute` is to show that it does the same."""

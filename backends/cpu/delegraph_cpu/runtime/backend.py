@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument, InvalidExternalData
+from delegraph.errors import Internal, InvalidArgument
 from delegraph.interfaces import (
     Argument,
     Availability,
@@ -21,11 +21,12 @@ from delegraph.interfaces import (
     Buffer,
     Compatibility,
     CompileSpec,
-    Verdict,
+    blob_compatibility,
+    shared_data,
+    split_arguments,
 )
 from delegraph_cpu.blob import (
     BACKEND_ID,
-    BLOB_VERSION,
     READABLE_VERSIONS,
     Blob,
     TensorInfo,
@@ -88,14 +89,7 @@ class CpuBackend(BackendInterface):
 
     def check(self, stamp: BlobStamp | None) -> Compatibility:
         """Judge the version of the blob's format; whether onnxruntime can read the graph shows in `init`."""
-        if stamp is None or stamp.blob_version in READABLE_VERSIONS:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            return Compatibility(
-                Verdict.REFUSE,
-                f"{stamp}; this delegraph-cpu reads blob version {BLOB_VERSION}: install a newer delegraph-cpu",
-            )
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+        return blob_compatibility(stamp, READABLE_VERSIONS, "delegraph-cpu")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> CpuHandle:
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.
@@ -118,14 +112,10 @@ class CpuBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
-        if len(args) != len(handle.inputs) + len(handle.outputs):
-            raise Internal(
-                f"a delegate of CpuBackend takes {len(handle.inputs)} inputs and {len(handle.outputs)} outputs,"
-                f" and was called with {len(args)} arguments"
-            )
+        given, outputs = split_arguments(BACKEND_ID, args, len(handle.inputs), len(handle.outputs))
         binding = handle.session.io_binding()
-        inputs = _bind_inputs(binding, handle.inputs, args)
-        copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
+        inputs = _bind_inputs(binding, handle.inputs, given)
+        copies = _bind_outputs(context, binding, handle, inputs, outputs)
         _bind_states(binding, handle)
         _run(handle, binding)
         if copies:
@@ -189,17 +179,7 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
     if weight.key is None:
         data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
     else:
-        found = named_data.get(weight.key)
-        if found is None and not weight.key.startswith(f"{BACKEND_ID}/"):
-            raise InvalidExternalData(
-                f"the data of {weight.key!r} is in a .ptd file; pass it as data_path=…, with all others of the model"
-            )
-        if found is None or memoryview(found).nbytes != weight.nbytes:
-            raise DelegateInvalidCompatibility(
-                f"a blob of CpuBackend needs {weight.nbytes} bytes of named data {weight.key!r}, and the program has"
-                f" {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
-            )
-        data = memoryview(found)
+        data = memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes))
     return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")
 
 

@@ -21,14 +21,15 @@ from delegraph.interfaces import (
     Compatibility,
     CompileSpec,
     EventTracer,
-    Verdict,
+    blob_compatibility,
 )
 from delegraph_dsp.binary import unpack
 from delegraph_dsp.device import Device
-from delegraph_dsp.program import BLOB_VERSION, Program, Region
+from delegraph_dsp.program import BACKEND_ID, BLOB_VERSION, Program
 from delegraph_dsp.runtime.machine import Machine
 from delegraph_dsp.runtime.timing import Cost, Timing, measure
 from delegraph_dsp.runtime.validator import validate
+from delegraph_machines.arguments import arrays_of
 
 __all__ = ["DspBackend", "DspHandle"]
 
@@ -48,14 +49,7 @@ class DspBackend(BackendInterface):
 
     def check(self, stamp: BlobStamp | None) -> Compatibility:
         """Judge the version of the blob's format."""
-        if stamp is None or stamp.blob_version == BLOB_VERSION:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            return Compatibility(
-                Verdict.REFUSE,
-                f"{stamp}; this delegraph-dsp reads blob version {BLOB_VERSION}: install a newer delegraph-dsp",
-            )
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+        return blob_compatibility(stamp, (BLOB_VERSION,), "delegraph-dsp")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> DspHandle:
         """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run."""
@@ -70,22 +64,17 @@ class DspBackend(BackendInterface):
     def execute(self, context: BackendExecutionContext, handle: DspHandle, args: Sequence[Argument]) -> None:
         """Run once, reading the inputs and writing the outputs where they lie; others than dense ones are copied."""
         program = handle.program
-        inputs, outputs = len(program.inputs), len(program.outputs)
-        if len(args) != inputs + outputs:
-            raise Internal(
-                f"a delegate of DspBackend takes {inputs} inputs and {outputs} outputs, and was called with {len(args)}"
-                " arguments"
-            )
+        inputs, outputs = arrays_of(BACKEND_ID, args, program.inputs, program.outputs)
         scratch = context.allocate_temp((program.regions[1].nbytes,), np.dtype(np.uint8))
-        given = [_dense(region, array) for region, array in zip(program.regions[2:], args, strict=True)]
+        given = [np.ascontiguousarray(array).reshape(array.shape) for array in (*inputs, *outputs)]
         regions = [np.frombuffer(program.constants, np.uint8), scratch, *map(_bytes, given)]
         tracer = context.event_tracer
         start = 0 if tracer is None else tracer.now()
         if not handle.machine.run(regions):
             raise Internal("the run was stopped")
-        for out, result in zip(args[inputs:], given[inputs:], strict=True):
+        for out, result in zip(outputs, given[len(inputs) :], strict=True):
             if out is not result:
-                np.copyto(out, result)  # type: ignore[arg-type]
+                np.copyto(out, result)
         if tracer is not None:
             report(tracer, start, handle)
 
@@ -96,14 +85,6 @@ class DspBackend(BackendInterface):
     def num_outputs(self, handle: DspHandle) -> int:
         """What the program says."""
         return len(handle.program.outputs)
-
-
-def _dense(region: Region, argument: Argument) -> NDArray[Any]:
-    """The argument, or memory like it where its elements do not lie one after the other."""
-    if not isinstance(argument, np.ndarray) or argument.dtype != region.dtype or argument.shape != region.shape:
-        found = f"{argument.dtype} {argument.shape}" if isinstance(argument, np.ndarray) else repr(argument)
-        raise Internal(f"an {region.kind} of a delegate of DspBackend is {region.dtype} {region.shape}, not {found}")
-    return np.ascontiguousarray(argument).reshape(region.shape)
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from delegraph.errors import Cancelled, DelegateInvalidCompatibility, Internal, InvalidExternalData
+from delegraph.errors import Cancelled
 from delegraph.interfaces import (
     Argument,
     BackendExecutionContext,
@@ -18,8 +17,10 @@ from delegraph.interfaces import (
     Buffer,
     Compatibility,
     CompileSpec,
-    Verdict,
+    blob_compatibility,
+    shared_data,
 )
+from delegraph_machines.arguments import arrays_of
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, unpack
 from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
@@ -43,14 +44,7 @@ class NpuBackend(BackendInterface):
 
     def check(self, stamp: BlobStamp | None) -> Compatibility:
         """Judge the version of the blob's format."""
-        if stamp is None or stamp.blob_version == BLOB_VERSION:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            return Compatibility(
-                Verdict.REFUSE,
-                f"{stamp}; this delegraph-npu reads blob version {BLOB_VERSION}: install a newer delegraph-npu",
-            )
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+        return blob_compatibility(stamp, (BLOB_VERSION,), "delegraph-npu")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> NpuHandle:
         """Validate and decode a blob, and give it memories.
@@ -69,14 +63,14 @@ class NpuBackend(BackendInterface):
         """Copy the inputs in, run the stream, copy the outputs out."""
         machine, tracer = handle.machine, context.event_tracer
         start = 0 if tracer is None else tracer.now()
-        arrays = _arrays(machine, args)
-        for place, array in zip(machine.inputs, arrays, strict=False):
+        inputs, outputs = arrays_of(BACKEND_ID, args, machine.inputs, machine.outputs)
+        for place, array in zip(machine.inputs, inputs, strict=True):
             np.copyto(place, array)
         for step in machine.steps:
             if handle.cancelled:
                 raise Cancelled("a delegate of NpuBackend was stopped between two commands")
             step()
-        for place, array in zip(machine.outputs, arrays[len(machine.inputs) :], strict=True):
+        for place, array in zip(machine.outputs, outputs, strict=True):
             np.copyto(array, place)
         if tracer is not None:
             log_operators(machine.program, tracer, start)
@@ -90,32 +84,8 @@ class NpuBackend(BackendInterface):
         return len(handle.machine.outputs)
 
 
-def _arrays(machine: Machine, args: Sequence[Argument]) -> list[NDArray[Any]]:
-    """`args`, if they are of the dtypes and shapes that the machine takes and gives."""
-    places, arrays = (*machine.inputs, *machine.outputs), []
-    if len(args) != len(places):
-        raise Internal(f"a delegate of NpuBackend has {len(places)} inputs and outputs, and was given {len(args)}")
-    for place, argument in zip(places, args, strict=True):
-        if not isinstance(argument, np.ndarray) or argument.shape != place.shape or argument.dtype != place.dtype:
-            given = f"{argument.dtype} {argument.shape}" if isinstance(argument, np.ndarray) else repr(argument)
-            raise Internal(f"a delegate of NpuBackend takes {place.dtype} {place.shape}, and was given {given}")
-        arrays.append(argument)
-    return arrays
-
-
 def _weights(blob: Blob, named_data: Mapping[str, Buffer]) -> Buffer:
     """The bytes of the region WEIGHTS."""
     if not isinstance(blob.weights, tuple):
         return blob.weights
-    key, nbytes = blob.weights
-    found = named_data.get(key)
-    if found is None and not key.startswith(f"{BACKEND_ID}/"):
-        raise InvalidExternalData(
-            f"the data of {key!r} is in a .ptd file; pass it as data_path=…, with all others of the model"
-        )
-    if found is None or memoryview(found).nbytes != nbytes:
-        raise DelegateInvalidCompatibility(
-            f"a blob of NpuBackend needs {nbytes} bytes of named data {key!r}, and the program has"
-            f" {'none' if found is None else memoryview(found).nbytes}; lower the program again"
-        )
-    return found
+    return shared_data(BACKEND_ID, named_data, *blob.weights)

@@ -21,7 +21,8 @@ from delegraph.interfaces import (
     Buffer,
     Compatibility,
     CompileSpec,
-    Verdict,
+    blob_compatibility,
+    split_arguments,
 )
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack
 from delegraph_openvino.ir_check import check_ir
@@ -69,12 +70,7 @@ class OpenVinoBackend(BackendInterface):
 
     def check(self, stamp: BlobStamp | None) -> Compatibility:
         """Judge the version of the blob's format; whether OpenVINO can read the graph shows in `init`."""
-        if stamp is None or stamp.blob_version == BLOB_VERSION:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            newer = f"this delegraph-openvino reads blob version {BLOB_VERSION}: install a newer delegraph-openvino"
-            return Compatibility(Verdict.REFUSE, f"{stamp}; {newer}")
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+        return blob_compatibility(stamp, (BLOB_VERSION,), "delegraph-openvino")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Compile a blob's model. Its weights stay where they are, in `processed` or the named data.
@@ -185,13 +181,7 @@ def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ..
 
 
 def _split(handle: Handle, args: Sequence[Argument]) -> tuple[Sequence[Argument], Sequence[Argument]]:
-    inputs, outputs = len(handle.blob.inputs), len(handle.blob.outputs)
-    if len(args) != inputs + outputs:
-        raise Internal(
-            f"a delegate of {BACKEND_ID} takes {inputs} inputs and {outputs} outputs, and was called with {len(args)}"
-            " arguments"
-        )
-    return args[:inputs], args[inputs:]
+    return split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
 
 
 def _usable(argument: Argument) -> bool:

@@ -10,7 +10,7 @@ import openvino
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility, NotSupported
-from delegraph.interfaces import Buffer
+from delegraph.interfaces import Buffer, shared_data
 from delegraph_openvino.blob import BACKEND_ID, WEIGHT, Blob, Weight, damaged
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
@@ -69,11 +69,5 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
     if weight.key is None:
         data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
     else:
-        found = named_data.get(weight.key)
-        if found is None or memoryview(found).nbytes != weight.nbytes:
-            raise DelegateInvalidCompatibility(
-                f"a blob of {BACKEND_ID} needs {weight.nbytes} bytes of named data {weight.key!r:.100}, and the program"
-                f" has {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
-            )
-        data = memoryview(found).cast("B")
+        data = memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes)).cast("B")
     return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")
