@@ -13,7 +13,7 @@ import pytest
 import torch
 from backends.dsp.tests.harness import Context, Run, small
 
-from delegraph.errors import DelegateInvalidCompatibility, DelegraphError, Internal, InvalidArgument
+from delegraph.errors import Cancelled, DelegateInvalidCompatibility, DelegraphError, Internal, InvalidArgument
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
 from delegraph_dsp.binary import pack, unpack
 from delegraph_dsp.disassembler import disassemble
@@ -189,7 +189,7 @@ def test_forks_run_by_themselves_and_a_run_can_be_stopped(compiled: Run) -> None
     fork = compiled.backend.fork(BackendInitContext("forward"), compiled.handle)
     out = np.zeros((64, 40), np.float16)
     compiled.backend.cancel(fork, True)
-    with pytest.raises(Internal, match="the run was stopped"):
+    with pytest.raises(Cancelled, match="a delegate of DspBackend was stopped between two commands"):
         compiled.backend.execute(Context(), fork, [x.numpy(), out])
     compiled.backend.cancel(fork, False)
     compiled.backend.execute(Context(), fork, [x.numpy(), out])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import Internal
+from delegraph.errors import Cancelled
 from delegraph.interfaces import (
     Argument,
     BackendExecutionContext,
@@ -71,7 +71,7 @@ class DspBackend(BackendInterface):
         tracer = context.event_tracer
         start = 0 if tracer is None else tracer.now()
         if not handle.machine.run(regions):
-            raise Internal("the run was stopped")
+            raise Cancelled(f"a delegate of {BACKEND_ID} was stopped between two commands")
         for out, result in zip(outputs, given[len(inputs) :], strict=True):
             if out is not result:
                 np.copyto(out, result)
