@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,3 +113,15 @@ def test_sessions_of_one_file_have_devices_of_their_own(
     for image, wanted in zip(images, expected, strict=True):
         run(images[0].numpy())
         np.testing.assert_array_equal(other(image.numpy())[0], wanted)
+
+
+def test_what_each_pass_made_is_dumped(
+    quantized: delegraph.QuantizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELEGRAPH_DUMP", "compile")
+    monkeypatch.setenv("DELEGRAPH_DUMP_DIR", str(tmp_path))
+    lowered = delegraph.lower(quantized, backends=["npu", "dsp"])
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert "convolution 3x3" in texts["compile.forward.NpuBackend_0.fusing.txt"]
+    assert "layer_norm" in "".join(text for name, text in texts.items() if name.endswith(".kernels.txt"))
+    assert str(tmp_path).encode() not in bytes(lowered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import delegraph
 from delegraph.errors import InvalidArgument
 from delegraph_npu.aot.calls import operator_name
 from delegraph_npu.aot.partitioner import npu_partitioner, reason_to_leave
+from delegraph_npu.device import device_text
 
 quantized = torch.ops.quantized_decomposed
 
@@ -216,6 +218,16 @@ def test_a_partition_that_would_not_pay_is_left() -> None:
 def test_an_option_that_there_is_not_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         npu_partitioner(**options)  # type: ignore[arg-type]
+
+
+def test_no_path_of_the_author_is_in_the_file(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(device_text("ethos-u55-256")[0])
+    model, image = Of(lambda x: q(torch.tanh(q(x)))), torch.randn(IMAGE)
+    lowered = delegraph.lower(model, (image,), backends=[("npu", {"device": str(own), "take_all": True})])
+    assert [one.backend for one in lowered.report.methods["forward"].delegates] == ["NpuBackend"]
+    assert str(tmp_path).encode() not in bytes(lowered)
+    assert b"ethos-u55-256" in bytes(lowered)
 
 
 def test_an_operand_is_shared_within_a_partition_alone() -> None:

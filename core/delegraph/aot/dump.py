@@ -1,7 +1,8 @@
 """`DELEGRAPH_DUMP=stage[,stage]` -> each of these stages' programs as text, before and behind it, to be compared.
 
 Files: `<folder>/<stage>.<method>.before.txt` and `.after.txt`; the folder is `DELEGRAPH_DUMP_DIR`, or `delegraph-dump`
-where the process runs. A stage that gives a finished program writes that program's text.
+where the process runs. A stage that gives a finished program writes that program's text. What a backend's compiler told
+of its passes, texts by name in `PreprocessResult._delegate_info_meta`, is in `<stage>.<method>.<delegate>.<pass>.txt`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from torch.export import ExportedProgram
+
+from delegraph.aot.delegation.lowered_module import lowered_modules
 from delegraph.aot.graph.text import program_text
 from delegraph.aot.stage import Lowering, Stage
 from delegraph.errors import LoweringError
@@ -52,8 +56,18 @@ class Dumps:
         os.makedirs(self._folder, exist_ok=True)
         for method in methods:
             if method in lowering.programs:
-                text = program_text(lowering.programs[method])
-                (self._folder / f"{stage.name}.{method}.{when}.txt").write_text(text, encoding="utf-8")
+                program = lowering.programs[method]
+                (self._folder / f"{stage.name}.{method}.{when}.txt").write_text(program_text(program), encoding="utf-8")
+                if when == "after":
+                    self._write_passes(f"{stage.name}.{method}", program)
         if lowering.result is not None:
             text = to_text(lowering.result.executorch_program)
             (self._folder / f"{stage.name}.program.{when}.txt").write_text(text, encoding="utf-8")
+
+    def _write_passes(self, name: str, program: ExportedProgram) -> None:
+        for number, module in enumerate(lowered_modules(program.graph_module)):
+            told = module.meta.get("_delegate_info_meta")
+            for made, text in told.items() if isinstance(told, Mapping) else ():
+                if isinstance(text, str):
+                    file = self._folder / f"{name}.{module.backend_id}_{number}.{made}.txt"
+                    file.write_text(text, encoding="utf-8")

@@ -24,7 +24,6 @@ from delegraph_npu.aot.instructions import Constants, Tile, instructions
 from delegraph_npu.aot.scheduling import Schedule
 from delegraph_npu.aot.storage import Layout, Strides, View, dense_strides
 from delegraph_npu.aot.tiling import Plan, chain_boxes
-from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.commands import Region
 
 __all__ = ["Program", "emit", "transfers"]
@@ -32,12 +31,15 @@ __all__ = ["Program", "emit", "transfers"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Commands, and the constants that they name. `operators` are the nodes that they are counted for."""
+    """Commands, and the constants that they name but for the weights. `operators` are the nodes that they are counted
+    for."""
 
     commands: tuple[npu.Command, ...]
-    weights: bytes
     tables: bytes
     operators: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.commands)) + "\n"
 
 
 @dataclass(slots=True)
@@ -50,15 +52,14 @@ class Step:
     stores: list[npu.DmaStart] = field(default_factory=list)
 
 
-def emit(layout: Layout, schedule: Schedule, blocks: WeightBlocks, channels: int) -> Program:
-    """The commands of all plans, for a DMA engine with `channels`."""
-    constants = Constants(blocks)
+def emit(layout: Layout, schedule: Schedule, constants: Constants, channels: int) -> Program:
+    """The commands of all plans, for a DMA engine with `channels`; weights and tables go into `constants`."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(o.name for o in layout.graph.operators))}
     steps: list[Step] = []
     for number, plan in enumerate(schedule.plans):
         steps += _Group(number, plan, layout, schedule, constants, numbers).steps()
     written = _Writer(channels).write(steps)
-    return Program(tuple(written), bytes(constants.weights), bytes(constants.tables), tuple(numbers) or ("nothing",))
+    return Program(tuple(written), bytes(constants.tables), tuple(numbers) or ("nothing",))
 
 
 # ---- the steps of one plan ------------------------------------------------------------------------------------------
@@ -223,9 +224,9 @@ class _Group:
             offset = self._own(operator, "constants", block if self.plan.resident else self.turn)
             for number in [number for number, place in held.items() if place == offset]:
                 del held[number]
-            begin, nbytes = self.constants.block(operator, *weights.channels[block])
             held[block] = offset
-            self._load(step, operator, npu.Address(Region.WEIGHTS, begin), offset, nbytes)
+            for piece in self.constants.block(operator, *weights.channels[block]):
+                self._load(step, operator, piece.source, offset + piece.offset, piece.nbytes)
         return held[block]
 
     def _load(self, step: Step, operator: ir.Operator, source: npu.Address, offset: int, nbytes: int) -> None:

@@ -14,24 +14,35 @@ from delegraph_npu import commands as npu
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.tiling import aligned
 from delegraph_npu.aot.weight_blocks import WeightBlocks
+from delegraph_npu.aot.weight_pool import WeightPool
 from delegraph_npu.commands import Region
 
-__all__ = ["Constants", "Tile", "instructions"]
+__all__ = ["Constants", "Piece", "Tile", "instructions"]
 
 HEADROOM: Final = {np.dtype(np.int8): 20, np.dtype(np.int16): 12}
 """Bits by which operands of a sum are shifted left before they are rounded to a common grid; as in TFLite and in
 ExecuTorch's Arm backend."""
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes that come to `offset` of where a block of weights is to be in SRAM."""
+
+    source: npu.Address
+    nbytes: int
+    offset: int = 0
+
+
 @dataclass(slots=True)
 class Constants:
-    """The regions WEIGHTS and TABLES as they grow; equal tables lie there once."""
+    """The regions WEIGHTS and TABLES as they grow; equal contents lie there once. `shared`: the weights are those of
+    several partitions, so that what depends on this one's grids lies apart (`weight_pool.py`)."""
 
     blocks: WeightBlocks
-    weights: bytearray = field(default_factory=bytearray)
+    weights: WeightPool
+    shared: bool = False
     tables: bytearray = field(default_factory=bytearray)
     _tables: dict[bytes, int] = field(default_factory=dict)
-    _blocks: dict[tuple[ir.Convolution, int, int], int] = field(default_factory=dict)
 
     def table(self, content: bytes) -> int:
         """Where `content` is in TABLES."""
@@ -40,14 +51,16 @@ class Constants:
             self.tables += content + bytes(aligned(len(content)) - len(content))
         return self._tables[content]
 
-    def block(self, operator: ir.Convolution, begin: int, end: int) -> tuple[int, int]:
-        """Where the block of these channels is in WEIGHTS, and its bytes."""
-        key = operator, begin, end
-        data = self.blocks.block(*key).data
-        if key not in self._blocks:
-            self._blocks[key] = len(self.weights)
-            self.weights += data
-        return self._blocks[key], len(data)
+    def block(self, operator: ir.Convolution, begin: int, end: int) -> list[Piece]:
+        """What the block of these channels is brought into SRAM from."""
+        block = self.blocks.block(operator, begin, end)
+        if not self.shared:
+            return [Piece(npu.Address(Region.WEIGHTS, self.weights.place(block.data)), len(block.data))]
+        scales, weights = self.table(block.scales), self.weights.place(block.stream)
+        return [
+            Piece(npu.Address(Region.TABLES, scales), len(block.scales)),
+            Piece(npu.Address(Region.WEIGHTS, weights), len(block.stream), block.weights_offset),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,18 +46,18 @@ def npu_partitioner(
     optimize: str = "performance",
     rounding: str = "single",
     compress_weights: bool = True,
-    dump: str | None = None,
     take_all: bool = False,
 ) -> Partitioner:
-    """A partitioner for `NpuBackend`; `Options` says what its options mean.
+    """A partitioner for `NpuBackend`. `device` is a preset, or the path of a description, which ends in `.toml`;
+    `Options` says what the others mean.
 
     Partitions that would not pay, by the cycles that they take there and on a host beside it, are left, unless
     `take_all`.
 
     Raises `InvalidArgument` for an option's value that there is not, and for a device that cannot be read.
     """
-    options = Options(device, optimize, rounding, compress_weights, dump)
     text, where = device_text(device)
+    options = Options(text, optimize, rounding, compress_weights)
     return NpuPartitioner(options, read_device(text, where), take_all)
 
 

@@ -4,35 +4,39 @@
     fusing        fewer operators: tables, limits and padding within others
     storage       views instead of moves
     scheduling    tiles, cascades, what is where in SRAM and DRAM
+    weight_pool   which partitions have weights in common
     emission      commands
 
-The option `dump` names a directory that gets a file for each of them.
+What each of them made is in the lowered module's meta, as text.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch.export import ExportedProgram
 
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.aot import NamedDataStore
+from delegraph.interfaces import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.emission import Program, emit
 from delegraph_npu.aot.folding import fold
 from delegraph_npu.aot.fusing import fuse
+from delegraph_npu.aot.instructions import Constants
 from delegraph_npu.aot.operators import OPERATORS
 from delegraph_npu.aot.options import Options
 from delegraph_npu.aot.scheduling import Schedule, schedule
 from delegraph_npu.aot.storage import Layout, lay_out
+from delegraph_npu.aot.tiling import ALIGNMENT
 from delegraph_npu.aot.weight_blocks import WeightBlocks
+from delegraph_npu.aot.weight_pool import WeightPool, sharing
 from delegraph_npu.blob import BLOB_VERSION, Blob, IoTensor, pack
 from delegraph_npu.command_stream import encode
 from delegraph_npu.commands import Dtype, Region
-from delegraph_npu.device import device_text, read_device
+from delegraph_npu.device import Device, read_device
 
 __all__ = ["NpuLowering"]
-
-_T = TypeVar("_T")
 
 
 class NpuLowering(BackendDetails):
@@ -47,37 +51,99 @@ class NpuLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, `PreprocessError` for what
         does not fit into SRAM, and `InvalidArgument` for a device that cannot be read.
         """
-        options = Options.of(compile_specs)
-        text, where = device_text(options.device)
-        device = read_device(text, where)
-        dump = _Dump(options, _partition_name(edge_program))
-        graph = dump("folding", fold(edge_program, {name: row.convert for name, row in OPERATORS.items()}))
-        graph = dump("fusing", fuse(graph))
-        layout = dump("storage", lay_out(graph))
-        blocks = WeightBlocks(device.array.columns, options.compress_weights)
-        plan = dump("scheduling", schedule(layout, device, blocks, options.optimize))
-        program = emit(layout, plan, blocks, device.dma_channels)
-        dump("emission", "\n".join(map(str, program.commands)) + "\n")
-        handles = {i: _handles(layout, name) for i, name in enumerate(program.operators)}
+        partition = _scheduled(edge_program, compile_specs)
+        program, pool = partition.emitted()
+        return partition.result(program, bytes(pool.content))
+
+    @classmethod
+    def preprocess_multimethod(
+        cls,
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        """As `preprocess`, but weights that several partitions have go into the named data, once."""
+        partitions = {
+            method: [_scheduled(*of) for of in zip(programs, compile_specs[method], strict=True)]
+            for method, programs in edge_programs.items()
+        }
+        everything = [partition for found in partitions.values() for partition in found]
+        shares = sharing([(partition.plan, partition.blocks) for partition in everything])
+        pool = WeightPool()
+        emitted = [
+            partition.emitted(pool if shared else None) for partition, shared in zip(everything, shares, strict=True)
+        ]
+        store = NamedDataStore()
+        if any(shares):
+            store.add_named_data(pool.key, bytes(pool.content), ALIGNMENT)
+        named = store.get_named_data_store_output()
+        results = iter(
+            partition.result(program, (pool.key, len(pool.content)), named)
+            if shared
+            else partition.result(program, bytes(own.content))
+            for partition, shared, (program, own) in zip(everything, shares, emitted, strict=True)
+        )
+        return {method: [next(results) for _ in found] for method, found in partitions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """What the passes before emission made of one."""
+
+    options: Options
+    device: Device
+    folded: ir.Graph
+    fused: ir.Graph
+    layout: Layout
+    blocks: WeightBlocks
+    plan: Schedule
+
+    def emitted(self, shared: WeightPool | None = None) -> tuple[Program, WeightPool]:
+        """Its commands, and the weights that they read: those of a pool that it shares, or its own."""
+        pool = WeightPool() if shared is None else shared
+        constants = Constants(self.blocks, pool, shared is not None)
+        return emit(self.layout, self.plan, constants, self.device.dma_channels), pool
+
+    def result(
+        self, program: Program, weights: bytes | tuple[str, int], named: NamedDataStoreOutput | None = None
+    ) -> PreprocessResult:
+        """The blob, and what each pass made as text."""
+        blob = Blob(
+            device=self.options.device,
+            rounding=self.options.rounding,
+            sram_nbytes=self.plan.sram_nbytes,
+            dram_nbytes=self.plan.dram_nbytes,
+            stream=encode(program.commands),
+            tables=program.tables,
+            weights=weights,
+            inputs=tuple(_io(laid, self.layout, self.plan) for laid in self.layout.graph.inputs),
+            outputs=tuple(_io(laid, self.layout, self.plan) for laid in self.layout.graph.outputs),
+            operators=program.operators,
+        )
+        handles = {i: _handles(self.layout, name) for i, name in enumerate(program.operators)}
+        passes = {
+            "folding": self.folded,
+            "fusing": self.fused,
+            "storage": self.layout,
+            "scheduling": self.plan,
+            "emission": program,
+        }
         return PreprocessResult(
-            pack(_blob(layout, plan, program, text, options.rounding)),
+            pack(blob),
             debug_handle_map={i: found for i, found in handles.items() if found},
+            data_store_output=named,
+            _delegate_info_meta={name: str(made) for name, made in passes.items()},
         )
 
 
-def _blob(layout: Layout, plan: Schedule, program: Program, device: str, rounding: str) -> Blob:
-    return Blob(
-        device=device,
-        rounding=rounding,
-        sram_nbytes=plan.sram_nbytes,
-        dram_nbytes=plan.dram_nbytes,
-        stream=encode(program.commands),
-        tables=program.tables,
-        weights=program.weights,
-        inputs=tuple(_io(laid, layout, plan) for laid in layout.graph.inputs),
-        outputs=tuple(_io(laid, layout, plan) for laid in layout.graph.outputs),
-        operators=program.operators,
-    )
+def _scheduled(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> _Partition:
+    options = Options.of(compile_specs)
+    device = read_device(options.device, "compile spec 'device'")
+    folded = fold(edge_program, {name: row.convert for name, row in OPERATORS.items()})
+    fused = fuse(folded)
+    layout = lay_out(fused)
+    blocks = WeightBlocks(device.array.columns, options.compress_weights)
+    plan = schedule(layout, device, blocks, options.optimize)
+    return _Partition(options, device, folded, fused, layout, blocks, plan)
 
 
 def _io(laid: ir.Laid, layout: Layout, plan: Schedule) -> IoTensor:
@@ -92,20 +158,3 @@ def _io(laid: ir.Laid, layout: Layout, plan: Schedule) -> IoTensor:
 
 def _handles(layout: Layout, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(h for o in layout.graph.operators if o.name == name for h in o.debug_handles))
-
-
-def _partition_name(program: ExportedProgram) -> str:
-    return next((node.name for node in program.graph.nodes if node.op == "call_function"), "nothing")
-
-
-class _Dump:
-    """Hands a pass's result on, once it is written into the dump."""
-
-    def __init__(self, options: Options, partition: str) -> None:
-        self._options, self._partition = options, partition
-        self._step = 0
-
-    def __call__(self, name: str, result: _T) -> _T:
-        self._step += 1
-        self._options.dumped(self._partition, self._step, name, str(result))
-        return result

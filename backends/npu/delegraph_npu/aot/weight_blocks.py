@@ -29,6 +29,16 @@ class Block:
     weights_offset: int
     weights_nbytes: int
 
+    @property
+    def scales(self) -> bytes:
+        """What is in front of the weights, with its padding."""
+        return self.data[: self.weights_offset]
+
+    @property
+    def stream(self) -> bytes:
+        """The weights, with their padding."""
+        return self.data[self.weights_offset :]
+
 
 @dataclass(slots=True)
 class WeightBlocks:
