@@ -94,11 +94,11 @@ def _roofline(network: str, name: str, device: Device, found: dict[Layer, Measur
 
 def against_vela(network: str) -> Table:
     """Compile time, SRAM and cycles of a network's layers beside Vela's, each compiled alone."""
-    from backends.npu.tests.oracles.vela import estimate
+    from backends.npu.tests.oracles.vela import estimates
 
     table = Table("", "here", "Vela", title=f"{network} on {VELA_DEVICE}: {len(set(NETWORKS[network]))} layers")
     layers = list(dict.fromkeys(NETWORKS[network]))
-    ours, theirs = [measure(layer, VELA_DEVICE) for layer in layers], [estimate(layer, VELA_DEVICE) for layer in layers]
+    ours, theirs = [measure(layer, VELA_DEVICE) for layer in layers], estimates(layers, VELA_DEVICE)
     rows: dict[str, tuple[float, float]] = {
         "compile time, s (ours with torch.export)": (sum(a.seconds for a in ours), sum(b.seconds for b in theirs)),
         "SRAM peak, KiB": (
