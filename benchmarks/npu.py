@@ -1,38 +1,44 @@
-"""`python -m benchmarks.npu [--networks DS-CNN,…] [--svg DIRECTORY]`: the simulated NPU's speed, and its estimates.
+"""`python -m benchmarks.npu [--networks DS-CNN,…] [--svg DIRECTORY] [--into PAGE]`: the simulated NPU, measured.
 
 Layers of MobileNetV2, ResNet-18 and a keyword-spotting net, each compiled alone and summed. Cycles, energy and SRAM
 over the presets, with a roofline for each network; and, where the oracles are (`make test-oracles` installs them; run
 with `PYTHONPATH=build/oracles`), compile time and SRAM against Vela, and simulation speed against the TOSA reference
-model.
+model, round by round in turn, of which medians count. Where rows are lost, they are said first.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 from importlib.util import find_spec
+from math import exp, log
 from operator import add
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import numpy as np
-from backends.npu.tests.layers import compiled
+from backends.npu.tests.layers import exported
 from backends.npu.tests.networks import NETWORKS, Layer
-from rich.console import Console
-from rich.table import Column, Table
+from torch.export import ExportedProgram
 
+from benchmarks.pages import markdown, put
+from delegraph.aot import edge_program
 from delegraph.interfaces import BackendInitContext
 from delegraph_machines.descriptions import preset_names
 from delegraph_machines.roofline import Point, roofline
-from delegraph_npu.blob import Blob, pack
+from delegraph_npu.aot.options import Options
+from delegraph_npu.aot.partitioner import npu_partitioner
+from delegraph_npu.aot.preprocess import NpuLowering
+from delegraph_npu.blob import Blob, pack, unpack
 from delegraph_npu.command_stream import decode
 from delegraph_npu.commands import Region
 from delegraph_npu.cost import Cost, schedule
-from delegraph_npu.device import Device, device_text, read_device
+from delegraph_npu.device import device_text, read_device
 from delegraph_npu.runtime.backend import NpuBackend
 
 DEVICES: Final = {name: read_device(*device_text(name)) for name in preset_names("delegraph_npu")}
@@ -40,9 +46,18 @@ ORACLES: Final = find_spec("tosa_reference_model") is not None
 VELA_DEVICE: Final = "ethos-u55-128"
 
 
+# ---- compiling -------------------------------------------------------------------------------------
+
+
+@cache
+def edge(layer: Layer) -> ExportedProgram:
+    """The layer as the partitioner sees it, all of which is one partition."""
+    return edge_program(exported(layer), npu_partitioner(take_all=True))
+
+
 @dataclass(frozen=True)
 class Measured:
-    """A layer on a device: its blob, when it ends, what it costs, how long it took to compile."""
+    """A layer on a device: its blob, when it ends, what it costs, how long the passes of the backend took."""
 
     blob: Blob
     cycles: float
@@ -50,94 +65,163 @@ class Measured:
     seconds: float
 
 
+@cache
 def measure(layer: Layer, device: str) -> Measured:
-    """Compile `layer` for the preset `device`; its seconds are those of lowering, export included."""
+    """Compile `layer` for the preset `device`, from its edge program on."""
+    program = edge(layer)
     start = time.perf_counter()
-    blob = compiled(layer, device)
+    result = NpuLowering.preprocess(program, Options(device).specs())
     seconds = time.perf_counter() - start
+    blob = unpack(result.processed_bytes)
     segments = schedule(decode(blob.stream), DEVICES[device])
     return Measured(blob, segments[-1].end, reduce(add, (segment.cost for segment in segments)), seconds)
 
 
-def estimates(network: str, svg: Path | None) -> Table:
-    """Cycles, energy and SRAM of a network on every preset; its rooflines go into the folder `svg`."""
-    layers = NETWORKS[network]
-    columns = ("kcycles", "ms", "MACs a cycle", "µJ", "SRAM KiB", "off-chip KB")
-    table = Table(Column("device", no_wrap=True), *columns, title=network)
-    for name, device in DEVICES.items():
-        found = {layer: measure(layer, name) for layer in dict.fromkeys(layers)}
-        cycles = sum(found[layer].cycles for layer in layers)
-        macs = sum(found[layer].cost.macs for layer in layers)
-        table.add_row(
-            name,
-            f"{cycles / 1e3:.1f}",
-            f"{cycles / device.clock_mhz / 1e3:.2f}",
-            f"{macs / cycles:.0f} of {device.macs_per_cycle}",
-            f"{sum(found[layer].cost.energy.total for layer in layers) / 1e6:.1f}",
-            f"{max(one.blob.sram_nbytes for one in found.values()) / 1024:.0f}",
-            f"{sum(found[layer].cost.dram_nbytes for layer in layers) / 1e3:.0f}",
-        )
-        if svg is not None:
-            (svg / f"{network}-{name}.svg").write_text(_roofline(network, name, device, found), "utf-8")
-    return table
+def distinct(network: str) -> list[Layer]:
+    """Its layers, each once."""
+    return list(dict.fromkeys(NETWORKS[network]))
 
 
-def _roofline(network: str, name: str, device: Device, found: dict[Layer, Measured]) -> str:
+def named(layer: Layer) -> str:
+    """As a row's name."""
+    strided = f", stride {layer.stride}" if layer.stride > 1 else ""
+    shape = f"{layer.height}x{layer.width}x{layer.in_channels}"
+    kernel = "" if layer.kernel == (1, 1) else f" {layer.kernel[0]}x{layer.kernel[1]}"
+    return f"{layer.kind}{kernel}, {shape} to {layer.channels}{strided}"
+
+
+# ---- cycles and energy -----------------------------------------------------------------------------
+
+
+def estimates(networks: Sequence[str]) -> str:
+    """Cycles, energy and SRAM of the networks on every preset."""
+    head = ["", "kcycles", "ms", "MACs a cycle", "of", "µJ", "SRAM KiB", "off-chip KB"]
+    rows = [_estimate(network, name) for network in networks for name in DEVICES]
+    return markdown(head, rows)
+
+
+def _estimate(network: str, name: str) -> list[str]:
+    layers, device = NETWORKS[network], DEVICES[name]
+    found = [measure(layer, name) for layer in layers]
+    cycles, macs = sum(one.cycles for one in found), sum(one.cost.macs for one in found)
+    return [
+        f"{network}, {name}",
+        f"{cycles / 1e3:,.1f}",
+        f"{cycles / device.clock_mhz / 1e3:.2f}",
+        f"{macs / cycles:.0f}",
+        f"{device.macs_per_cycle}",
+        f"{sum(one.cost.energy.total for one in found) / 1e6:,.1f}",
+        f"{max(one.blob.sram_nbytes for one in found) / 1024:,.0f}",
+        f"{sum(one.cost.dram_nbytes for one in found) / 1e3:,.0f}",
+    ]
+
+
+def picture(network: str, name: str) -> str:
+    """The roofline of a network's layers on a preset."""
+    device, found = DEVICES[name], {layer: measure(layer, name) for layer in distinct(network)}
     points = [
-        Point(f"{layer.kind} {layer.height}x{layer.width}x{layer.in_channels} to {layer.channels}", one.cost.macs,
-              one.cost.dram_nbytes, one.cycles, layer.kind)
-        for layer, one in found.items()
-    ]  # fmt: skip
+        Point(named(layer), one.cost.macs, one.cost.dram_nbytes, one.cycles, layer.kind) for layer, one in found.items()
+    ]
     bandwidth = device.memory(Region.WEIGHTS).memory().bytes_per_cycle
     return roofline(points, device.macs_per_cycle, bandwidth, f"{network} on {name}")
 
 
-def against_vela(network: str) -> Table:
-    """Compile time, SRAM and cycles of a network's layers beside Vela's, each compiled alone."""
-    from backends.npu.tests.oracles.vela import estimate
+# ---- Vela ------------------------------------------------------------------------------------------
 
-    table = Table("", "here", "Vela", title=f"{network} on {VELA_DEVICE}: {len(set(NETWORKS[network]))} layers")
-    layers = list(dict.fromkeys(NETWORKS[network]))
-    ours, theirs = [measure(layer, VELA_DEVICE) for layer in layers], [estimate(layer, VELA_DEVICE) for layer in layers]
-    rows: dict[str, tuple[float, float]] = {
-        "compile time, s (ours with torch.export)": (sum(a.seconds for a in ours), sum(b.seconds for b in theirs)),
-        "SRAM peak, KiB": (
-            max(a.blob.sram_nbytes for a in ours) / 1024, max(b.sram_nbytes for b in theirs) / 1024,
-        ),
-        "SRAM of all layers, KiB": (
-            sum(a.blob.sram_nbytes for a in ours) / 1024, sum(b.sram_nbytes for b in theirs) / 1024,
-        ),
-        "Mcycles": (sum(a.cycles for a in ours) / 1e6, sum(b.total for b in theirs) / 1e6),
-    }  # fmt: skip
-    for name, (here, there) in rows.items():
-        table.add_row(name, f"{here:.2f}", f"{there:.2f}")
-    return table
+
+def against_vela(networks: Sequence[str]) -> str:
+    """Compile time, SRAM and cycles of the networks' layers beside Vela's, each compiled alone."""
+    head = ["", "layers", "ms a layer", "Vela", "SRAM peak, KiB", "Vela", "of all layers", "Vela", "Mcycles", "Vela"]
+    return markdown(head, map(_against_vela, networks))
+
+
+def _against_vela(network: str) -> list[str]:
+    from backends.npu.tests.oracles.vela import estimates as vela_estimates
+
+    layers = distinct(network)
+    measure.cache_clear()  # the first layer pays for what is loaded once; Vela's does not
+    measure(layers[0], VELA_DEVICE)
+    measure.cache_clear()
+    ours, theirs = [measure(layer, VELA_DEVICE) for layer in layers], vela_estimates(layers, VELA_DEVICE)
+    sram, vela_sram = [one.blob.sram_nbytes / 1024 for one in ours], [one.sram_nbytes / 1024 for one in theirs]
+    return [
+        network,
+        f"{len(layers)}",
+        f"{median(one.seconds for one in ours) * 1e3:.1f}",
+        f"{median(one.seconds for one in theirs) * 1e3:.1f}",
+        f"{max(sram):,.0f}",
+        f"{max(vela_sram):,.0f}",
+        f"{sum(sram):,.0f}",
+        f"{sum(vela_sram):,.0f}",
+        f"{sum(one.cycles for one in ours) / 1e6:.2f}",
+        f"{sum(one.total for one in theirs) / 1e6:.2f}",
+    ]
 
 
 # ---- simulation speed ------------------------------------------------------------------------------
 
-SPEED: Final = (
-    Layer("conv", 56, 56, 64, 64, (3, 3)),
-    Layer("conv", 14, 14, 256, 256, (3, 3)),
-    Layer("conv", 28, 28, 128, 128),
-    Layer("conv", 7, 7, 960, 320),
-    Layer("depthwise", 28, 28, 128, 128, (3, 3)),
-    Layer("linear", 1, 1, 1280, 1000),
-)
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a layer here and in the TOSA reference model, medians of rounds in turn."""
+
+    layer: Layer
+    here: float
+    there: float
+
+    @property
+    def ratio(self) -> float:
+        """How much faster it is here."""
+        return self.there / self.here
+
+    def cells(self) -> list[str]:
+        """As a row: of a layer without products, millions of elements a second."""
+        height, width = self.layer.output
+        work, unit = (self.layer.macs, "MMAC/s") if self.layer.macs else (height * width * self.layer.channels, "M/s")
+        here, there = (f"{work / seconds / 1e6:,.0f} {unit}" for seconds in (self.here, self.there))
+        return [named(self.layer), here, there, f"{self.ratio:.2f}x"]
 
 
-def speed() -> Table:
-    """MMAC/s of single layers here and in the TOSA reference model, whose answers are compared."""
-    table = Table("layer", "here, MMAC/s", "TOSA reference model", title="simulation speed")
-    for layer in SPEED:
-        here = _seconds(_run(compiled(layer, VELA_DEVICE)))
-        there = _tosa_seconds(layer) if ORACLES else None
-        table.add_row(
-            f"{layer.kind} {layer.height}x{layer.width}x{layer.in_channels} to {layer.channels}, {layer.kernel}",
-            f"{layer.macs / here / 1e6:.0f}",
-            "" if there is None else f"{layer.macs / there / 1e6:.0f}",
-        )
-    return table
+LISTED: Final = 12  # rows of the slowest, beside all that are lost
+
+
+def speed(networks: Sequence[str]) -> str:
+    """Whole networks, then rows, those that are lost and the slowest first."""
+    measured = {
+        layer: _speed(layer) for layer in dict.fromkeys(layer for network in networks for layer in distinct(network))
+    }
+    totals = [_total(network, [measured[layer] for layer in distinct(network)]) for network in networks]
+    rows = sorted(measured.values(), key=lambda one: one.ratio)
+    shown = rows[: max(LISTED, sum(one.ratio < 1 for one in rows))]
+    head = ["", "layers", "lost", "slowest", "geometric mean", "here", "TOSA reference model"]
+    return f"{markdown(head, totals)}\n\n" + markdown(
+        ["the slowest, MMAC/s", "here", "TOSA reference model", ""], [one.cells() for one in shown]
+    )
+
+
+def _total(network: str, rows: Sequence[Speed]) -> list[str]:
+    macs = sum(one.layer.macs for one in rows)
+    return [
+        network,
+        f"{len(rows)}",
+        f"{sum(one.ratio < 1 for one in rows)}",
+        f"{min(one.ratio for one in rows):.2f}x",
+        f"{exp(sum(log(one.ratio) for one in rows) / len(rows)):.1f}x",
+        *(f"{macs / seconds / 1e6:,.0f} MMAC/s" for seconds in (sum(r.here for r in rows), sum(r.there for r in rows))),
+    ]
+
+
+def _speed(layer: Layer, rounds: int = 7) -> Speed:
+    here, there = _run(measure(layer, VELA_DEVICE).blob), _tosa_run(layer)
+    taken: list[tuple[float, float]] = []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        here()
+        middle = time.perf_counter()
+        there()
+        taken.append((middle - start, time.perf_counter() - middle))
+    ours, theirs = (median(column) for column in zip(*taken[1:], strict=True))
+    return Speed(layer, ours, theirs)
 
 
 def _run(blob: Blob) -> Callable[[], None]:
@@ -150,52 +234,81 @@ def _run(blob: Blob) -> Callable[[], None]:
     return lambda: backend.execute(context, handle, arrays)
 
 
-def _tosa_seconds(layer: Layer) -> float:
+def _tosa_run(layer: Layer) -> Callable[[], Any]:
+    """A run of the same layer in the TOSA reference model."""
     from backends.npu.tests.cases import Case
     from backends.npu.tests.harness import Builder, random_values
     from backends.npu.tests.oracles.tosa import prepared
     from backends.npu.tests.oracles.vela import weights_of
 
-    from delegraph_npu.commands import Conv, Depthwise, Geometry, Requantize
+    from delegraph_npu import commands as c
 
+    if layer.kernel == (1, 1) and layer.stride > 1:  # TOSA takes no input that it does not look at
+        layer = replace(layer, height=layer.height - layer.stride + 1, width=layer.width - layer.stride + 1)
     builder = Builder()
-    ifm = builder.map((1, layer.height, layer.width, layer.in_channels))
-    ofm = builder.map((1, *layer.output, layer.channels))
-    top, left = ((size - 1) // 2 for size in layer.kernel)
-    scales = builder.scales(np.zeros(layer.channels), 1 << 30, 40)
-    weights = weights_of(layer)
-    kind = Depthwise if layer.kind == "depthwise" else Conv
-    geometry = Geometry(layer.kernel, (layer.stride, layer.stride), pads=(top, left, top, left))
-    command = kind(ifm, 0, ofm, geometry, builder.weight(weights), Requantize(scales=scales))
-    values = random_values(np.random.default_rng(0), ifm)
-    return _seconds(prepared(Case("speed", builder, command, [values], weights)))
+    shape = (1, layer.height, layer.width, layer.in_channels)
+    ifm, ofm = builder.map(shape), builder.map((1, *layer.output, layer.channels))
+    values, weights, command = [random_values(np.random.default_rng(0), ifm)], None, cast(Any, None)
+    match layer.kind:
+        case "add":
+            sides = [c.Operand(one, 3, 20, 1 << 30, 31) for one in (ifm, builder.map(shape))]
+            stage = c.Requantize(multiplier=1 << 30, shift=50)
+            values, command = values * 2, c.Elementwise(c.ElementwiseKind.ADD, *sides, ofm, stage)
+        case "average":
+            command = c.Pool(c.PoolKind.AVERAGE, ifm, 0, ofm, c.Geometry(layer.kernel), c.Requantize())
+        case _:
+            weights = weights_of(layer)
+            stage = c.Requantize(scales=builder.scales(np.zeros(layer.channels), 1 << 30, 40))
+            kind = c.Depthwise if layer.kind == "depthwise" else c.Conv
+            command = kind(ifm, 0, ofm, _geometry(layer), builder.weight(weights), stage)
+    return prepared(Case("speed", builder, command, values, weights))
 
 
-def _seconds(run: Callable[[], Any], rounds: int = 5) -> float:
-    """The best of some rounds; the first warms up."""
-    run()
-    best = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best
+def _geometry(layer: Layer) -> Any:
+    """A window with "same" pads that end with the last window."""
+    from delegraph_npu.commands import Geometry
+
+    pads: list[tuple[int, int]] = []
+    for kernel, size, out in zip(layer.kernel, (layer.height, layer.width), layer.output, strict=True):
+        before = (kernel - 1) // 2
+        pads.append((before, (out - 1) * layer.stride + kernel - before - size))
+    (top, bottom), (left, right) = pads
+    return Geometry(layer.kernel, (layer.stride, layer.stride), pads=(top, left, bottom, right))
+
+
+# ---- all of it -------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the tables, or put them into a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
+    parser.add_argument("--tables", default=",".join(TABLES), help="comma-separated")
     parser.add_argument("--svg", type=Path, help="a folder for the rooflines")
+    parser.add_argument("--into", type=Path, help="a page that gets each table between its marks")
     args = parser.parse_args()
+    networks = args.networks.split(",")
+    for name in args.tables.split(","):
+        if name != "npu-estimates" and not ORACLES:
+            print(f"{name}: the oracles are not installed\n")
+            continue
+        text = TABLES[name](networks)
+        if args.into is None:
+            print(f"{text}\n")
+        else:
+            put(args.into, name, text)
     if args.svg is not None:
         args.svg.mkdir(parents=True, exist_ok=True)
-    console = Console()
-    console.print(speed())
-    for network in filter(None, args.networks.split(",")):
-        if ORACLES:
-            console.print(against_vela(network))
-        console.print(estimates(network, args.svg))
+        for network in networks:
+            for device in DEVICES:
+                (args.svg / f"{network}-{device}.svg".lower()).write_text(picture(network, device), "utf-8")
+
+
+TABLES: Final[dict[str, Callable[[Sequence[str]], str]]] = {
+    "npu-speed": speed,
+    "npu-vela": against_vela,
+    "npu-estimates": estimates,
+}
 
 
 if __name__ == "__main__":

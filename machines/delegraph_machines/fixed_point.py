@@ -60,7 +60,9 @@ def rescale(
     if rounding == "double":
         first = np.where(wide >= 0, np.int64(1 << 30), np.int64(-(1 << 30)))
         half = half + np.where(by > _FRACTION_BITS, first, 0)
-    return np.asarray((wide * np.asarray(multiplier, np.int64) + half) >> by)
+    result = np.asarray(wide * np.asarray(multiplier, np.int64) + half)
+    result >>= by
+    return result
 
 
 def requantize(
@@ -73,7 +75,10 @@ def requantize(
     rounding: Rounding = "single",
 ) -> NDArray[np.int64]:
     """Accumulators of 32 bits -> values of the output's grid: rescaled, moved by its zero point, clamped."""
-    return np.clip(rescale(values, multiplier, shift, rounding) + zero_point, low, high)
+    result = rescale(values, multiplier, shift, rounding)
+    result += zero_point
+    np.maximum(result, low, out=result)
+    return np.minimum(result, high, out=result)
 
 
 def reciprocal(count: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from backends.dsp.tests.harness import Run, small
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from delegraph_dsp.program import FUNCTIONS
 from delegraph_dsp.runtime.functions import REAL_FUNCTIONS, table_of_halves
+from delegraph_dsp.runtime.kernels import TABLE, products
 from delegraph_dsp.runtime.kernels.rows import lane_sum
 
 
@@ -139,6 +141,24 @@ def test_sums_run_in_lanes_whatever_the_library_does() -> None:
     while lanes.shape[1] > 1:
         lanes = lanes[:, : lanes.shape[1] // 2] + lanes[:, lanes.shape[1] // 2 :]
     np.testing.assert_array_equal(lane_sum(x), lanes)
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["einsum", "row by row"])
+def test_products_are_summed_by_rising_k(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With whatever shape, and where NumPy's einsum were found to go another way."""
+    if not asked:
+        monkeypatch.setattr(products, "_einsum_goes_by_rows", lambda: False)
+    rng = np.random.default_rng(1)
+    for m, n in ((1, 1), (1, 2), (2, 1), (1, 65), (40, 1), (7, 9)):
+        a, b, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((2, m, 70), (1, 70, n), (n,)))
+        out, expected = np.zeros((2, m, n), np.float16), np.empty((2, m, n), np.float16)
+        TABLE["matmul"].function([a, b, bias, out], [], [])
+        for batch, row, column in np.ndindex(2, m, n):
+            total = np.float32(bias[column])
+            for k in range(70):
+                total += np.float32(a[batch, row, k]) * np.float32(b[0, k, column])
+            expected[batch, row, column] = total
+        np.testing.assert_array_equal(out, expected)
 
 
 # ---- moves and images ---------------------------------------------------------------------------------------------

@@ -17,13 +17,16 @@ Q = torch.ops.quantized_decomposed
 INT8 = (-128, 127, torch.int8)
 
 
-def compiled(layer: Layer, device: str) -> Blob:
-    """The blob of `layer` alone, with all of it on the NPU."""
-    module = Quantized(layer).eval()
+def exported(layer: Layer) -> torch.export.ExportedProgram:
+    """The program of `layer` alone."""
     shape = (1, layer.in_channels) if layer.kind == "linear" else (1, layer.in_channels, layer.height, layer.width)
     images = (torch.zeros(shape, dtype=torch.int8),) * (2 if layer.kind == "add" else 1)
-    exported = torch.export.export(module, images)
-    lowered = delegraph.lower(exported, backends=[("npu", {"take_all": True, "device": device})])
+    return torch.export.export(Quantized(layer).eval(), images)
+
+
+def compiled(layer: Layer, device: str) -> Blob:
+    """The blob of `layer` alone, with all of it on the NPU."""
+    lowered = delegraph.lower(exported(layer), backends=[("npu", {"take_all": True, "device": device})])
     program = deserialize_program(bytes(lowered))
     (delegate,) = program.execution_plan[0].delegates
     assert delegate.id == BACKEND_ID

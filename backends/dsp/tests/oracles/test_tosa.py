@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,10 +63,19 @@ class Model:
         return self.op(Op.RESCALE, inputs, value.shape, dtype, "RescaleAttribute", *flags)
 
     def run(self, result: Any) -> NDArray[Any]:
+        return self.prepared(result)()
+
+    def prepared(self, result: Any) -> Callable[[], NDArray[Any]]:
+        """A function that computes `result`, once the graph has been made."""
         self._builder.addOutputTensor(result)
-        outputs, status = tosa_reference_model.run(bytes(self._builder.serialize()), self._inputs)
-        assert status == tosa_reference_model.GraphStatus.TOSA_VALID, status
-        return np.asarray(outputs[0])
+        serialized = bytes(self._builder.serialize())
+
+        def run() -> NDArray[Any]:
+            outputs, status = tosa_reference_model.run(serialized, self._inputs)
+            assert status == tosa_reference_model.GraphStatus.TOSA_VALID, status
+            return np.asarray(outputs[0])
+
+        return run
 
 
 def kernel(name: str, out: tuple[tuple[int, ...], Any], *arrays: Any, integers: Any = (), reals: Any = ()) -> Any:

@@ -16,11 +16,10 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from delegraph_machines.fixed_point import Rounding
-from delegraph_npu.commands import Block, Conv, Depthwise, FeatureMap, Geometry, MatMul
+from delegraph_npu.commands import Block, Conv, Depthwise, Geometry, MatMul
 from delegraph_npu.runtime.memory import Memories, reader, writer
 from delegraph_npu.runtime.output_stage import OutputStage
 from delegraph_npu.weights import decompress
@@ -42,29 +41,25 @@ def as_int32(sums: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def padded(values: NDArray[Any], geometry: Geometry, fill: int, dtype: Any) -> NDArray[Any]:
-    """`values` (n, h, w, c) with `fill` around them and, where they are scaled up, between them."""
+    """`values` (n, h, w, c) with `fill` around them and, where they are scaled up, between them, densely."""
     n, h, w, c = values.shape
     top, left, bottom, right = geometry.pads
     up, across = geometry.upscale
     height, width = (h - 1) * up + 1, (w - 1) * across + 1
     if (height, width, top, left, bottom, right) == (h, w, 0, 0, 0, 0):
-        return values.astype(dtype)
+        return values.astype(dtype, order="C")
     buffer = np.full((n, top + height + bottom, left + width + right, c), fill, dtype)
     buffer[:, top : top + height : up, left : left + width : across] = values
     return buffer
 
 
-def windows(buffer: NDArray[Any], geometry: Geometry, ofm: FeatureMap, rows: slice) -> NDArray[Any]:
+def windows(buffer: NDArray[Any], geometry: Geometry, columns: int, rows: slice) -> NDArray[Any]:
     """A view of `buffer` as (n, h', w, kernel h, kernel w, c), for some rows of the output."""
     (down, across), (far, wide) = geometry.stride, geometry.dilation
     n_stride, h_stride, w_stride, c_stride = buffer.strides
-    n, _, w, _ = ofm.shape
-    return as_strided(
-        buffer[:, rows.start * down :],
-        (n, rows.stop - rows.start, w, *geometry.kernel, buffer.shape[3]),
-        (n_stride, h_stride * down, w_stride * across, h_stride * far, w_stride * wide, c_stride),
-        writeable=False,
-    )
+    shape = (buffer.shape[0], rows.stop - rows.start, columns, *geometry.kernel, buffer.shape[3])
+    strides = (n_stride, h_stride * down, w_stride * across, h_stride * far, w_stride * wide, c_stride)
+    return np.ndarray(shape, buffer.dtype, buffer, rows.start * down * h_stride, strides)
 
 
 def _row_slices(height: int, elements_per_row: int) -> Iterator[slice]:
@@ -101,7 +96,7 @@ class BoundConv:
         def run() -> None:
             buffer = padded(read(), geometry, command.zero_point, weights.dtype)
             for rows in self._rows:
-                columns = windows(buffer, geometry, command.ofm, rows).reshape(-1, len(weights))
+                columns = windows(buffer, geometry, command.ofm.shape[2], rows).reshape(-1, len(weights))
                 sums = (columns @ weights).astype(np.int64)
                 sums += self._offset
                 if self._overflows:
@@ -135,7 +130,7 @@ class BoundDepthwise:
         def run() -> None:
             buffer = padded(read(), geometry, command.zero_point, self._weights.dtype)
             for rows in self._rows:
-                view = windows(buffer, geometry, command.ofm, rows)
+                view = windows(buffer, geometry, command.ofm.shape[2], rows)
                 sums = np.zeros((*view.shape[:3], view.shape[5]), view.dtype)
                 for i, j in np.ndindex(*geometry.kernel):
                     sums += view[:, :, :, i, j] * self._weights[i, j]

@@ -21,6 +21,8 @@ from delegraph_npu.commands import (
     Block,
     Elementwise,
     ElementwiseKind,
+    FeatureMap,
+    Geometry,
     Operand,
     Pool,
     PoolKind,
@@ -97,33 +99,35 @@ def _work(
 
 def _max_pool(command: Pool, values: NDArray[Any]) -> Sums:
     buffer = padded(values, command.geometry, command.ifm.dtype.low, values.dtype)
-    view = windows(buffer, command.geometry, command.ofm, slice(0, command.ofm.shape[1]))
-    largest = view[:, :, :, 0, 0].copy()
-    for i, j in np.ndindex(*command.geometry.kernel):
-        np.maximum(largest, view[:, :, :, i, j], out=largest)
+    largest = _over_windows(np.maximum, buffer, command.geometry, command.ofm)
     return np.asarray(largest.astype(np.int64) - command.zero_point)
+
+
+def _over_windows(function: np.ufunc, buffer: NDArray[Any], geometry: Geometry, ofm: FeatureMap) -> NDArray[Any]:
+    """The largest element, or the exact sum, of each window (n, h', w', c): down the columns, then across."""
+    (height, width), (down, across), (far, wide) = geometry.kernel, geometry.stride, geometry.dilation
+    _, rows, columns, _ = ofm.shape
+    tall = windows(buffer, Geometry((height, 1), (down, 1), (far, 1)), buffer.shape[2], slice(0, rows))
+    down_columns = np.ascontiguousarray(function.reduce(tall, axis=(3, 4)))
+    broad = windows(down_columns, Geometry((1, width), (1, across), (1, wide)), columns, slice(0, rows))
+    return np.asarray(function.reduce(broad, axis=(3, 4)))
 
 
 def _average_pool(command: Pool, rounding: Rounding) -> _Work:
     """Sums of windows, divided by how many of their elements count: a number for each place."""
     geometry, ofm = command.geometry, command.ofm
-    everything = slice(0, ofm.shape[1])
     if command.kind is PoolKind.AVERAGE_PADDED:
         counts = np.full((1, *ofm.shape[1:3], 1), prod(geometry.kernel))
     else:
         ones = padded(np.ones((1, *command.ifm.shape[1:3], 1), np.int64), geometry, 0, np.int64)
-        tiled = np.broadcast_to(ones, (ofm.shape[0], *ones.shape[1:]))
-        counts = windows(tiled, geometry, ofm, everything)[:1].sum(axis=(3, 4))
+        counts = _over_windows(np.add, ones, geometry, ofm)
     counts = np.maximum(counts, 1)
     places, inverse = np.unique(counts, return_inverse=True)
     scales = np.array([reciprocal(int(count)) for count in places], np.int64)[inverse.reshape(counts.shape)]
 
     def run(values: NDArray[Any]) -> Sums:
         fill = command.zero_point if rounding == "single" or command.kind is PoolKind.AVERAGE_PADDED else 0
-        view = windows(padded(values, geometry, fill, np.int64), geometry, ofm, everything)
-        sums = np.zeros((*view.shape[:3], view.shape[5]), np.int64)
-        for i, j in np.ndindex(*geometry.kernel):
-            sums += view[:, :, :, i, j]
+        sums = _over_windows(np.add, padded(values, geometry, fill, np.int64), geometry, ofm)
         if rounding == "double":  # of what is stored, not of what it stands for
             return np.asarray(np.sign(sums) * ((np.abs(sums) + counts // 2) // counts) - command.zero_point)
         sums -= prod(geometry.kernel) * command.zero_point

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,3 +57,12 @@ def test_a_convolution_is_a_product_of_its_windows() -> None:
     ifm, ofm = dense(Region.SRAM, 0, (1, 9, 9, 5)), dense(Region.SRAM, 0, (1, 4, 4, 40))
     command = Conv(ifm, 0, ofm, Geometry((3, 3), (2, 2)), Block(Region.WEIGHTS, 0, 1800), Requantize())
     assert cost_of(command, device).array == counted("output_stationary", 32, 32, 16, 45, 40)
+
+
+def test_cells_that_multiply_several_channels_at_a_time_take_the_cycles_of_so_many_less() -> None:
+    """With `depth` 4, a window's 5 channels are 2 steps of each cell, in the rest as before."""
+    plain = read_device(*device_text("array-32x32"))
+    device = replace(plain, array=replace(plain.array, depth=4))
+    ifm, ofm = dense(Region.SRAM, 0, (1, 9, 9, 5)), dense(Region.SRAM, 0, (1, 4, 4, 40))
+    command = Conv(ifm, 0, ofm, Geometry((3, 3), (2, 2)), Block(Region.WEIGHTS, 0, 1800), Requantize())
+    assert cost_of(command, device).array == counted("output_stationary", 32, 32, 16, 9 * 2, 40)

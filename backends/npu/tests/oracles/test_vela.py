@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from backends.npu.tests.layers import compiled
 from backends.npu.tests.networks import NETWORKS, Layer
-from backends.npu.tests.oracles.vela import estimate
+from backends.npu.tests.oracles.vela import estimates
 from numpy.typing import ArrayLike
 
 from delegraph_npu.command_stream import decode
@@ -33,7 +33,7 @@ def ranks(values: ArrayLike) -> np.ndarray:
 def test_layers_take_about_as_long_as_vela_says(network: str) -> None:
     layers = list(dict.fromkeys(NETWORKS[network]))
     ours = np.array([cycles(layer, "ethos-u55-128") for layer in layers])
-    theirs = np.array([estimate(layer, "ethos-u55-128").total for layer in layers])
+    theirs = np.array([report.total for report in estimates(layers, "ethos-u55-128")])
     ratios = ours / theirs
     off = [(layer, round(ratio, 2)) for layer, ratio in zip(layers, ratios, strict=True) if not 0.5 <= ratio <= 2]
     assert off == []

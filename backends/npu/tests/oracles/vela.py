@@ -1,22 +1,21 @@
-"""A layer -> a .tflite file -> what Vela says of it."""
+"""Layers -> .tflite files -> what Vela, in a process of its own, says of them."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from backends.npu.tests.networks import Layer
 from backends.npu.tests.oracles.litert import Tensor, model
-from ethosu.vela import vela
 
 CONFIGURATIONS: Final = {
     "ethos-u55-128": ("ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram"),
@@ -25,6 +24,8 @@ CONFIGURATIONS: Final = {
     "ethos-u85-512": ("ethos-u85-512", "Ethos_U85_SYS_DRAM_Mid", "Shared_Sram"),
 }
 """For each preset Vela's accelerator, system and memory mode."""
+
+PATIENCE: Final = 300  # seconds, for what takes one on an idle machine
 
 
 @dataclass(frozen=True)
@@ -37,23 +38,22 @@ class Report:
     seconds: float
 
 
-@lru_cache
-def estimate(layer: Layer, device: str) -> Report:
-    """Vela's estimate of `layer` on the NPU that the preset `device` is like."""
-    accelerator, system, memory = CONFIGURATIONS[device]
-    with TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        file = Path(folder) / "m.tflite"
-        file.write_bytes(tflite(layer))
-        start = perf_counter()
-        vela.main(
-            [
-                str(file), "--accelerator-config", accelerator, "--config", "Arm/vela.ini", "--system-config", system,
-                "--memory-mode", memory, "--output-dir", folder,
-            ]
-        )  # fmt: skip
-        seconds = perf_counter() - start
-        (summary,) = Path(folder).glob("m_summary_*.csv")
-        (row,) = csv.DictReader(summary.read_text().splitlines())
+def estimates(layers: Sequence[Layer], device: str) -> list[Report]:
+    """Vela's estimate of each of `layers` on the NPU that the preset `device` is like."""
+    with TemporaryDirectory() as folder:
+        for number, layer in enumerate(layers):
+            (Path(folder) / f"{number:04}.tflite").write_bytes(tflite(layer))
+        script = Path(__file__).with_name("vela_process.py")
+        command = [sys.executable, str(script), *CONFIGURATIONS[device], folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stderr
+        seconds = json.loads(done.stdout.splitlines()[-1])
+        return [_report(Path(folder), name, taken) for name, taken in sorted(seconds.items())]
+
+
+def _report(folder: Path, name: str, seconds: float) -> Report:
+    (summary,) = folder.glob(f"{name}_summary_*.csv")
+    (row,) = csv.DictReader(summary.read_text().splitlines())
     return Report(float(row["cycles_npu"]), float(row["cycles_total"]), 1024 * float(row["sram_memory_used"]), seconds)
 
 

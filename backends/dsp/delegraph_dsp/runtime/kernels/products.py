@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,12 @@ from numpy.typing import NDArray
 
 from delegraph_dsp.runtime.kernels.table import CODE, CODES, Arrays, kernel, write_codes
 
-__all__: list[str] = []
+__all__ = ["ordered_product"]
 
 HALF = ("float16",)
+
+CACHED = 8192
+"""Sums of float32 that are worked on at a time: 32 KB, so that they stay in a core's first cache."""
 
 
 def product_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -29,13 +34,55 @@ def matmul(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> N
     """a @ b + bias. A product of two float16 is exact in float32; sums begin with the bias, round to float32, and go on
     by rising k, a lane for each column, until they are rounded to float16 once."""
     a, b, bias, out = arrays
-    left, right = a.astype(np.float32), b.astype(np.float32)
-    total = np.broadcast_to(bias.astype(np.float32), out.shape).copy()
-    product = np.empty_like(total)
-    for k in range(a.shape[-1]):
-        np.multiply(left[..., k : k + 1], right[..., k : k + 1, :], out=product)
-        total += product
-    np.copyto(out, total, casting="unsafe")
+    *batch, rows, columns = out.shape
+    depth = a.shape[-1] + 1  # the bias is the first term: times one
+    left = np.ones((*a.shape[:-2], depth, rows), np.float32)
+    left[..., 1:, :] = np.swapaxes(a, -1, -2)
+    right = np.empty((*b.shape[:-2], depth, columns), np.float32)
+    right[..., 0, :], right[..., 1:, :] = bias, b
+    if batch:
+        left, right = (np.broadcast_to(one, (*batch, *one.shape[-2:])) for one in (left, right))
+    for place in product(*map(range, batch)):
+        np.copyto(out[place], ordered_product(left[place], right[place]), casting="unsafe")
+
+
+def ordered_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[K, M] and [K, N] -> the sums over K [M, N], each by rising k in float32, of products that float32 holds exactly.
+
+    NumPy's einsum goes row by row of K and adds products to whole rows of sums; that it may fuse a multiplication with
+    an addition changes nothing, since products are exact. It does not promise this order, so it is asked once
+    (`_einsum_goes_by_rows`); a single sum it adds in lanes.
+    """
+    rows, sums = left.shape[1], left.shape[1] * right.shape[1]
+    if sums == 1 or not _einsum_goes_by_rows():
+        return _by_rows(left, right)
+    if sums <= CACHED:
+        return np.asarray(np.einsum("km,kn->mn", left, right))
+    parts = np.array_split(left, min(rows, -(-sums // CACHED)), axis=1)
+    return np.concatenate([np.einsum("km,kn->mn", part, right) for part in parts])
+
+
+def _by_rows(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+    total = np.zeros((left.shape[1], right.shape[1]), np.float32)
+    products = np.empty_like(total)
+    for a, b in zip(left, right, strict=True):
+        np.multiply(a[:, None], b, out=products)
+        total += products
+    return total
+
+
+@lru_cache(maxsize=1)
+def _einsum_goes_by_rows() -> bool:
+    """Whether NumPy's einsum adds in the machine's order here: on sums that come out differently in any other."""
+    rng = np.random.default_rng(0)
+    for rows, columns in ((1, 2), (2, 1), (1, 70), (33, 1), (5, 8), (16, 37)):
+        left, right = (
+            (rng.standard_normal((83, n)) * 10.0 ** rng.integers(-2, 3, (83, n))).astype(np.float16).astype(np.float32)
+            for n in (rows, columns)
+        )
+        if not np.array_equal(np.einsum("km,kn->mn", left, right), _by_rows(left, right)):
+            return False
+    return True
 
 
 @kernel(
