@@ -23,6 +23,7 @@ otherwise, and have more where they have defaults.
     backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
+    blob.py              a blob's bytes, for backends that need no format of their own
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
     memory_hierarchy.py  a board's TOML file -> its memories
     memory_planner.py    lifetimes -> plan, and when a plan is sound
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
+    from delegraph.interfaces.blob import pack_blob, unpack_blob
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
@@ -151,8 +153,10 @@ __all__ = [
     "Verdict",
     "check_plan",
     "kernel_key_text",
+    "pack_blob",
     "read_memory_hierarchy",
     "read_stamp",
+    "unpack_blob",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -171,6 +175,7 @@ __getattr__, __dir__ = lazy_names(
             "Handle",
             "Verdict",
         ),
+        "blob": ("pack_blob", "unpack_blob"),
         "conformance_kit": ("ConformanceKit",),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),

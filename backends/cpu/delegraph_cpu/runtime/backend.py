@@ -19,9 +19,7 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
-    Compatibility,
     CompileSpec,
-    Verdict,
 )
 from delegraph_cpu.blob import (
     BACKEND_ID,
@@ -42,7 +40,6 @@ from delegraph_cpu.runtime.profiling import ProfiledSession
 if TYPE_CHECKING:
     import onnxruntime
 
-    from delegraph.interfaces import BlobStamp
 
 __all__ = ["CpuBackend"]
 
@@ -75,6 +72,8 @@ class CpuHandle:
 class CpuBackend(BackendInterface):
     """Runs what `delegraph_cpu.aot` compiled. Handles that share no state may be executed at the same time."""
 
+    blob_version = BLOB_VERSION
+    oldest_blob_version = READABLE_VERSIONS[0]
     binds_again = True
 
     def __init__(self) -> None:
@@ -85,17 +84,6 @@ class CpuBackend(BackendInterface):
         if importlib.util.find_spec("onnxruntime") is not None:
             return Availability(True)
         return Availability(False, "onnxruntime is not installed", "pip install onnxruntime")
-
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format; whether onnxruntime can read the graph shows in `init`."""
-        if stamp is None or stamp.blob_version in READABLE_VERSIONS:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            return Compatibility(
-                Verdict.REFUSE,
-                f"{stamp}; this delegraph-cpu reads blob version {BLOB_VERSION}: install a newer delegraph-cpu",
-            )
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> CpuHandle:
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.

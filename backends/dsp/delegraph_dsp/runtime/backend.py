@@ -16,12 +16,9 @@ from delegraph.interfaces import (
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
-    BlobStamp,
     Buffer,
-    Compatibility,
     CompileSpec,
     EventTracer,
-    Verdict,
 )
 from delegraph_dsp.binary import unpack
 from delegraph_dsp.device import Device
@@ -46,16 +43,7 @@ class DspHandle:
 class DspBackend(BackendInterface):
     """Runs what `delegraph_dsp.aot` compiled, on a simulated vector machine."""
 
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format."""
-        if stamp is None or stamp.blob_version == BLOB_VERSION:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            return Compatibility(
-                Verdict.REFUSE,
-                f"{stamp}; this delegraph-dsp reads blob version {BLOB_VERSION}: install a newer delegraph-dsp",
-            )
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+    blob_version = BLOB_VERSION
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> DspHandle:
         """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run."""

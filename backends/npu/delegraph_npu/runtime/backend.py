@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,11 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
-    Compatibility,
     CompileSpec,
-    Verdict,
 )
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, unpack
 from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
-
-if TYPE_CHECKING:
-    from delegraph.interfaces import BlobStamp
 
 __all__ = ["NpuBackend"]
 
@@ -41,16 +36,7 @@ class NpuHandle:
 class NpuBackend(BackendInterface):
     """Runs what `delegraph_npu.aot` compiled. Handles share nothing that a run changes."""
 
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format."""
-        if stamp is None or stamp.blob_version == BLOB_VERSION:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            return Compatibility(
-                Verdict.REFUSE,
-                f"{stamp}; this delegraph-npu reads blob version {BLOB_VERSION}: install a newer delegraph-npu",
-            )
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
+    blob_version = BLOB_VERSION
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> NpuHandle:
         """Validate and decode a blob, and give it memories.

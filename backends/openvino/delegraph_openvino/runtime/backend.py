@@ -19,9 +19,7 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
-    Compatibility,
     CompileSpec,
-    Verdict,
 )
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack
 from delegraph_openvino.ir_check import check_ir
@@ -32,7 +30,6 @@ from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
 if TYPE_CHECKING:
     import openvino
 
-    from delegraph.interfaces import BlobStamp
 
 __all__ = ["OpenVinoBackend"]
 
@@ -56,6 +53,7 @@ class Handle:
 class OpenVinoBackend(BackendInterface):
     """Runs what `delegraph_openvino.aot` wrote. Handles may be executed at the same time."""
 
+    blob_version = BLOB_VERSION
     binds_again = True
 
     def __init__(self) -> None:
@@ -66,15 +64,6 @@ class OpenVinoBackend(BackendInterface):
         if importlib.util.find_spec("openvino") is not None:
             return Availability(True)
         return Availability(False, "openvino is not installed", "pip install openvino")
-
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format; whether OpenVINO can read the graph shows in `init`."""
-        if stamp is None or stamp.blob_version == BLOB_VERSION:
-            return Compatibility(Verdict.OK)
-        if stamp.blob_version > BLOB_VERSION:
-            newer = f"this delegraph-openvino reads blob version {BLOB_VERSION}: install a newer delegraph-openvino"
-            return Compatibility(Verdict.REFUSE, f"{stamp}; {newer}")
-        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {BLOB_VERSION} is needed")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Compile a blob's model. Its weights stay where they are, in `processed` or the named data.
