@@ -148,7 +148,7 @@ def test_check_judges_the_version() -> None:
     assert backend.check(None).verdict is Verdict.OK
     assert backend.check(stamp).verdict is Verdict.OK
     assert backend.check(newer).verdict is Verdict.REFUSE
-    assert "install a newer delegraph-cpu" in backend.check(newer).reason
+    assert "install a newer release of the backend" in backend.check(newer).reason
     assert backend.check(older).verdict is Verdict.RECOMPILE
     assert "delegraph-cpu 0.0" in backend.check(older).reason
 

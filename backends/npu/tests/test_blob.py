@@ -71,7 +71,11 @@ def test_damaged_blobs_are_refused(name: str, data: bytes | None, reason: str) -
 
 @pytest.mark.parametrize(
     ("version", "verdict", "reason"),
-    [(1, Verdict.OK, ""), (2, Verdict.REFUSE, "install a newer delegraph-npu"), (0, Verdict.RECOMPILE, "1 is needed")],
+    [
+        (1, Verdict.OK, ""),
+        (2, Verdict.REFUSE, "install a newer release of the backend"),
+        (0, Verdict.RECOMPILE, "1 is needed"),
+    ],
 )
 def test_versions(version: int, verdict: Verdict, reason: str) -> None:
     answer = NpuBackend().check(BlobStamp("NpuBackend", "delegraph-npu", "0.1.0", version))

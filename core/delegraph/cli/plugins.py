@@ -15,9 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import DelegraphError, PluginNotFound
+from delegraph.plugins.deprecations import deprecated_uses
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, scan, scan_unknown_groups
 from delegraph.plugins.hookspecs import GROUPS
 from delegraph.plugins.inventory import Entry, State, inventory
+from delegraph.plugins.source import Written, written
+from delegraph.plugins.versions import api_text, mismatch
 from delegraph.tables import Table, print_table
 
 if TYPE_CHECKING:
@@ -91,13 +94,25 @@ def _list(args: argparse.Namespace) -> _Answer:
 
     group = group_named(args.group).name if args.group else None
     entries = [entry for entry in inventory(os.environ) if group in (None, entry.offer.group)]
-    faulty = any(entry.state in (State.BROKEN, State.CONFLICT) for entry in entries)
+    sources = [written(entry.offer) for entry in entries]
+    versions = [_of_api(entry, source) for entry, source in zip(entries, sources, strict=True)]
+    too_new = any(mismatch(source.api) for source in sources)
+    faulty = too_new or any(entry.state in (State.BROKEN, State.CONFLICT) for entry in entries)
     unknown = Selection.from_environment(os.environ).unknown(scan())
     for problem in unknown:
         print(problem, file=sys.stderr)
     reasons = [f"{entry.offer.id}: {entry.reason}" for entry in entries if entry.reason]
-    columns = ("group", "name", "distribution", "version", "value", "state")
-    return _Answer([_row(entry) for entry in entries], int(faulty or bool(unknown)), columns, reasons)
+    columns = ("group", "name", "distribution", "version", "api", "value", "state")
+    rows = [{**_row(entry), "api": api_text(source.api)} for entry, source in zip(entries, sources, strict=True)]
+    details = [*reasons, *(told for telling in versions for told in telling)]
+    return _Answer(rows, int(faulty or bool(unknown)), columns, details)
+
+
+def _of_api(entry: Entry, source: Written) -> list[str]:
+    """What is to be said of the plug-in API that an entry needs, and of what it uses of it."""
+    uses = deprecated_uses(entry.offer.group, source.hooks)
+    told = [*filter(None, [mismatch(source.api)]), *(f"{row}, says {entry.offer.provider}'s source" for row in uses)]
+    return [f"{entry.offer.id}: {text}" for text in told]
 
 
 def _show(args: argparse.Namespace) -> _Answer:

@@ -24,6 +24,7 @@ otherwise, and have more where they have defaults.
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
+    blob.py              a blob's bytes, for backends that need no format of their own
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
     memory_hierarchy.py  a board's TOML file -> its memories
     memory_planner.py    lifetimes -> plan, and when a plan is sound
@@ -55,9 +56,10 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
+    from delegraph.interfaces.blob import pack_blob, unpack_blob
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
-    from delegraph.interfaces.delegate_checks import blob_compatibility, shared_data, split_arguments
+    from delegraph.interfaces.delegate_checks import shared_data, split_arguments
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
@@ -151,13 +153,14 @@ __all__ = [
     "TensorMeta",
     "ToolHooks",
     "Verdict",
-    "blob_compatibility",
     "check_plan",
     "kernel_key_text",
+    "pack_blob",
     "read_memory_hierarchy",
     "read_stamp",
     "shared_data",
     "split_arguments",
+    "unpack_blob",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -176,8 +179,9 @@ __getattr__, __dir__ = lazy_names(
             "Handle",
             "Verdict",
         ),
+        "blob": ("pack_blob", "unpack_blob"),
         "conformance_kit": ("ConformanceKit",),
-        "delegate_checks": ("blob_compatibility", "shared_data", "split_arguments"),
+        "delegate_checks": ("shared_data", "split_arguments"),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),
         "kernel": (

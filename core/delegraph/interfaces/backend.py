@@ -165,6 +165,13 @@ class BackendInterface(ABC):
     delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
     """The lowest plug-in API that this backend needs."""
 
+    blob_version: ClassVar[int] = 0
+    """The newest version of its blobs' format that this half reads; `BackendDetails.blob_version` is the one that the
+    other half writes. 0: `check` judges, or any version will do."""
+
+    oldest_blob_version: ClassVar[int] = 0
+    """The oldest one that it reads; 0: `blob_version` is the only one."""
+
     keeps_processed: ClassVar[bool] = True
     """Whether a handle goes on reading `processed` after `init`. If not, the runtime lets go of its memory then, as
     `FreeableBuffer::Free` does in ExecuTorch: pages of a mapped file are given back to the system."""
@@ -179,8 +186,18 @@ class BackendInterface(ABC):
         return True
 
     def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge a blob by its stamp (None: the file carries none), before `init` sees a byte of it."""
-        return Compatibility(Verdict.OK)
+        """Judge a blob by its stamp (None: the file carries none), before `init` sees a byte of it.
+
+        As it stands here, by `blob_version`: what is newer is refused, and what is older has to be lowered again.
+        """
+        newest, oldest = self.blob_version, self.oldest_blob_version or self.blob_version
+        if stamp is None or not newest or oldest <= stamp.blob_version <= newest:
+            return Compatibility(Verdict.OK)
+        if stamp.blob_version > newest:
+            return Compatibility(
+                Verdict.REFUSE, f"{stamp}; blob version {newest} is read here: install a newer release of the backend"
+            )
+        return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {newest} is needed: lower the model again")
 
     @abstractmethod
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidExternalData
-from delegraph.interfaces.backend import Compatibility, Verdict
 
 if TYPE_CHECKING:
     from delegraph.interfaces.backend import Argument
-    from delegraph.interfaces.stamp import BlobStamp
     from delegraph.program.schema import Buffer
 
-__all__ = ["blob_compatibility", "shared_data", "split_arguments"]
-
-
-def blob_compatibility(stamp: BlobStamp | None, readable: Collection[int], distribution: str) -> Compatibility:
-    """What `BackendInterface.check` answers if all that counts is the version of the blob's format.
-
-    `readable` are the versions that this `distribution` reads. A blob without a stamp is taken; a newer one is refused,
-    and any other has to be compiled again.
-    """
-    if stamp is None or stamp.blob_version in readable:
-        return Compatibility(Verdict.OK)
-    newest = max(readable)
-    if stamp.blob_version > newest:
-        return Compatibility(
-            Verdict.REFUSE,
-            f"{stamp}; this {distribution} reads blob version {newest}: install a newer {distribution}",
-        )
-    return Compatibility(Verdict.RECOMPILE, f"{stamp}; blob version {newest} is needed")
+__all__ = ["shared_data", "split_arguments"]
 
 
 def split_arguments(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from delegraph.deprecation import PluginDeprecationWarning
     from delegraph.plugins.discovery import Offer
     from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
     from delegraph.plugins.tools import PluginWarning, hookimpl
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLUGIN_API",
     "Offer",
+    "PluginDeprecationWarning",
     "PluginRegistry",
     "PluginWarning",
     "default_registry",
@@ -30,6 +32,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".deprecation": ("PluginDeprecationWarning",),
         "discovery": ("Offer",),
         "registry": (
             "PluginRegistry",

@@ -11,12 +11,14 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
+from delegraph.deprecation import PluginDeprecationWarning
 from delegraph.errors import PluginError, PluginUnavailable
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
@@ -35,7 +37,7 @@ class CheckResult:
     cannot be used here, though it is sound; `verdicts` are a backend's on the stamps that were asked about; `ranks`
     are a kernel library's answers to the kernels that were asked for: "partial", "fallback" or "" for none. One that
     is `on_request` is only asked where the user names it. `backend_id` is what a partitioner's delegates are for, if it
-    says so before it sees a program.
+    says so before it sees a program. `deprecated` is what of the plug-in API it uses that will go.
     """
 
     offer: Offer
@@ -48,6 +50,7 @@ class CheckResult:
     ranks: tuple[str, ...] = ()
     on_request: bool = False
     backend_id: str = ""
+    deprecated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,14 @@ def _serve() -> None:
 
 
 def _answer(offer: Offer, questions: Questions) -> dict[str, Any]:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", PluginDeprecationWarning)
+        told = _loaded(offer, questions)
+    deprecated = [str(each.message) for each in heard if each.category is PluginDeprecationWarning]
+    return {**told, "deprecated": list(dict.fromkeys(deprecated))}
+
+
+def _loaded(offer: Offer, questions: Questions) -> dict[str, Any]:
     from delegraph.plugins.registry import PluginRegistry
 
     registry = PluginRegistry([offer])

@@ -180,6 +180,11 @@ def _of_result(result: CheckResult) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, subject, problem.removeprefix(f"cannot load plug-in {subject}: "), remedy)
     if result.unavailable:
         yield Finding(Severity.NOTE, subject, f"it cannot be used here: {result.unavailable}")
+    for told in result.deprecated:
+        remedy = f"nothing yet; its authors follow, and then: pip install --upgrade {result.offer.distribution}"
+        yield Finding(
+            Severity.NOTE, subject, told.removeprefix(f"{result.offer.id} of {result.offer.provider}: "), remedy
+        )
     if result.seconds > SLOW_IMPORT and group_named(result.offer.group).torch_free:
         yield Finding(Severity.WARNING, subject, f"loading it takes {result.seconds:.1f} s", "its authors import less")
 

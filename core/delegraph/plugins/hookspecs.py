@@ -65,6 +65,13 @@ class Group:
         return tuple(name for name in vars(self.interface) if name in methods)
 
     @cached_property
+    def default_hooks(self) -> frozenset[str]:
+        """The hooks that the class itself does something sensible for: a plug-in may do without them."""
+        abstract: frozenset[str] = getattr(self.interface, "__abstractmethods__", frozenset())
+        is_protocol = getattr(self.interface, "_is_protocol", False)  # bodies of those do nothing
+        return frozenset() if is_protocol else frozenset(self.hook_names) - abstract
+
+    @cached_property
     def attributes(self) -> Mapping[str, bool | int | str]:
         """The attributes and the values that they have where a plug-in does not say otherwise."""
         return {name: value for name, value in _public(self.interface) if isinstance(value, bool | int | str)}
@@ -72,6 +79,11 @@ class Group:
     def parameters(self, hook: str) -> tuple[str, ...]:
         """The names of a hook's parameters, in order."""
         return parameters(self.interface, hook)
+
+    def optional_parameters(self, hook: str) -> tuple[str, ...]:
+        """Those that the interface gives a default: an author's hook may do without them, and is not given them."""
+        signature = inspect.signature(getattr(self.interface, hook))
+        return tuple(name for name, each in signature.parameters.items() if each.default is not each.empty)
 
     def text(self, hook: str) -> str:
         """A hook as messages show it: `execute(context, handle, args)`; of a function, its parameters alone."""

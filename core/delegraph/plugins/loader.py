@@ -10,14 +10,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from delegraph.deprecation import loading_plugin
 from delegraph.errors import PluginLoadError, PluginVersionError
+from delegraph.plugins.adaptation import adapted, renamed
 from delegraph.plugins.discovery import Offer
-from delegraph.plugins.hookspecs import Form, group_named
+from delegraph.plugins.hookspecs import Form, Group, group_named
 from delegraph.plugins.torch_watch import TorchWatch
 from delegraph.plugins.validation import violations
 from delegraph.plugins.versions import declared_api, mismatch
 
-__all__ = ["adopt", "failure", "import_offer", "reference"]
+__all__ = ["adopt", "adopt_product", "failure", "import_offer", "reference"]
 
 # Entry points specification: `module[:attribute][ [extras]]`, both dotted names. Extras are obsolete and ignored.
 _REFERENCE = re.compile(r"([A-Za-z_][\w.]*)\s*(?::\s*([A-Za-z_][\w.]*)\s*)?(?:\[.*\])?")
@@ -37,7 +39,8 @@ def import_offer(offer: Offer) -> Any:
     group = group_named(offer.group)
     with TorchWatch() as watch:
         try:
-            module, attribute = _import(offer)
+            with loading_plugin(f"{offer.id} of {offer.provider}"):
+                module, attribute = _import(offer)
         except (Exception, SystemExit) as error:
             raise failure(offer, _said(error), _import_remedy(offer, error)) from error
         plugin = adopt(offer, attribute, (module,))
@@ -55,20 +58,48 @@ def adopt(offer: Offer, plugin: Any, declarations: Iterable[object] = ()) -> Any
     group = group_named(offer.group)
     for declaration in (*declarations, plugin):
         _negotiate(offer, declaration)
+    plugin = _renamed(offer, group, plugin)
     if group.form is Form.INSTANCE and isinstance(plugin, type) and not getattr(plugin, "__abstractmethods__", None):
         plugin = _instantiate(offer, plugin)
     if group.name == "delegraph.plugins":
         from delegraph.plugins.tools import tool_violations
 
-        found = tool_violations(plugin)
-    else:
-        found = violations(group, plugin)
+        return _checked(offer, group, plugin, tool_violations(plugin))
+    plugin = _adapted(offer, group, _checked(offer, group, plugin, violations(group, plugin)))
+    _give_defaults(offer, plugin)
+    return plugin
+
+
+def adopt_product(offer: Offer, product: Group, made: Any) -> Any:
+    """What the factory behind `offer` made, once it is shown to fit `product`."""
+    made = _renamed(offer, product, made)
+    if found := violations(product, made):
+        raise failure(offer, f"its factory made {made!r}: {'; '.join(found)}", "its authors return what fits")
+    return _adapted(offer, product, made)
+
+
+def _checked(offer: Offer, group: Group, plugin: Any, found: list[str]) -> Any:
     if found:
         raise failure(
             offer, "; ".join(found), f"its authors change it to fit delegraph.interfaces.{group.interface.__qualname__}"
         )
-    _give_defaults(offer, plugin)
     return plugin
+
+
+def _renamed(offer: Offer, group: Group, plugin: Any) -> Any:
+    try:
+        with loading_plugin(f"{offer.id} of {offer.provider}"):
+            return renamed(group, plugin)
+    except PluginVersionError as gone:
+        raise failure(offer, str(gone), f"upgrade {offer.distribution}", PluginVersionError) from None
+
+
+def _adapted(offer: Offer, group: Group, plugin: Any) -> Any:
+    try:
+        return adapted(group, plugin)
+    except (AttributeError, TypeError) as error:
+        remedy = f"its authors derive from {group.base}" if group.base else "its authors write all of it"
+        raise failure(offer, f"it cannot be given what it lacks of {group.name}: {error}", remedy) from error
 
 
 def _give_defaults(offer: Offer, plugin: Any) -> None:

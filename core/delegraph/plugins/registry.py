@@ -18,8 +18,7 @@ from delegraph.errors import PluginConflict, PluginError, PluginLoadError, Plugi
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
 from delegraph.plugins.factory import make
 from delegraph.plugins.hookspecs import group_named
-from delegraph.plugins.loader import adopt, failure, import_offer
-from delegraph.plugins.validation import violations
+from delegraph.plugins.loader import adopt, adopt_product, failure, import_offer
 
 if TYPE_CHECKING:
     from delegraph.plugins.tools import Tools
@@ -145,9 +144,7 @@ class PluginRegistry:
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
         product = group_named(group).product
-        if product and (found := violations(product, made)):
-            raise failure(offer, f"its factory made {made!r}: {'; '.join(found)}", "its authors return what fits")
-        return made
+        return adopt_product(offer, product, made) if product else made
 
     def register(self, group: str, name: str, plugin: Any) -> None:
         """Offer `plugin` in this process, before whatever is installed under that name.

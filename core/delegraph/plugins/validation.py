@@ -17,7 +17,7 @@ from typing import Any
 from delegraph.plugins.factory import takes_keywords
 from delegraph.plugins.hookspecs import Form, Group
 
-__all__ = ["misspelt", "signature_violation", "violations"]
+__all__ = ["misspelt", "own_methods", "parameters_taken", "signature_violation", "violations"]
 
 
 def violations(group: Group, plugin: Any) -> list[str]:
@@ -33,7 +33,7 @@ def violations(group: Group, plugin: Any) -> list[str]:
     missing = [hook for hook in group.hook_names if _is_missing(plugin, hook)]
     return [
         *misspelt(group, plugin),
-        *(f"it has no {group.text(hook)}{_hint(group)}" for hook in missing),
+        *(f"it has no {group.text(hook)}{_hint(group)}" for hook in missing if hook not in group.default_hooks),
         *(
             violation
             for hook in group.hook_names
@@ -46,7 +46,7 @@ def violations(group: Group, plugin: Any) -> list[str]:
 
 def misspelt(group: Group, plugin: Any) -> Iterator[str]:
     """Public methods of the plug-in's own that look like a hook that it does not define itself."""
-    own = _own_methods(plugin)
+    own = own_methods(plugin)
     hooks = set(group.hook_names)
     for name, method in own.items():
         if name in hooks or name.startswith("_"):
@@ -62,19 +62,30 @@ def misspelt(group: Group, plugin: Any) -> Iterator[str]:
 
 def signature_violation(group: Group, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
     """A message if `implementation` cannot take the hook's parameters by position, or takes them in another order."""
-    names = group.parameters(hook)
+    if parameters_taken(group, hook, implementation) is None:
+        plain = _plain(inspect.signature(implementation))
+        yield f"its signature is {hook.removeprefix('__call__')}({plain}); it has to be {group.text(hook)}"
+
+
+def parameters_taken(group: Group, hook: str, implementation: Callable[..., object]) -> tuple[str, ...] | None:
+    """Which of the hook's parameters `implementation` takes by position: all, or all but optional ones that it does
+    without; None if it fits in neither way."""
+    names, optional = group.parameters(hook), group.optional_parameters(hook)
     try:
         signature = inspect.signature(implementation)
     except ValueError:  # a builtin without a signature: nothing to compare
-        return
+        return names
+    wanted = tuple(name for name in names if name not in optional or name in signature.parameters)
+    return next((given for given in (names, wanted) if _binds(signature, given)), None)
+
+
+def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
     try:
         # Binding the names themselves shows which parameter takes which; a tuple is what `*args` takes.
         taken = signature.bind(*names).arguments
-        fits = all(own == name or own not in names or isinstance(name, tuple) for own, name in taken.items())
     except TypeError:
-        fits = False
-    if not fits:
-        yield f"its signature is {hook.removeprefix('__call__')}({_plain(signature)}); it has to be {group.text(hook)}"
+        return False
+    return all(own == name or own not in names or isinstance(name, tuple) for own, name in taken.items())
 
 
 def _as_called(group: Group, plugin: Any, hook: str) -> Callable[..., object]:
@@ -101,7 +112,7 @@ def _is_missing(plugin: Any, hook: str) -> bool:
     return hook in abstract or not callable(getattr(plugin, hook, None))
 
 
-def _own_methods(plugin: Any) -> dict[str, Any]:
+def own_methods(plugin: Any) -> dict[str, Any]:
     """The callables that the plug-in's own classes define: not those that it inherits from the host."""
     classes = plugin.__mro__ if isinstance(plugin, type) else type(plugin).__mro__
     namespaces = [vars(c) for c in reversed(classes) if not f"{c.__module__}.".startswith(("delegraph.", "builtins."))]

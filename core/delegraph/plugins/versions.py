@@ -1,7 +1,8 @@
 """The version of the plug-in API: what this host offers, and whether that is enough for a plug-in.
 
-A plug-in names the *lowest* API that it needs (never the newest that it was built with) as `delegraph_api`, on its
-object or on its module. Within one major version everything newer is compatible: hooks are only added.
+A plug-in may name the *lowest* API that it needs (never the newest that it was built with) as `delegraph_api`, on its
+object or on its module; (1, 0) if it does not. A newer one than the host's is refused. An older one never is by its
+number: what has gone since is refused where a plug-in uses it (`deprecations.py`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,10 @@ def declared_api(declaration: object) -> ApiVersion:
 
 def mismatch(needed: ApiVersion, offered: ApiVersion = PLUGIN_API) -> str:
     """Why a plug-in that needs API `needed` cannot run where `offered` is offered, and what to do; "" if it can."""
-    if needed[0] == offered[0] and needed[1] <= offered[1]:
+    if needed <= offered:
         return ""
     problem = f"it needs plug-in API {api_text(needed)}, and this Delegraph offers {api_text(offered)}"
-    if needed > offered:
-        return f"{problem}; upgrade Delegraph (`pip install --upgrade delegraph`) or install an older release of it"
-    return f"{problem}, which is no longer compatible; upgrade the plug-in"
+    return f"{problem}; upgrade Delegraph (`pip install --upgrade delegraph`) or install an older release of it"
 
 
 def api_text(api: ApiVersion) -> str:

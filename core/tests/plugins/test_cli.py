@@ -42,7 +42,7 @@ def test_list(install: Install, backend_source: str, capsys: pytest.CaptureFixtu
     assert run("list") == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "acme" in line)
     cells = [cell.strip() for cell in line.strip("│").split("│")]
-    assert cells == ["delegraph.backends", "Npu", "acme", "1.0", "npu_rt:Backend", "ok"]
+    assert cells == ["delegraph.backends", "Npu", "acme", "1.0", "1.0", "npu_rt:Backend", "ok"]
 
 
 def test_list_as_json_by_group(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +57,7 @@ def test_list_as_json_by_group(install: Install, backend_source: str, capsys: py
         "value": "npu_rt:Backend",
         "state": "ok",
         "reason": "",
+        "api": "1.0",
     }
 
 
@@ -90,7 +91,7 @@ def test_list_without_rich(
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert run("list") == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "acme" in line)
-    assert line.split() == ["delegraph.backends", "Npu", "acme", "1.0", "npu_rt:Backend", "ok"]
+    assert line.split() == ["delegraph.backends", "Npu", "acme", "1.0", "1.0", "npu_rt:Backend", "ok"]
 
 
 def test_show(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:

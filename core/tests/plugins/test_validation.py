@@ -35,14 +35,13 @@ def test_a_sound_one_has_no_violations() -> None:
     assert violations(BACKENDS, Sound()) == []
 
 
-def test_one_that_inherits_nothing_needs_every_hook() -> None:
+def test_one_that_inherits_nothing_needs_the_hooks_without_a_default() -> None:
     class Bare:
         def execute(self, context: Any, handle: Any, args: Any) -> None: ...
 
     found = violations(BACKENDS, Bare())
-    assert len(found) == len(BACKENDS.hook_names) - 1
     base = "delegraph.interfaces.BackendInterface"
-    assert f"it has no init(context, processed, compile_specs); derive from {base} or write it" in found
+    assert found == [f"it has no init(context, processed, compile_specs); derive from {base} or write it"]
 
 
 def test_an_abstract_hook_that_is_missing() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Final
 
 from delegraph.errors import DelegraphError, UnknownOption
 from delegraph.interfaces import Availability
-from delegraph.plugins import Offer, default_registry
+from delegraph.plugins import Offer, PluginDeprecationWarning, default_registry
 from delegraph_testkit.bench import Bench
 from delegraph_testkit.no_torch import asked_for_torch
 from delegraph_testkit.outcomes import Unclaimed
@@ -34,13 +35,20 @@ def both_halves_are_installed(bench: Bench) -> None:
         )
 
 
-def loads_with_torch(bench: Bench) -> None:
-    """Everything that the distribution offers loads, and what is made of options is made without any."""
-    for offer in _offers(bench):
+def loads_with_torch(bench: Bench) -> str:
+    """Everything that the distribution offers loads, and what is made of options is made without any.
+
+    What is deprecated of the plug-in API and used is told in the report; it is no fault yet.
+    """
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", PluginDeprecationWarning)
         registry = default_registry()
-        registry.load(offer.group, offer.name)
-        if offer.group in ("delegraph.partitioners", "delegraph.quantizers"):
-            registry.create(offer.group, offer.name)
+        for offer in _offers(bench):
+            registry.load(offer.group, offer.name)
+            if offer.group in ("delegraph.partitioners", "delegraph.quantizers"):
+                registry.create(offer.group, offer.name)
+    deprecated = [str(each.message) for each in heard if each.category is PluginDeprecationWarning]
+    return "; ".join(dict.fromkeys(deprecated))
 
 
 def loads_without_torch(bench: Bench) -> None:

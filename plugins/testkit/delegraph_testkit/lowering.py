@@ -23,7 +23,17 @@ from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.subject import Kind, Subject
 from delegraph_testkit.whole_keeper_aot import whole_keeper
 
-__all__ = ["asked_for", "expected_calls", "facts_of", "kernel_facts", "lowered_onto", "quantized", "store", "to_array"]
+__all__ = [
+    "asked_for",
+    "expected_calls",
+    "facts_of",
+    "kernel_facts",
+    "lowered_onto",
+    "quantized",
+    "quantized_as_claimed",
+    "store",
+    "to_array",
+]
 
 
 def store(bench: Bench, name: str) -> Stored:
@@ -34,7 +44,7 @@ def store(bench: Bench, name: str) -> Stored:
     model, _, place = name.partition("@")
     given, stored = example(model), bench.stored(name)
     weights = {"*": name} if model == "external" else False
-    programs = quantized(given, bench.subject.claims.quantizer) if bench.subject.claims.quantizer else None
+    programs = quantized_as_claimed(bench.subject, given)
     if bench.subject.kind is Kind.KERNELS:
         order = kernel_order((bench.subject.name,))
         lowered = lowered_onto(given, [], programs, external_constants=weights, kernels=order)
@@ -81,6 +91,12 @@ def quantized(given: Example, quantizer: str) -> Mapping[str, ExportedProgram]:
         quantizers=[quantizer],
         dynamic_shapes=dict(given.dynamic_shapes) or None,
     )
+
+
+def quantized_as_claimed(subject: Subject, given: Example) -> Mapping[str, ExportedProgram] | None:
+    """The example's programs as they come to a device that computes in integers; None where the author names no
+    quantizer."""
+    return quantized(given, subject.claims.quantizer) if subject.claims.quantizer else None
 
 
 def facts_of(lowered: Lowered, given: Example) -> Facts:

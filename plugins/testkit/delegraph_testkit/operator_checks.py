@@ -7,14 +7,24 @@ not claimed    declined: left, with a reason;    unclaimed: it would pass;    fa
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from torch.export import ExportedProgram
 
 import delegraph
 from delegraph import Lowered
 from delegraph.errors import MissingKernel, MissingOutVariant
 from delegraph_testkit.arrays import difference
 from delegraph_testkit.bench import Bench, Facts
-from delegraph_testkit.lowering import asked_for, expected_calls, facts_of, kernel_facts, lowered_onto
+from delegraph_testkit.lowering import (
+    asked_for,
+    expected_calls,
+    facts_of,
+    kernel_facts,
+    lowered_onto,
+    quantized_as_claimed,
+)
 from delegraph_testkit.models import Example
 from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.operator_samples import operator_examples
@@ -22,6 +32,9 @@ from delegraph_testkit.outcomes import Declined, Unclaimed
 from delegraph_testkit.subject import Kind
 
 __all__ = ["operator_is_right"]
+
+Programs: TypeAlias = Mapping[str, ExportedProgram] | None
+"""An example's, quantized; None where it is lowered in float."""
 
 
 def operator_is_right(bench: Bench, entry: str, dtype: str) -> None:
@@ -41,7 +54,8 @@ def _try(bench: Bench, example: Example, claimed: bool) -> Facts:
     """What lowering told of an example, whose results are torch's as far as anything of it was taken."""
     try:
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch's own, of its deprecated operators
-            lowered = _lowered(bench, example)
+            programs = quantized_as_claimed(bench.subject, example)
+            lowered = _lowered(bench, example, programs)
     except (MissingKernel, MissingOutVariant) as error:
         if claimed:
             raise AssertionError(f"it is claimed, and not taken whole: {error}") from error
@@ -49,23 +63,23 @@ def _try(bench: Bench, example: Example, claimed: bool) -> Facts:
     by_kernels = bench.subject.kind is Kind.KERNELS
     facts = kernel_facts(bytes(lowered), bench.subject.name, ["forward"]) if by_kernels else facts_of(lowered, example)
     if facts.taken:
-        _check(bench, example, lowered)
+        _check(bench, example, lowered, programs)
     return facts
 
 
-def _lowered(bench: Bench, example: Example) -> Lowered:
+def _lowered(bench: Bench, example: Example, programs: Programs) -> Lowered:
     if bench.subject.kind is Kind.KERNELS:
         return lowered_onto(example, [], kernels=_order(bench))
-    return lowered_onto(example, [asked_for(bench.subject)])
+    return lowered_onto(example, [asked_for(bench.subject)], programs)
 
 
 def _order(bench: Bench) -> tuple[Any, ...]:
     return kernel_order((bench.subject.name,) if bench.subject.kind is Kind.KERNELS else ())
 
 
-def _check(bench: Bench, example: Example, lowered: Lowered) -> None:
+def _check(bench: Bench, example: Example, lowered: Lowered, programs: Programs) -> None:
     module = delegraph.load(bytes(lowered), kernels=_order(bench), check=True)
-    (call,) = expected_calls(example)
+    (call,) = expected_calls(example, programs)
     results = module["forward"].method.execute(call.inputs)
     for position, (actual, expected, slack) in enumerate(zip(results, call.expected, call.slack, strict=True)):
         apart = difference(actual, expected, slack, bench.tolerances)

@@ -10,8 +10,8 @@ from torch.export import ExportedProgram
 from delegraph.aot import edge_program, graph_modules
 from delegraph.plugins import default_registry
 from delegraph_testkit.bench import Bench, Stored
-from delegraph_testkit.lowering import asked_for, lowered_onto
-from delegraph_testkit.models import example
+from delegraph_testkit.lowering import asked_for, lowered_onto, quantized_as_claimed
+from delegraph_testkit.models import Example, example
 
 __all__ = ["lowering_is_repeatable", "nothing_but_tags_is_changed", "what_is_left_has_a_reason"]
 
@@ -20,10 +20,9 @@ def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
     """`partition` leaves the graph as it is, but for tags."""
     partitioner = default_registry().create("partitioners", bench.subject.name, bench.subject.claims.options)
     given = example(stored.name)
-    for method, module in given.modules.items():
-        shapes = given.dynamic_shapes.get(method)
-        exported = torch.export.export(copy.deepcopy(module), given.calls[method][0], dynamic_shapes=shapes)
-        program = edge_program(exported, partitioner)
+    programs = quantized_as_claimed(bench.subject, given)
+    for method in given.modules:
+        program = edge_program(programs[method] if programs else _exported(given, method), partitioner)
         before = _described(program)
         partitioner.partition(program)
         changed = [
@@ -32,6 +31,11 @@ def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
         assert not changed and len(before) == len(_described(program)), (
             f"{stored.name}: it changed the graph: {changed[:3]}"
         )
+
+
+def _exported(given: Example, method: str) -> ExportedProgram:
+    module, inputs = copy.deepcopy(given.modules[method]), given.calls[method][0]
+    return torch.export.export(module, inputs, dynamic_shapes=given.dynamic_shapes.get(method))
 
 
 def _described(program: ExportedProgram) -> list[str]:
@@ -44,7 +48,8 @@ def _described(program: ExportedProgram) -> list[str]:
 
 def lowering_is_repeatable(bench: Bench, stored: Stored) -> None:
     """The same model is the same file, to the byte."""
-    again = bytes(lowered_onto(example(stored.name), [asked_for(bench.subject)]))
+    given = example(stored.name)
+    again = bytes(lowered_onto(given, [asked_for(bench.subject)], quantized_as_claimed(bench.subject, given)))
     assert again == stored.file.read_bytes(), f"{stored.name} lowered twice is two different files"
 
 

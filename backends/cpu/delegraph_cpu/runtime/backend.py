@@ -19,14 +19,13 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
-    Compatibility,
     CompileSpec,
-    blob_compatibility,
     shared_data,
     split_arguments,
 )
 from delegraph_cpu.blob import (
     BACKEND_ID,
+    BLOB_VERSION,
     READABLE_VERSIONS,
     Blob,
     TensorInfo,
@@ -43,7 +42,6 @@ from delegraph_cpu.runtime.profiling import ProfiledSession
 if TYPE_CHECKING:
     import onnxruntime
 
-    from delegraph.interfaces import BlobStamp
 
 __all__ = ["CpuBackend"]
 
@@ -76,6 +74,8 @@ class CpuHandle:
 class CpuBackend(BackendInterface):
     """Runs what `delegraph_cpu.aot` compiled. Handles that share no state may be executed at the same time."""
 
+    blob_version = BLOB_VERSION
+    oldest_blob_version = READABLE_VERSIONS[0]
     binds_again = True
 
     def __init__(self) -> None:
@@ -86,10 +86,6 @@ class CpuBackend(BackendInterface):
         if importlib.util.find_spec("onnxruntime") is not None:
             return Availability(True)
         return Availability(False, "onnxruntime is not installed", "pip install onnxruntime")
-
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format; whether onnxruntime can read the graph shows in `init`."""
-        return blob_compatibility(stamp, READABLE_VERSIONS, "delegraph-cpu")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> CpuHandle:
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.

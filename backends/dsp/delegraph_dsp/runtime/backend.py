@@ -16,12 +16,9 @@ from delegraph.interfaces import (
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
-    BlobStamp,
     Buffer,
-    Compatibility,
     CompileSpec,
     EventTracer,
-    blob_compatibility,
 )
 from delegraph_dsp.binary import unpack
 from delegraph_dsp.device import Device
@@ -47,9 +44,7 @@ class DspHandle:
 class DspBackend(BackendInterface):
     """Runs what `delegraph_dsp.aot` compiled, on a simulated vector machine."""
 
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format."""
-        return blob_compatibility(stamp, (BLOB_VERSION,), "delegraph-dsp")
+    blob_version = BLOB_VERSION
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> DspHandle:
         """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,18 +14,13 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
-    Compatibility,
     CompileSpec,
-    blob_compatibility,
     shared_data,
 )
 from delegraph_machines.arguments import arrays_of
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, unpack
 from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
-
-if TYPE_CHECKING:
-    from delegraph.interfaces import BlobStamp
 
 __all__ = ["NpuBackend"]
 
@@ -42,9 +36,7 @@ class NpuHandle:
 class NpuBackend(BackendInterface):
     """Runs what `delegraph_npu.aot` compiled. Handles share nothing that a run changes."""
 
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format."""
-        return blob_compatibility(stamp, (BLOB_VERSION,), "delegraph-npu")
+    blob_version = BLOB_VERSION
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> NpuHandle:
         """Validate and decode a blob, and give it memories.

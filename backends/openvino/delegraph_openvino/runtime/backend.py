@@ -19,9 +19,7 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
-    Compatibility,
     CompileSpec,
-    blob_compatibility,
     split_arguments,
 )
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack
@@ -33,7 +31,6 @@ from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
 if TYPE_CHECKING:
     import openvino
 
-    from delegraph.interfaces import BlobStamp
 
 __all__ = ["OpenVinoBackend"]
 
@@ -57,6 +54,7 @@ class Handle:
 class OpenVinoBackend(BackendInterface):
     """Runs what `delegraph_openvino.aot` wrote. Handles may be executed at the same time."""
 
+    blob_version = BLOB_VERSION
     binds_again = True
 
     def __init__(self) -> None:
@@ -67,10 +65,6 @@ class OpenVinoBackend(BackendInterface):
         if importlib.util.find_spec("openvino") is not None:
             return Availability(True)
         return Availability(False, "openvino is not installed", "pip install openvino")
-
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        """Judge the version of the blob's format; whether OpenVINO can read the graph shows in `init`."""
-        return blob_compatibility(stamp, (BLOB_VERSION,), "delegraph-openvino")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Compile a blob's model. Its weights stay where they are, in `processed` or the named data.

@@ -1,0 +1,54 @@
+"""A name or hook that has another one now -> the warning that says so: who uses it, what replaces it, when it goes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["DeprecatedName", "PluginDeprecationWarning", "loading_plugin", "warn_deprecated"]
+
+
+class PluginDeprecationWarning(DeprecationWarning):
+    """Something of the plug-in API that a plug-in uses has another name or form now, and goes in a version to come.
+
+    As of any `DeprecationWarning`, Python tells users nothing of it; pytest and `delegraph plugins doctor` do.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class DeprecatedName:
+    """What has the place of a public name, and the plug-in API in which the old name goes: `"2.0"`."""
+
+    instead: str
+    goes: str
+
+
+_USER: Final[ContextVar[str]] = ContextVar("delegraph_plugin_being_loaded", default="")
+
+
+@contextmanager
+def loading_plugin(plugin: str) -> Iterator[None]:
+    """What is imported within is that plug-in's doing: warnings name it."""
+    token = _USER.set(plugin)
+    try:
+        yield
+    finally:
+        _USER.reset(token)
+
+
+def warn_deprecated(used: str, instead: str, goes: str, where: Any = None, stacklevel: int = 2) -> None:
+    """Warn that the plug-in being loaded (or whoever called) uses what is deprecated.
+
+    `where` is the author's function, whose line is named; without one it is the line `stacklevel` calls further out.
+    """
+    user = _USER.get()
+    text = f"{user and f'{user}: '}{used} is deprecated: use {instead}; it goes in plug-in API {goes}"
+    code = getattr(where, "__code__", None)
+    if code is None:
+        warnings.warn(text, PluginDeprecationWarning, stacklevel=stacklevel + 1)
+    else:
+        warnings.warn_explicit(text, PluginDeprecationWarning, code.co_filename, code.co_firstlineno)

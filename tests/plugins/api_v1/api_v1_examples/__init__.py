@@ -1,0 +1,1 @@
+"""Examples of plug-ins. Empty on purpose: devices without torch import it, too."""
