@@ -27,6 +27,18 @@ def moved(function: Callable[[torch.Tensor], Any], shape: tuple[int, ...] = (2, 
     return of(lambda x: function(torch.sigmoid(x)), [shape])
 
 
+class Addmm(nn.Module):
+    """A linear layer as GPT-2 has it, its weight as [in, out]."""
+
+    def __init__(self, taken: int, given: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(taken, given) * torch.linspace(0.1, 2, given))
+        self.bias = nn.Parameter(torch.randn(given))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x, self.weight)
+
+
 CASES: dict[str, Case] = {
     "conv": (nn.Conv2d(6, 10, 3), IMAGE),
     "conv strided, padded": (nn.Conv2d(6, 10, (3, 5), stride=(2, 1), padding=(1, 2)), IMAGE),
@@ -61,6 +73,15 @@ CASES: dict[str, Case] = {
     "add of fewer dims": of(lambda a, b: a + b, [(2, 5, 12), (12,)]),
     "sub": of(lambda a, b: a - b, ROWS * 2),
     "mul": of(lambda a, b: a * b, ROWS * 2),
+    "add a number": of(lambda x: x + 0.7, IMAGE),
+    "a number minus": of(lambda x: 1 - x, ROWS),
+    "minus a number, and relu": of(lambda x: F.relu(x - 0.3), ROWS),
+    "times a number": of(lambda x: x * -1.7, IMAGE),
+    "divided by a number": of(lambda x: x / 3, ROWS),
+    "to a power": of(lambda x: x**2, ROWS),
+    "a large number": of(lambda x: x + 1000, ROWS),
+    "add 0": of(lambda x: x + 0.0, ROWS),
+    "addmm": (Addmm(12, 7), [(5, 12)]),
     "mul, broadcast": of(lambda a, b: a * b, [(2, 6, 1, 1), (2, 6, 9, 8)]),
     "sigmoid": of(torch.sigmoid, ROWS),
     "tanh": of(torch.tanh, IMAGE),

@@ -207,5 +207,5 @@ def _tensors(head: Node) -> Iterator[Node]:
     yield from seen
 
 
-_BIAS: Final = {"convolution": 2, "linear": 2}
+_BIAS: Final = {"convolution": 2, "linear": 2, "addmm": 0}
 """Operator -> the position of its bias, a float constant."""

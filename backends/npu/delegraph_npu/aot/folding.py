@@ -199,10 +199,10 @@ class Folding:
         """A tensor between the operators that a call becomes."""
         return ir.Tensor(self.name(f"{self._head.name}.{name}"), shape, np.dtype(dtype), scale, zero_point)
 
-    def constant(self, name: str, content: NDArray[Any]) -> ir.Tensor:
+    def constant(self, name: str, content: NDArray[Any], scale: float = 1.0) -> ir.Tensor:
         """A constant of four dims."""
         n, h, w, c = content.shape
-        return ir.Tensor(self.name(f"{self._head.name}.{name}"), (n, h, w, c), content.dtype, content=content)
+        return ir.Tensor(self.name(f"{self._head.name}.{name}"), (n, h, w, c), content.dtype, scale, content=content)
 
     @property
     def _head(self) -> Node:

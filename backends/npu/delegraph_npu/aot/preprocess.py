@@ -36,7 +36,7 @@ from delegraph_npu.command_stream import encode
 from delegraph_npu.commands import Dtype, Region
 from delegraph_npu.device import Device, read_device
 
-__all__ = ["NpuLowering"]
+__all__ = ["NpuLowering", "Partition", "scheduled"]
 
 
 class NpuLowering(BackendDetails):
@@ -51,7 +51,7 @@ class NpuLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, `PreprocessError` for what
         does not fit into SRAM, and `InvalidArgument` for a device that cannot be read.
         """
-        partition = _scheduled(edge_program, compile_specs)
+        partition = scheduled(_folded(edge_program), Options.of(compile_specs))
         program, pool = partition.emitted()
         return partition.result(program, bytes(pool.content))
 
@@ -63,7 +63,10 @@ class NpuLowering(BackendDetails):
     ) -> dict[str, list[PreprocessResult]]:
         """As `preprocess`, but weights that several partitions have go into the named data, once."""
         partitions = {
-            method: [_scheduled(*of) for of in zip(programs, compile_specs[method], strict=True)]
+            method: [
+                scheduled(_folded(program), Options.of(specs))
+                for program, specs in zip(programs, compile_specs[method], strict=True)
+            ]
             for method, programs in edge_programs.items()
         }
         everything = [partition for found in partitions.values() for partition in found]
@@ -86,8 +89,8 @@ class NpuLowering(BackendDetails):
 
 
 @dataclass(frozen=True, slots=True)
-class _Partition:
-    """What the passes before emission made of one."""
+class Partition:
+    """What the passes before emission made of one: all that its blob is written from."""
 
     options: Options
     device: Device
@@ -135,15 +138,18 @@ class _Partition:
         )
 
 
-def _scheduled(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> _Partition:
-    options = Options.of(compile_specs)
+def _folded(edge_program: ExportedProgram) -> ir.Graph:
+    return fold(edge_program, {name: row.convert for name, row in OPERATORS.items()})
+
+
+def scheduled(folded: ir.Graph, options: Options) -> Partition:
+    """Run the passes between folding and emission."""
     device = read_device(options.device, "compile spec 'device'")
-    folded = fold(edge_program, {name: row.convert for name, row in OPERATORS.items()})
     fused = fuse(folded)
     layout = lay_out(fused)
     blocks = WeightBlocks(device.array.columns, options.compress_weights)
     plan = schedule(layout, device, blocks, options.optimize)
-    return _Partition(options, device, folded, fused, layout, blocks, plan)
+    return Partition(options, device, folded, fused, layout, blocks, plan)
 
 
 def _io(laid: ir.Laid, layout: Layout, plan: Schedule) -> IoTensor:

@@ -25,7 +25,8 @@ ANNOTATION: Final = "quantization_annotation"
 
 NORMALIZATIONS: Final = frozenset({"batch_norm", "_native_batch_norm_legit"})
 
-TRANSPOSED: Final = frozenset({"conv_transpose1d", "conv_transpose2d"})
+TRANSPOSED: Final = frozenset({"conv_transpose1d", "conv_transpose2d", "addmm"})
+"""Their weights have the channels of the output second."""
 
 
 def npu_quantizer(*, recipe: str = "int8") -> Quantizer:
@@ -84,7 +85,9 @@ class NpuQuantizer:
 
     def _layer(self, node: Node) -> None:
         weight = weight_spec(self._recipe, 1 if operator_name(node) in TRANSPOSED else 0)
-        self._finish(node, {node.args[0]: self._activation, node.args[1]: weight}, normalized=True)
+        first = 1 if operator_name(node) == "addmm" else 0  # behind its bias
+        taken, kernel = node.args[first : first + 2]
+        self._finish(node, {taken: self._activation, kernel: weight}, normalized=True)
 
     def _finish(self, node: Node, inputs: Mapping[Any, Any], normalized: bool = False) -> None:
         """Annotate `node`, and its result once it is normalized and limited."""

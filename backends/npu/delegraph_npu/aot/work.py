@@ -59,8 +59,9 @@ def _multiply_adds(node: Node) -> int:
     name, arguments = operator_name(node), node.args
     if name not in _PRODUCTS:
         return 0
-    left, right = shape_of(arguments[0]), shape_of(arguments[1])  # type: ignore[arg-type]
-    if name in ("matmul", "mm", "bmm"):
+    first = 1 if name == "addmm" else 0  # behind its bias
+    left, right = (shape_of(operand) for operand in arguments[first : first + 2])  # type: ignore[arg-type]
+    if name in ("matmul", "mm", "bmm", "addmm"):
         return math.prod(left) * right[-1]
     if name == "linear":
         return math.prod(left) * right[0]
@@ -70,5 +71,16 @@ def _multiply_adds(node: Node) -> int:
 
 
 _PRODUCTS: Final = frozenset(
-    ["matmul", "mm", "bmm", "linear", "convolution", "conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"]
+    [
+        "matmul",
+        "mm",
+        "bmm",
+        "addmm",
+        "linear",
+        "convolution",
+        "conv1d",
+        "conv2d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+    ]
 )

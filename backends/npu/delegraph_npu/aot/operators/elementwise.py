@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -24,24 +25,77 @@ __all__: list[str] = []
 # ---- two tensors ----------------------------------------------------------------------------------------------------
 
 
-def _check_binary(node: Node, a: Node, b: Any, alpha: Any = 1) -> str | None:
+def _check_binary(node: Node, a: Any, b: Any, alpha: Any = 1) -> str | None:
     if alpha != 1:
         return f"alpha is {alpha}: the NPU adds and subtracts without a factor"
-    if not all(isinstance(operand, Node) and lifted_number(operand) is None for operand in (a, b)):
-        return "an operand is a number: the NPU's are quantized tensors"
-    return None
+    numbers = [number for number in map(number_of, (a, b)) if number is not None]
+    if not numbers:
+        return None
+    if len(numbers) == 2 or not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+        return f"of {' and '.join(map(str, numbers))}: the NPU computes tensors, with finite numbers beside them"
+    return "times 0: there is nothing to compute" if operator_name(node) == "mul" and 0 in numbers else None
 
 
 @operator("add sub mul", Annotate.VALUES, _check_binary, int16=True)
-def binary(f: Folding, call: QuantizedCall, a: Node, b: Node, alpha: int = 1) -> Laid:
-    """Both as the one with the most elements lies."""
+def binary(f: Folding, call: QuantizedCall, a: Any, b: Any, alpha: int = 1) -> Laid:
+    """Both as the one with the most elements lies; a number is a tensor of one."""
+    return _binary(f, call, a, b, operator_name(call.head))
+
+
+def _check_reversed(node: Node, a: Any, b: Any, alpha: Any = 1) -> str | None:
+    return _check_binary(node, b, a, alpha)
+
+
+@operator("rsub", Annotate.VALUES, _check_reversed, int16=True)
+def reversed_sub(f: Folding, call: QuantizedCall, a: Any, b: Any, alpha: int = 1) -> Laid:
+    """`b - a`."""
+    return _binary(f, call, b, a, "sub")
+
+
+def _check_div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> str | None:
+    number = number_of(b)
+    if rounding_mode is not None:
+        return f"a quotient that is rounded ({rounding_mode}): the NPU's are real"
+    if number is None or number_of(a) is not None:
+        return "division by a tensor: the NPU divides by a number"
+    finite = isinstance(number, int | float) and math.isfinite(number) and number != 0 and math.isfinite(1 / number)
+    return None if finite else f"division by {number}"
+
+
+@operator("div", Annotate.VALUES, _check_div, int16=True)
+def quotient(f: Folding, call: QuantizedCall, a: Any, b: Any, *options: Any) -> Laid:
+    """Times the reciprocal, of which nothing is rounded."""
+    number = number_of(b)
+    assert isinstance(number, int | float)
+    return _binary(f, call, a, 1 / number, "mul")
+
+
+def number_of(operand: Any) -> complex | None:
+    """The number that the user wrote as an operand; None for a tensor."""
+    return lifted_number(operand) if isinstance(operand, Node) else operand
+
+
+def _binary(f: Folding, call: QuantizedCall, a: Any, b: Any, kind: str) -> Laid:
     rank = len(shape_of(call.head))
-    operands = [raised(f.operand(operand), rank) for operand in (a, b)]
-    order = max(operands, key=lambda laid: int(np.prod(laid.shape))).order
+    dtype = np.dtype(str(call.out.dtype).removeprefix("torch."))
+    operands = [raised(_operand(f, operand, dtype), rank) for operand in (a, b)]
+    order = max(operands, key=lambda laid: int(np.prod(laid.tensor.shape))).order
     tensors = tuple(f.ordered(laid, order).tensor for laid in operands)
     result = f.result(call, order)
-    f.add(ir.Binary(call.head.name, tensors, result.tensor, *call.limits, operator_name(call.head)))
+    f.add(ir.Binary(call.head.name, tensors, result.tensor, *call.limits, kind))
     return result
+
+
+def _operand(f: Folding, operand: Any, dtype: np.dtype[Any]) -> Laid:
+    """A number is the largest integer, or its opposite, on a grid of its own: so it is exact."""
+    number = number_of(operand)
+    if number is None:
+        return f.operand(operand)
+    assert isinstance(number, int | float)
+    most = int(np.iinfo(dtype).max)
+    content = np.full((1, 1, 1, 1), int(np.sign(number)) * most, dtype)
+    tensor = f.constant("number", content, abs(float(number)) / most if number else 1.0)
+    return Laid(tensor, (), rows(0))
 
 
 # ---- functions of one number ----------------------------------------------------------------------------------------
@@ -49,7 +103,7 @@ def binary(f: Folding, call: QuantizedCall, a: Node, b: Node, alpha: int = 1) ->
 FUNCTIONS: Final = (
     "sigmoid tanh exp log log2 log10 log1p expm1 sqrt rsqrt reciprocal abs neg sin cos tan asin acos atan sinh cosh"
     " erf sign floor ceil round hardswish hardsigmoid gelu silu elu selu celu leaky_relu softplus mish logsigmoid"
-    " softsign log_sigmoid square"
+    " softsign log_sigmoid square pow"
 )
 KEPT: Final = "hardswish hardsigmoid silu selu celu softplus mish square"
 """Those that edge lowering would take apart."""

@@ -239,13 +239,36 @@ def conv_transpose(
 @operator("linear", Annotate.LAYER, _check_linear, "linear")
 def linear(f: Folding, call: QuantizedCall, input: Node, weight: Node, bias: Node | None = None) -> Laid:
     """A convolution with a window of one place."""
+    return _linear(f, call, input, weight, bias, transposed=False)
+
+
+def _check_addmm(node: Node, bias: Node, input: Node, weight: Node, beta: Any = 1, alpha: Any = 1) -> str | None:
+    if (beta, alpha) != (1, 1):
+        return f"beta is {beta}, alpha is {alpha}: the NPU adds a bias to products without factors"
+    if shape_of(bias) not in [(shape_of(weight)[1],), (1,)]:
+        return f"a bias of {shape_of(bias)}: the NPU's are one for each column"
+    if bias.op == "call_function" and not is_dequantize(bias):
+        return "its bias is computed: the NPU's are constants"
+    features = shape_of(weight)[0]
+    if features > MOST_PRODUCTS:
+        return f"sums of {features} products: an accumulator holds {MOST_PRODUCTS}"
+    return _check_weight(weight, 1)
+
+
+@operator("addmm", Annotate.LAYER, _check_addmm, "addmm")
+def addmm(f: Folding, call: QuantizedCall, bias: Node, input: Node, weight: Node, *factors: Any) -> Laid:
+    """A linear layer whose weight is written as [in, out]."""
+    return _linear(f, call, input, weight, bias, transposed=True)
+
+
+def _linear(f: Folding, call: QuantizedCall, input: Node, weight: Node, bias: Node | None, *, transposed: bool) -> Laid:
     order = rows(len(shape_of(input)))
     features = f.image(input, order)
     integers, scale = f.weight(weight)
     result = f.result(call, order)
     channels = result.tensor.shape[3]
     steps = np.broadcast_to(scale, channels)
-    offsets = f.bias(bias, channels, features.scale * steps)
-    kernels = np.ascontiguousarray(integers[:, None, None, :])
+    offsets = np.broadcast_to(f.bias(bias, channels, features.scale * steps), channels)
+    kernels = np.ascontiguousarray((integers.T if transposed else integers)[:, None, None, :])
     f.add(ir.Convolution(call.head.name, (features,), result.tensor, *call.limits, Window(), kernels, offsets, steps))
     return result
