@@ -224,6 +224,8 @@ def main() -> None:
             print(f"{text}\n")
         else:
             put(args.into, name, text)
+    if args.into is not None:
+        (args.into.parent / "pictures" / "roofline-dsp.svg").write_text(picture(rows, devices[-1]), "utf-8")
     if args.roofline:
         args.roofline.write_text(picture(rows, devices[-1]), "utf-8")
 

@@ -175,11 +175,12 @@ class Speed:
         return self.there / self.here
 
     def cells(self) -> list[str]:
-        """As a row: of a layer without products, millions of elements a second."""
+        """As a row; a layer without products adds, which is counted instead."""
         height, width = self.layer.output
-        work, unit = (self.layer.macs, "MMAC/s") if self.layer.macs else (height * width * self.layer.channels, "M/s")
-        here, there = (f"{work / seconds / 1e6:,.0f} {unit}" for seconds in (self.here, self.there))
-        return [named(self.layer), here, there, f"{self.ratio:.2f}x"]
+        adds = height * width * self.layer.channels * self.layer.kernel[0] * self.layer.kernel[1]
+        work = self.layer.macs or adds
+        speeds = (f"{work / seconds / 1e6:,.0f}" for seconds in (self.here, self.there))
+        return [named(self.layer), *speeds, f"{self.ratio:.2f}x"]
 
 
 LISTED: Final = 12  # rows of the slowest, beside all that are lost
@@ -284,8 +285,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated")
     parser.add_argument("--tables", default=",".join(TABLES), help="comma-separated")
-    parser.add_argument("--svg", type=Path, help="a folder for the rooflines")
-    parser.add_argument("--into", type=Path, help="a page that gets each table between its marks")
+    parser.add_argument("--svg", type=Path, help="a folder for the rooflines on all presets")
+    parser.add_argument("--into", type=Path, help="a page that gets each table between its marks, and its rooflines")
     args = parser.parse_args()
     networks = args.networks.split(",")
     for name in args.tables.split(","):
@@ -297,6 +298,10 @@ def main() -> None:
             print(f"{text}\n")
         else:
             put(args.into, name, text)
+    if args.into is not None:
+        for network in networks:
+            file = args.into.parent / "pictures" / f"roofline-{network}.svg".lower()
+            file.write_text(picture(network, VELA_DEVICE), "utf-8")
     if args.svg is not None:
         args.svg.mkdir(parents=True, exist_ok=True)
         for network in networks:

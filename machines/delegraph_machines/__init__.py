@@ -8,5 +8,6 @@ energy         operations and bytes -> picojoules
 scratch        lifetimes -> places in a scratch memory
 blocks         named blocks <-> one blob
 hazards        a command stream's accesses -> the first that comes too early
+counters       what runtimes tell of each operator -> a table, columns of an Inspector
 roofline       work, bytes, cycles -> a picture
 """

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from delegraph_npu.cost import Cost
+from delegraph_npu.cost import Cost, Segment
 from delegraph_npu.runtime.program import Program
 
 if TYPE_CHECKING:
     from delegraph.interfaces import EventTracer
 
-__all__ = ["counters", "log_operators"]
+__all__ = ["by_operator", "counters", "log_operators"]
 
 
 def log_operators(program: Program, tracer: EventTracer, start: int) -> None:
-    """Tell `tracer` of a run that began at `start`, in nanoseconds. Events have the operators' names for ids, and
-    `counters` as JSON for metadata; their times are simulated and have nothing to do with how long the host took."""
+    """Tell `tracer` of a run that began at `start`, in nanoseconds: an event for each operator, in the order in which
+    they end, as long as the machine works for it alone, all its tiles and what was fetched ahead for it together.
+
+    Events have the operators' names for ids, and `counters` as JSON for metadata; their times are simulated and have
+    nothing to do with how long the host took.
+    """
     nanoseconds = 1000 / program.device.clock_mhz
-    for segment in program.segments:
+    for segment in by_operator(program.segments):
         name = program.blob.operators[segment.operator]
         begin, end = (start + round(at * nanoseconds) for at in (segment.begin, segment.end))
         metadata = json.dumps({"cycles": round(segment.end - segment.begin), **counters(segment.cost)}).encode()
         tracer.log_profiling(name, begin, end, delegate_debug_id=name, metadata=metadata)
+
+
+def by_operator(segments: Iterable[Segment]) -> list[Segment]:
+    """One segment for each operator: it ends with its last one and is as long as all of them."""
+    whole: dict[int, Segment] = {}
+    for one in segments:
+        before = whole.pop(one.operator, Segment(one.operator, 0.0, 0.0, Cost()))
+        cycles = before.end - before.begin + one.end - one.begin
+        whole[one.operator] = Segment(one.operator, one.end - cycles, one.end, before.cost + one.cost)
+    return list(whole.values())
 
 
 def counters(cost: Cost) -> dict[str, float]:
