@@ -48,6 +48,22 @@ def net() -> tuple[torch.nn.Module, torch.Tensor, bytes]:
 # ---- shapes -------------------------------------------------------------------------------------------------------
 
 
+def test_the_same_model_is_the_same_file(net: tuple[torch.nn.Module, torch.Tensor, bytes]) -> None:
+    """Also where OpenVINO has made other graphs between."""
+    model, x, program = net
+    assert bytes(delegraph.lower(model, (x,), backends=["openvino"])) == program
+
+
+def test_outputs_that_are_inputs_or_each_other() -> None:
+    def twice(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = x + y
+        return x.expand(2, 3), total, total.reshape(2, 3), y.to(torch.float32)
+
+    args = (torch.randn(2, 3), torch.randn(2, 3))
+    check(twice, *args)
+    assert bytes(lower(twice, args)) == bytes(lower(twice, args))
+
+
 def test_a_dynamic_batch() -> None:
     others = [(torch.randn(n, 3, 8, 8),) for n in (1, 16, 4)]
     check(Net(), torch.randn(2, 3, 8, 8), dynamic_shapes=(BATCH,), others=others, atol=1e-5)

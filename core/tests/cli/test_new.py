@@ -14,7 +14,7 @@ from delegraph.cli import main
 from delegraph.cli.new import KINDS
 
 LIMIT = 150
-"""Lines of code of a plug-in to begin with; imports, comments and docstrings are not counted."""
+"""Lines of code of a plug-in to begin with, imports among them; comments and docstrings are not counted."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,15 +41,13 @@ def test_a_whole_distribution(kind: str, tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_short(kind: str, tmp_path: Path) -> None:
     main(["new", kind, "my-npu", "--into", str(tmp_path)])
-    assert 0 < sum(lines_of_code(path) for path in (tmp_path / "my-npu" / "my_npu").rglob("*.py")) <= LIMIT
+    assert 0 < sum(lines_of_code(path) for path in (tmp_path / "my-npu" / "my_npu").rglob("*.py")) < LIMIT
 
 
 def lines_of_code(path: Path) -> int:
     source = path.read_text("utf-8")
     left_out: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            left_out |= set(range(node.lineno, node.end_lineno + 1))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             left_out |= set(range(node.lineno, node.end_lineno + 1))
     blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

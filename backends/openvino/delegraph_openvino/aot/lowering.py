@@ -83,7 +83,20 @@ def _lowered(
 
 def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
     """The IR's two files; OpenVINO writes them nowhere but to files."""
+    _name_by_place(model)
     with tempfile.TemporaryDirectory(prefix="delegraph-openvino-") as folder:
         xml, constants = Path(folder, "model.xml"), Path(folder, "model.bin")
         openvino.serialize(model, xml, constants)
         return xml.read_bytes(), constants.read_bytes()
+
+
+def _name_by_place(model: openvino.Model) -> None:
+    """Name whatever is not an input by its place: OpenVINO numbers it by all that the process has ever made, and the
+    same graph would be another file each time."""
+    for place, operation in enumerate(model.get_ordered_ops()):
+        if operation.get_type_name() != "Parameter":
+            operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
+    for place, output in enumerate(model.outputs):
+        source = output.get_node().input_value(0).get_node()
+        if source.get_type_name() != "Parameter":  # whose name the other half reads
+            output.get_tensor().set_names({f"output_{place}"})

@@ -1,16 +1,15 @@
 """What both halves know: a program for the device <-> the bytes of a blob. No torch.
 
-A line of JSON, then the constants' elements as little-endian float32. Values are registers, numbered as they come.
+Values are registers, numbered as they come; constants are float32.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
-import numpy as np
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.interfaces import Buffer, pack_blob, unpack_blob
 
 BLOB_VERSION = 1
 """Raise it when the half that runs can no longer read older blobs."""
@@ -32,27 +31,19 @@ class Program:
 
     def encode(self) -> bytes:
         """The blob."""
-        arrays = {register: np.ascontiguousarray(array, "<f4") for register, array in self.constants.items()}
-        shapes = [[register, list(array.shape)] for register, array in arrays.items()]
-        head = {**vars(self), "constants": shapes}
-        return b"\n".join([json.dumps(head).encode(), b"".join(array.tobytes() for array in arrays.values())])
+        head = [self.inputs, list(self.constants), self.steps, self.outputs]
+        return pack_blob(head, self.constants.values())
 
 
-def decode(blob: bytes) -> Program:
-    """Read a blob, which may come from a stranger. Raises `ValueError` unless every register is written before use."""
-    line, _, content = blob.partition(b"\n")
+def decode(blob: Buffer) -> Program:
+    """Read a blob, which may come from a stranger: every register has to be written before it is read."""
+    head, arrays = unpack_blob(blob)
     try:
-        head = json.loads(line)
-        constants, offset = {}, 0
-        for register, shape in head.pop("constants"):
-            constants[register] = np.frombuffer(content, "<f4", prod(shape), offset).reshape(shape)
-            offset += constants[register].nbytes
-        program = Program(constants=constants, **head)
+        inputs, registers, steps, outputs = head
+        program = Program(inputs, dict(zip(registers, arrays, strict=True)), steps, outputs)
         _check(program)
-    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"its head is damaged: {error}") from error
-    if offset != len(content):
-        raise ValueError(f"{len(content)} bytes of constants, {offset} expected")
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DelegateInvalidCompatibility(f"not a program of SampleName's: {error}") from error
     return program
 
 

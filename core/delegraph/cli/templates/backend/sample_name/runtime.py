@@ -13,11 +13,8 @@ from delegraph.interfaces import (
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
-    BlobStamp,
     Buffer,
-    Compatibility,
     CompileSpec,
-    Verdict,
 )
 from sample_name.blob import BLOB_VERSION, PRECISIONS, Program, decode
 
@@ -41,21 +38,14 @@ class Delegate(NamedTuple):
 class SampleNameBackend(BackendInterface):
     """Behind the backend id `SampleName`."""
 
-    def check(self, stamp: BlobStamp | None) -> Compatibility:
-        if stamp is not None and stamp.blob_version > BLOB_VERSION:
-            return Compatibility(Verdict.REFUSE, f"its version {stamp.blob_version} is newer than {BLOB_VERSION}")
-        return Compatibility(Verdict.OK)
+    blob_version = BLOB_VERSION
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
         """Options at load, `backend_options={"sample_name": {"check_finite": True}}`, are in `runtime_specs`."""
-        try:
-            program = decode(bytes(processed))
-            precision = next((bytes(spec.value).decode() for spec in compile_specs if spec.key == "precision"), "")
-            if precision not in PRECISIONS:
-                raise ValueError(f"its precision is {precision!r}")
-        except ValueError as error:
-            raise DelegateInvalidCompatibility(f"not a blob of SampleName's: {error}") from error
-        return Delegate(program, np.dtype(precision), bool(context.runtime_specs.get("check_finite", False)))
+        precision = next((p for p in PRECISIONS if CompileSpec("precision", p.encode()) in compile_specs), None)
+        if precision is None:
+            raise DelegateInvalidCompatibility(f"its precision is none of {', '.join(PRECISIONS)}")
+        return Delegate(decode(processed), np.dtype(precision), bool(context.runtime_specs.get("check_finite", False)))
 
     def num_outputs(self, handle: Delegate) -> int:
         return len(handle.program.outputs)
