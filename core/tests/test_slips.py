@@ -12,9 +12,7 @@ import pytest
 import torch
 
 import delegraph
-from delegraph.aot import LayerQuantization, MethodQuantization, QuantizationReport
 from delegraph.errors import DelegraphError
-from delegraph.tables import Table
 
 
 class Scaled(torch.nn.Module):
@@ -140,28 +138,14 @@ def test_texts_are_short(here: Here) -> None:
     big = torch.nn.Linear(500, 500).eval()
     lowered = delegraph.lower(big, (torch.ones(1, 500),))
     program = delegraph.load(bytes(lowered))
-    assert all(len(repr(value)) < 500 for value in (lowered, lowered.report, program, program.metadata))
-
-
-# ---- notebooks ----------------------------------------------------------------------------------------------------
-
-
-def test_a_report_as_html(here: Here) -> None:
-    shown = here.lowered.report._repr_html_()
-    assert shown.startswith("<p>forward: 0 nodes in 0 delegates, 1 nodes left to kernels</p><table>")
-    assert "<th>operator</th>" in shown
-    assert '<td style="text-align: left">aten::mul' in shown
-
-
-def test_what_a_stranger_named_is_escaped() -> None:
-    html = Table("<b>", ("name", "size"), [("<script>", "1\x1b")], frozenset({"size"})).to_html()
-    assert "<caption>&lt;b&gt;</caption>" in html
-    assert (
-        '<td style="text-align: left">&lt;script&gt;</td><td style="text-align: right">&#x27;1\\x1b&#x27;</td>' in html
+    assert all(
+        len(repr(value)) < 500
+        for value in (
+            lowered,
+            lowered.edge,
+            lowered.report,
+            program,
+            program.metadata,
+            *lowered.program.executorch_program.execution_plan,
+        )
     )
-
-
-def test_a_quantization_report_as_html() -> None:
-    layer = LayerQuantization("n", "linear", "fc", "int8", -1.0, 1.0, 12.5, 12.0, 100, 400)
-    shown = QuantizationReport({"forward": MethodQuantization((layer,), 12.0, (), 100, 400)})._repr_html_()
-    assert "<td" in shown and "fc" in shown

@@ -30,6 +30,7 @@ from delegraph.aot.quantize.request import (
 from delegraph.aot.quantize.training import converted_from_training, prepared_for_training
 from delegraph.aot.stage import Lowering, StageWatcher
 from delegraph.errors import LoweringError
+from delegraph.notebook import folded
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["QuantizedModel", "convert_qat", "prepare_qat", "quantize"]
@@ -70,6 +71,10 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
 
     def __str__(self) -> str:
         return str(self.report)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.report._repr_html_() + folded("signal to noise, drawn", self.report.to_svg())
 
 
 def quantize(

@@ -246,6 +246,10 @@ class Program:
     def __repr__(self) -> str:
         return f"Program({', '.join(map(printable, sorted(self._plans)))})"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.records._repr_html_()
+
 
 def _read_program(
     source: Source | schema.Program, plugins: PluginRegistry | None
