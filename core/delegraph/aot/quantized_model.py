@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 
 from delegraph.aot import pipeline
 from delegraph.aot.config import LoweringConfig
-from delegraph.aot.export import Model, export_requests
+from delegraph.aot.export import ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.recipes import RecipeOrRules
 from delegraph.aot.quantize.report import QuantizationReport
@@ -118,7 +118,9 @@ def quantize(
         raise LoweringError("recipe and quantizers are two ways to say the same: give one of them")
     if args is None and kwargs is None and isinstance(model, torch.nn.Module):
         calibration_data, args, kwargs = with_example(calibration_data)
-    requests = export_requests(model, args, kwargs, dynamic_shapes)
+        requests = _requests_by_batch(model, args, kwargs, dynamic_shapes)
+    else:
+        requests = export_requests(model, args, kwargs, dynamic_shapes)
     methods = list(requests)
     if quantizers is not None:
         asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True)
@@ -130,6 +132,23 @@ def quantize(
     with shown_progress(progress, stages) as watchers:
         done = pipeline.run(lowering, stages, watchers)
     return QuantizedModel(done.programs, QuantizationReport(done.quantized))
+
+
+def _requests_by_batch(
+    model: torch.nn.Module, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None, dynamic_shapes: Any
+) -> dict[str, ExportRequest]:
+    """What is to be exported with the first batch of calibration data for an example."""
+    if args is None:
+        raise LoweringError(
+            "an nn.Module needs example arguments to be exported: give calibration_data=[(x,), …], typical inputs, or"
+            " args=(x,) for a recipe that needs no data"
+        )
+    try:
+        return export_requests(model, args, kwargs, dynamic_shapes)
+    except LoweringError as error:
+        raise LoweringError(
+            f"{error}\n  the example is calibration batch 0; a batch has the model's arguments alone, without labels"
+        ) from error
 
 
 def prepare_qat(
