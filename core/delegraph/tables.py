@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 __all__ = ["Table", "count", "milliseconds", "print_table", "printable"]
 
@@ -24,17 +23,6 @@ class Table:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         title = [printable(self.title)] if self.title else []
         return "\n".join([*title, *(self._line(row, widths) for row in rows)])
-
-    def to_html(self) -> str:
-        """For notebooks: every text escaped, numbers flush right."""
-        heads = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
-        body = "".join(f"<tr>{''.join(map(self._cell, self.columns, row))}</tr>" for row in self.rows)
-        caption = f"<caption>{escape(printable(self.title))}</caption>" if self.title else ""
-        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
-
-    def _cell(self, column: str, text: str) -> str:
-        side = "right" if column in self.right else "left"
-        return f'<td style="text-align: {side}">{escape(printable(text))}</td>'
 
     def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
         cells = zip(self.columns, row, widths, strict=True)

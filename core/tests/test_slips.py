@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 import torch
 
 import delegraph
-from delegraph.aot import LayerQuantization, MethodQuantization, QuantizationReport
+from delegraph.aot.export import export_method, export_requests
+from delegraph.aot.export_checks import check_mode
 from delegraph.errors import DelegraphError
-from delegraph.tables import Table
 
 
 class Scaled(torch.nn.Module):
@@ -22,6 +23,18 @@ class Scaled(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2
+
+
+class Branching(torch.nn.Module):
+    """A model that goes another way for other values."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x
+
+
+def _scripted(here: Here) -> torch.nn.Module:
+    with warnings.catch_warnings(action="ignore"):  # torch says that TorchScript is deprecated
+        return torch.jit.trace(here.model, (here.x,))  # type: ignore[no-any-return, no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Here:
     model, x, folder = Scaled().eval(), torch.ones(4, 3), tmp_path_factory.mktemp("slips")
     lowered = delegraph.lower(model, (x,))
     (folder / "notes.txt").write_text("these are notes, and not a program" * 9)
+    (folder / "empty.pte").touch()
+    torch.save(model.state_dict(), folder / "weights.pt")
     return Here(model, x, lowered, delegraph.load(bytes(lowered)), folder)
 
 
@@ -86,7 +101,56 @@ SLIPS: dict[str, Slip] = {
     ),
     "a folder that is not there": (
         lambda h: h.lowered.save(h.folder / "missing" / "m.pte"),
-        ("No such file or directory", "missing"),
+        ("there is no such folder to save 'm.pte' in; make it first", "missing"),
+    ),
+    "a folder to save as": (lambda h: h.lowered.save(h.folder), ("this is a folder; name a file in it",)),
+    "a model in training mode": (
+        lambda h: delegraph.lower(torch.nn.Sequential(h.model, torch.nn.Dropout()).train(), (h.x,)),
+        ("the model is in training mode, in which 1 (Dropout) computes something else", "call model.eval()"),
+    ),
+    "statistics in training mode": (
+        lambda h: delegraph.lower(torch.nn.BatchNorm1d(3).train(), (h.x,)),
+        ("in training mode, in which BatchNorm1d computes something else",),
+    ),
+    "a shape instead of a tensor": (
+        lambda h: delegraph.lower(h.model, (4, 3)),
+        ("too many positional arguments; these are numbers", "write (torch.randn(4, 3),)"),
+    ),
+    "an example of another shape": (
+        lambda h: delegraph.lower(torch.nn.Linear(5, 2).eval(), (h.x,)),
+        ("the model itself fails on the example arguments", "(4x3 and 5x2)"),
+    ),
+    "a file's name instead of a model": (
+        lambda h: delegraph.lower("m.pt2", (h.x,)),  # type: ignore[arg-type]
+        ("not str; load the model from its file first: torch.export.load(path)",),
+    ),
+    "a state dict instead of a model": (
+        lambda h: delegraph.lower(torch.nn.Linear(3, 2).state_dict(), (h.x,)),  # type: ignore[arg-type]
+        ("not Tensor; a state dict is loaded into a model first",),
+    ),
+    "a function instead of a model": (
+        lambda h: delegraph.lower(torch.relu, (h.x,)),  # type: ignore[arg-type]
+        ("write it as the forward of an nn.Module",),
+    ),
+    "TorchScript": (
+        lambda h: delegraph.lower(_scripted(h), (h.x,)),
+        ("is TorchScript, which cannot be exported; give the nn.Module that it was made of",),
+    ),
+    "a branch on a value": (
+        lambda h: delegraph.lower(Branching().eval(), (h.x,)),
+        ("the way through the model depends on values that it computes", "torch.cond"),
+    ),
+    "dynamic shapes by dim": (
+        lambda h: delegraph.lower(h.model, (h.x,), dynamic_shapes={0: torch.export.Dim("n", max=9)}),
+        ("dynamic_shapes has 0, and the arguments are x", "{'x': {0: Dim('batch', max=16)}}"),
+    ),
+    "nothing to quantize by": (
+        lambda h: delegraph.quantize(h.model),
+        ("give calibration_data=[(x,), …], typical inputs, or args=(x,)",),
+    ),
+    "labels in the calibration data": (
+        lambda h: delegraph.quantize(h.model, [(h.x, torch.tensor(1))]),
+        ("too many positional arguments", "the example is calibration batch 0", "arguments alone, without labels"),
     ),
     "a file that is not there": (
         lambda h: delegraph.load(h.folder / "m.pte"),
@@ -95,12 +159,24 @@ SLIPS: dict[str, Slip] = {
     "a folder instead of a file": (lambda h: delegraph.load(str(h.folder)), ("cannot be opened: Is a directory",)),
     "a file that is not a program": (
         lambda h: delegraph.load(h.folder / "notes.txt"),
-        ("not a .pte: bytes 4 to 8 are b'e ar', not b'ET12'",),
+        ("notes.txt: not a .pte: bytes 4 to 8 are b'e ar', not b'ET12'",),
+    ),
+    "torch's file instead of a program": (
+        lambda h: delegraph.load(h.folder / "weights.pt"),
+        ("weights.pt: not a .pte", "it is an archive, as torch.save and torch.export.save write them"),
+    ),
+    "an empty file": (
+        lambda h: delegraph.load(h.folder / "empty.pte"),
+        ("empty.pte: cannot be mapped: the file is empty",),
     ),
     "a model to load": (lambda h: delegraph.load(h.model), ("got Scaled; a model is lowered first",)),
     "a lowered model to load": (lambda h: delegraph.load(h.lowered), ("got Lowered; save it, .save(path)",)),
     "a call without arguments": (lambda h: h.run(), ("method 'forward' takes (x), got ()",)),
     "a call with too many": (lambda h: h.run(ARRAY, ARRAY), ("method 'forward' takes (x), got (*, *)",)),
+    "an argument by another name": (
+        lambda h: h.run(y=ARRAY),
+        ("method 'forward' takes (x), and has no argument 'y'",),
+    ),
     "a tuple for one argument": (lambda h: h.run((ARRAY,)), ("x: expected float32[4, 3], got tuple",)),
     "another dtype": (
         lambda h: h.run(ARRAY.astype(np.float64)),
@@ -127,6 +203,22 @@ def test_slip(here: Here, slip: str) -> None:
     assert [part for part in told if part not in str(caught.value)] == [], str(caught.value)
 
 
+def test_training_mode_that_is_meant(here: Here) -> None:
+    """A mode that changes nothing, dropout that stays in evaluation mode, statistics that are never kept."""
+
+    class AlwaysDrops(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.dropout(x, 0.5, training=True)
+
+    for model in (
+        torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.0)).train(),
+        torch.nn.BatchNorm1d(3, track_running_stats=False).train(),
+        AlwaysDrops().eval(),
+    ):
+        exported = export_requests(model, (here.x,))["forward"]
+        check_mode("forward", model, export_method("forward", exported))
+
+
 @pytest.mark.parametrize("given", [ARRAY, torch.from_numpy(ARRAY.copy())], ids=["NumPy", "torch"])
 def test_what_is_not_a_slip(here: Here, given: Any) -> None:
     """A list of arguments, a path as text or as Path, tensors of torch's."""
@@ -140,28 +232,14 @@ def test_texts_are_short(here: Here) -> None:
     big = torch.nn.Linear(500, 500).eval()
     lowered = delegraph.lower(big, (torch.ones(1, 500),))
     program = delegraph.load(bytes(lowered))
-    assert all(len(repr(value)) < 500 for value in (lowered, lowered.report, program, program.metadata))
-
-
-# ---- notebooks ----------------------------------------------------------------------------------------------------
-
-
-def test_a_report_as_html(here: Here) -> None:
-    shown = here.lowered.report._repr_html_()
-    assert shown.startswith("<p>forward: 0 nodes in 0 delegates, 1 nodes left to kernels</p><table>")
-    assert "<th>operator</th>" in shown
-    assert '<td style="text-align: left">aten::mul' in shown
-
-
-def test_what_a_stranger_named_is_escaped() -> None:
-    html = Table("<b>", ("name", "size"), [("<script>", "1\x1b")], frozenset({"size"})).to_html()
-    assert "<caption>&lt;b&gt;</caption>" in html
-    assert (
-        '<td style="text-align: left">&lt;script&gt;</td><td style="text-align: right">&#x27;1\\x1b&#x27;</td>' in html
+    assert all(
+        len(repr(value)) < 500
+        for value in (
+            lowered,
+            lowered.edge,
+            lowered.report,
+            program,
+            program.metadata,
+            *lowered.program.executorch_program.execution_plan,
+        )
     )
-
-
-def test_a_quantization_report_as_html() -> None:
-    layer = LayerQuantization("n", "linear", "fc", "int8", -1.0, 1.0, 12.5, 12.0, 100, 400)
-    shown = QuantizationReport({"forward": MethodQuantization((layer,), 12.0, (), 100, 400)})._repr_html_()
-    assert "<td" in shown and "fc" in shown

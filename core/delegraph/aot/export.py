@@ -11,6 +11,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.export_checks import check_arguments, check_dynamic_shapes, check_model, why_export_failed
 from delegraph.errors import LoweringError
 
 __all__ = ["DIM_NAMES", "ExportRequest", "Model", "export_method", "export_requests"]
@@ -46,6 +47,9 @@ def export_requests(
         return {"forward": _request("forward", model, args, kwargs, dynamic_shapes)}
     if not model:
         raise LoweringError("no methods to lower: the mapping of models is empty")
+    for method, one in model.items():
+        if not isinstance(one, ExportedProgram):
+            check_model(method, one)
     by_method = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     for name, value in by_method.items():
         if value is not None and (not isinstance(value, Mapping) or not set(value) <= set(model)):
@@ -63,11 +67,7 @@ def _request(method: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: An
                 f"method {method!r} is exported already: example arguments and dynamic shapes belong to torch.export"
             )
         return ExportRequest(model)
-    if not isinstance(model, torch.nn.Module):
-        named = f"the class {model.__name__}; make one, {model.__name__}(…)" if isinstance(model, type) else ""
-        raise LoweringError(
-            f"method {method!r}: expected an nn.Module or an ExportedProgram, not {named or type(model).__name__}"
-        )
+    check_model(method, model)
     if args is None and not kwargs:
         taken = ", ".join(signature(model.forward).parameters)
         raise LoweringError(
@@ -77,26 +77,9 @@ def _request(method: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: An
         raise LoweringError(
             f"method {method!r}: example arguments are a tuple, not {type(args).__name__}; for one argument write (x,)"
         )
-    _check_arguments(method, model, tuple(args or ()), dict(kwargs or {}))
+    check_arguments(method, model, tuple(args or ()), dict(kwargs or {}))
+    check_dynamic_shapes(method, model, dynamic_shapes)
     return ExportRequest(model, tuple(args or ()), dict(kwargs or {}), dynamic_shapes)
-
-
-def _check_arguments(method: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises `LoweringError` for arguments that `forward` does not take, and for arrays in place of tensors."""
-    forward = signature(model.forward)
-    try:
-        forward.bind(*args, **kwargs)
-    except TypeError as error:
-        raise LoweringError(
-            f"method {method!r}: {type(model).__name__}.forward takes {forward}, and the example arguments do not fit:"
-            f" {error}"
-        ) from error
-    for place, value in (*enumerate(args), *kwargs.items()):
-        if type(value).__module__ == "numpy" and hasattr(value, "__array_interface__"):
-            raise LoweringError(
-                f"method {method!r}: example argument {place} is a NumPy {type(value).__name__}, and a model takes"
-                " tensors: torch.from_numpy(array)"
-            )
 
 
 def export_method(method: str, request: ExportRequest) -> ExportedProgram:
@@ -107,7 +90,8 @@ def export_method(method: str, request: ExportRequest) -> ExportedProgram:
     try:
         program = torch.export.export(request.model, args, kwargs, dynamic_shapes=shapes)
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises
-        raise LoweringError(f"torch.export of method {method!r} failed: {cause}") from cause
+        why = why_export_failed(request.model, args, kwargs, cause)
+        raise LoweringError(f"torch.export of method {method!r} failed: {why}") from cause
     if isinstance(shapes, (Mapping, tuple, list)):
         _name_dims(program, pytree.tree_leaves((args, kwargs)), _named_dims(request.model, args, kwargs, shapes))
     return program

@@ -29,6 +29,7 @@ from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantiza
 from delegraph.aot.stage import Lowering, StageWatcher
 from delegraph.errors import LoweringError
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
+from delegraph.notebook import folded
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["EdgeProgramManager", "Lowered", "lower", "to_edge", "to_edge_transform_and_lower"]
@@ -59,6 +60,13 @@ class EdgeProgramManager:
         """Programs, with their weights, are what can be edited; delegates are finished and shared."""
         programs = {method: deepcopy(program, memo) for method, program in self._lowering.programs.items()}
         return self._of(replace(self._lowering, programs=MappingProxyType(programs)))
+
+    def __repr__(self) -> str:
+        return f"EdgeProgramManager({self.report!r})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.report._repr_html_()
 
     @property
     def methods(self) -> set[str]:
@@ -215,6 +223,10 @@ class Lowered:
 
     def __repr__(self) -> str:
         return f"Lowered({self.report!r}, {self.program!r})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.report._repr_html_() + folded("program", self.program._repr_html_())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the `.pte`, whole or not at all; `.ptd` files of external constants go beside it."""

@@ -28,6 +28,7 @@ from time import perf_counter
 from typing import Final
 
 from torch._ops import OpOverload
+from torch.export import ExportedProgram
 
 from delegraph.aot.checks.backends import check_backends
 from delegraph.aot.checks.shared_state import check_shared_state
@@ -45,7 +46,8 @@ from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.emission import stages as emission
 from delegraph.aot.emission.assemble import assemble
 from delegraph.aot.emission.external_constants import external_tag
-from delegraph.aot.export import export_method
+from delegraph.aot.export import ExportRequest, export_method
+from delegraph.aot.export_checks import check_mode
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.debug_handles import close_gaps
@@ -102,7 +104,13 @@ class _Tools:
 
 
 def _export(lowering: Lowering, methods: Sequence[str]) -> Lowering:
-    return lowering.with_programs({m: without_vmap(export_method(m, lowering.requests[m])) for m in methods})
+    return lowering.with_programs({m: without_vmap(_exported(m, lowering.requests[m])) for m in methods})
+
+
+def _exported(method: str, request: ExportRequest) -> ExportedProgram:
+    program = export_method(method, request)
+    check_mode(method, request.model, program)
+    return program
 
 
 def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:

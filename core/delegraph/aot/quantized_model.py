@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 
 from delegraph.aot import pipeline
 from delegraph.aot.config import LoweringConfig
-from delegraph.aot.export import Model, export_requests
+from delegraph.aot.export import ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.recipes import RecipeOrRules
 from delegraph.aot.quantize.report import QuantizationReport
@@ -30,6 +30,7 @@ from delegraph.aot.quantize.request import (
 from delegraph.aot.quantize.training import converted_from_training, prepared_for_training
 from delegraph.aot.stage import Lowering, StageWatcher
 from delegraph.errors import LoweringError
+from delegraph.notebook import folded
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["QuantizedModel", "convert_qat", "prepare_qat", "quantize"]
@@ -70,6 +71,10 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
 
     def __str__(self) -> str:
         return str(self.report)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.report._repr_html_() + folded("signal to noise, drawn", self.report.to_svg())
 
 
 def quantize(
@@ -113,7 +118,9 @@ def quantize(
         raise LoweringError("recipe and quantizers are two ways to say the same: give one of them")
     if args is None and kwargs is None and isinstance(model, torch.nn.Module):
         calibration_data, args, kwargs = with_example(calibration_data)
-    requests = export_requests(model, args, kwargs, dynamic_shapes)
+        requests = _requests_by_batch(model, args, kwargs, dynamic_shapes)
+    else:
+        requests = export_requests(model, args, kwargs, dynamic_shapes)
     methods = list(requests)
     if quantizers is not None:
         asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True)
@@ -125,6 +132,23 @@ def quantize(
     with shown_progress(progress, stages) as watchers:
         done = pipeline.run(lowering, stages, watchers)
     return QuantizedModel(done.programs, QuantizationReport(done.quantized))
+
+
+def _requests_by_batch(
+    model: torch.nn.Module, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None, dynamic_shapes: Any
+) -> dict[str, ExportRequest]:
+    """What is to be exported with the first batch of calibration data for an example."""
+    if args is None:
+        raise LoweringError(
+            "an nn.Module needs example arguments to be exported: give calibration_data=[(x,), …], typical inputs, or"
+            " args=(x,) for a recipe that needs no data"
+        )
+    try:
+        return export_requests(model, args, kwargs, dynamic_shapes)
+    except LoweringError as error:
+        raise LoweringError(
+            f"{error}\n  the example is calibration batch 0; a batch has the model's arguments alone, without labels"
+        ) from error
 
 
 def prepare_qat(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         serialize_flat_tensor,
         write_flat_tensor,
     )
+    from delegraph.program.memory_maps import MemoryMap, memory_map
     from delegraph.program.raw_tables import read_tables, write_tables
     from delegraph.program.schema import Program, ScalarType
     from delegraph.program.segment_source import SegmentSource
@@ -34,12 +35,14 @@ __all__ = [
     "Device",
     "ExternalData",
     "FlatTensor",
+    "MemoryMap",
     "Program",
     "ScalarType",
     "SegmentSource",
     "SerializationConfig",
     "deserialize_flat_tensor",
     "deserialize_program",
+    "memory_map",
     "nbytes",
     "numpy_dtype",
     "read_tables",
@@ -66,6 +69,7 @@ __getattr__, __dir__ = lazy_names(
             "serialize_flat_tensor",
             "write_flat_tensor",
         ),
+        "memory_maps": ("MemoryMap", "memory_map"),
         "raw_tables": ("read_tables", "write_tables"),
         "schema": (
             "Program",

@@ -101,12 +101,18 @@ class _Temporary:
 def _write(target: str, pieces: Iterable[Buffer], cleanup: ExitStack) -> _Temporary | None:
     """The file that is to get the name `target`, on the disk; None for a device, which is written itself."""
     old = _status(target)
+    if old is not None and stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "this is a folder; name a file in it", target)
     if old is not None and not stat.S_ISREG(old.st_mode):
         _write_in_place(target, pieces)
         return None
     if old is not None and not (old.st_mode & 0o222 and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "this file is read-only; remove it or make it writable", target)
-    made = _create(os.path.dirname(target), 0o666 if old is None else 0o600)
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        name = os.path.basename(target)
+        raise FileNotFoundError(errno.ENOENT, f"there is no such folder to save {name!r} in; make it first", folder)
+    made = _create(folder, 0o666 if old is None else 0o600)
     cleanup.callback(made.remove)
     try:
         made.file.writelines(pieces)

@@ -34,6 +34,11 @@ _OTHERS: Final = {
 }
 """Other identifiers -> what such a file is, and what to do with it."""
 
+_ARCHIVE: Final = (
+    "it is an archive, as torch.save and torch.export.save write them: lower that model, and load what is saved then"
+)
+_UNKNOWN: Final = "was the file made by another version of the format, or is it something else?"
+
 
 @dataclass(frozen=True, slots=True)
 class ExtendedHeader:
@@ -68,7 +73,7 @@ def read_head(head: Buffer, file_size: int) -> ExtendedHeader | None:
     """
     found = bytes(head[4:8])
     if found != IDENTIFIER:
-        what = _OTHERS.get(found, "was the file made by another version of the format, or is it something else?")
+        what = _ARCHIVE if bytes(head[:4]) == b"PK\x03\x04" else _OTHERS.get(found, _UNKNOWN)
         raise InvalidProgram(f"not a .pte: bytes 4 to 8 are {found!r}, not {IDENTIFIER!r}; {what}")
     if bytes(head[8:12]) != MAGIC:
         return None

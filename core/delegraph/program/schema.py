@@ -366,6 +366,20 @@ class ExecutionPlan:
     container_meta_type: ContainerMetadata = field(default_factory=ContainerMetadata)
     non_const_buffer_device: tuple[NonConstBufferDevice, ...] | None = None
 
+    def __repr__(self) -> str:
+        """In a line whatever it does; `to_text` tells all of a program."""
+        calls = sum(len(chain.instructions) for chain in self.chains)
+        return (
+            f"ExecutionPlan({self.name!r}; {len(self.inputs)} inputs, {len(self.outputs)} outputs,"
+            f" {len(self.values)} values, {calls} instructions, {len(self.delegates)} delegates)"
+        )
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from delegraph.program.html import method_html
+
+        return method_html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class NamedData:
@@ -401,6 +415,12 @@ class Program:
             f" {_total(self.mutable_data)} of mutable data, {_total(self.delegate_data)} of delegates,"
             f" {_total(entry.data for entry in self.named_data.values())} of named data)"
         )
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from delegraph.program.html import program_html
+
+        return program_html(self)
 
 
 def _total(buffers: Iterable[Buffer]) -> str:

@@ -59,6 +59,9 @@ class Arguments:
         try:
             return self._spec.flatten(self._bound(args, kwargs) if kwargs else (args, kwargs))
         except InvalidArgument as error:
+            unknown = ", ".join(repr(name) for name in kwargs if self._parameters and not self.has(name))
+            if unknown:
+                raise InvalidArgument(f"takes {self}, and has no argument {unknown}") from error
             given = _call_text(TreeSpec.of((args, dict(kwargs))))
             raise InvalidArgument(f"takes {self}, got {given}: {error}") from error
 

@@ -90,7 +90,9 @@ class MmapDataLoader(DataLoader):
         with _open(self._path) as file:
             try:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:  # ValueError: an empty file
+            except ValueError as error:
+                raise AccessFailed(f"{self._path}: cannot be mapped: the file is empty") from error
+            except OSError as error:
                 raise AccessFailed(f"{self._path}: cannot be mapped: {error}") from error
         self._view = memoryview(self._map)
 

@@ -416,6 +416,10 @@ class Method:
             f"Method({self._plan.name!r}, {sum(len(chain.instructions) for chain in self._plan.chains)} instructions)"
         )
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.metadata._repr_html_()
+
 
 def _new_memory(
     program: Program, plan: ExecutionPlan, limits: Limits, shared: SharedState | None, given: Mapping[int, Any]

@@ -131,6 +131,12 @@ class MethodMeta:
         outputs = ", ".join(_text(self.output_value(i), i, self._contract.outputs) for i in range(self.num_outputs()))
         return f"MethodMeta({self.name()!r}, inputs=[{inputs}], outputs=[{outputs}])"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from delegraph.program.html import method_html
+
+        return method_html(self._plan, self._contract)
+
 
 def _at(items: tuple[int, ...] | list[Tensor], index: int, what: str) -> int:
     if not 0 <= index < len(items):

@@ -169,6 +169,10 @@ class StructuredMethod:
     def __repr__(self) -> str:
         return f"<method {printable(self._name)}{self._arguments} -> {self._result or 'a list'}>"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.metadata._repr_html_()
+
 
 class Module:
     """A loaded program. Calling it calls its main method; the others are `module["name"]` or `module.name`.
@@ -290,3 +294,7 @@ class Module:
 
     def __repr__(self) -> str:
         return f"Module({', '.join(map(printable, self.methods))}; main: {self._main!r})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.program._repr_html_()

@@ -10,7 +10,7 @@ from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState, NotFound
+from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program import schema
 from delegraph.program.atomic_file import write_atomically
@@ -246,6 +246,10 @@ class Program:
     def __repr__(self) -> str:
         return f"Program({', '.join(map(printable, sorted(self._plans)))})"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self.records._repr_html_()
+
 
 def _read_program(
     source: Source | schema.Program, plugins: PluginRegistry | None
@@ -255,7 +259,12 @@ def _read_program(
     from delegraph.program.deserialize import deserialize_program
 
     loader = open_data_loader(source, plugins)
-    return [loader], deserialize_program(loader)
+    try:
+        return [loader], deserialize_program(loader)
+    except InvalidProgram as error:
+        if isinstance(source, (str, os.PathLike)):
+            raise InvalidProgram(f"{os.fspath(source)}: {error}") from error
+        raise
 
 
 def _load_again(loaders: Sequence[DataLoader], environment: Environment) -> Program:

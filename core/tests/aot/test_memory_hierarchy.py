@@ -13,10 +13,10 @@ from torch import nn
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig, MemoryPlanningPass
 from delegraph.cli import main
-from delegraph.devtools.memory_map import MemoryMap, memory_map
 from delegraph.errors import InvalidArgument, LoweringError
 from delegraph.interfaces import Memory, MemoryHierarchy, read_memory_hierarchy
 from delegraph.program.devices import Device
+from delegraph.program.memory_maps import MemoryMap, memory_map
 from delegraph.program.schema import DeviceType
 
 BOARD = """

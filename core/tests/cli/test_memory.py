@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from delegraph.devtools.memory_drawing import draw_memory
-from delegraph.devtools.memory_map import memory_map
 from delegraph.program import write_program
+from delegraph.program.memory_drawing import draw_memory
+from delegraph.program.memory_maps import memory_map
 from delegraph.program.schema import DelegateCall, ExtraTensorInfo, KernelCall, Program
 
 from .conftest import plan, tensor

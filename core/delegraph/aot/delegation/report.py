@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from delegraph import notebook
 from delegraph.aot.delegation.compose import Delegated, Seen
 from delegraph.aot.delegation.cut import CutPartition, call_names
 from delegraph.aot.delegation.lowered_module import get_lowered_module, is_delegate_call
@@ -113,10 +113,9 @@ class LoweringReport:
     def _repr_html_(self) -> str:
         """What notebooks show."""
         blocks = [
-            f"<p>{escape(title)}</p>{''.join(table.to_html() for table in tables)}"
-            for title, tables in self._sections()
+            notebook.paragraph(title) + "".join(map(notebook.table, tables)) for title, tables in self._sections()
         ]
-        return "".join([*blocks, *(f"<p>{escape(remark)}</p>" for remark in self._remarks())])
+        return "".join([*blocks, *map(notebook.paragraph, self._remarks())])
 
     def print(self) -> None:
         """Print to the terminal: with rich where it is installed, else as plain text."""

@@ -21,6 +21,7 @@ from delegraph.aot.etrecord.record import ETRecord
 from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program.atomic_file import write_together
 from delegraph.program.flat_tensor import FlatTensor, flat_tensor_pieces
+from delegraph.program.html import program_html
 from delegraph.program.raw_tables import read_tables
 from delegraph.program.schema import Buffer, Program
 from delegraph.program.serialize import program_pieces, serialize_program
@@ -53,6 +54,10 @@ class ExecutorchProgramManager:
     def __repr__(self) -> str:
         files = "".join(f", {name}.ptd: {data}" for name, data in self.tensor_data.items())
         return f"ExecutorchProgramManager({self.executorch_program}{files})"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return program_html(self.executorch_program)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ExecutorchProgramManager:
         """Edge programs are what can be edited; all else is finished and shared."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from delegraph import notebook
 from delegraph.aot.quantize.picture import bars
 from delegraph.tables import Table, print_table
 
@@ -54,12 +55,15 @@ class QuantizationReport:
 
     methods: Mapping[str, MethodQuantization]
 
+    def __repr__(self) -> str:
+        return f"QuantizationReport({'; '.join(table.title for table in self.tables())})"
+
     def __str__(self) -> str:
         return "\n\n".join(str(table) for table in self.tables())
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        return "".join(table.to_html() for table in self.tables())
+        return "".join(map(notebook.table, self.tables()))
 
     def print(self) -> None:
         """Print to standard output."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
-from delegraph.devtools.memory_map import MemoryMap, MemoryUsage, PlacedTensor
+from delegraph.program.memory_maps import MemoryMap, MemoryUsage, PlacedTensor
 
 __all__ = ["draw_memory"]
 
@@ -23,14 +23,17 @@ LETTER: Final = 7
 """About the width of a letter of the labels, in pixels: a label that does not fit its box is left to the tooltip."""
 
 _STYLE: Final = """
-svg { font: 12px system-ui, sans-serif; background: #fff; color: #222 }
-text { fill: currentColor } .axis { stroke: currentColor; fill: none } .bound { stroke: #c33; stroke-dasharray: 6 3 }
-rect { fill: #9ec5e8; stroke: #fff; stroke-width: .5 } rect.peak { fill: #f2b26b } .in { fill: #222; font-size: 10px }
+.memory-plan { font: 12px system-ui, sans-serif; background: #fff; color: #222 }
+.memory-plan text { fill: currentColor } .memory-plan .axis { stroke: currentColor; fill: none }
+.memory-plan .bound { stroke: #c33; stroke-dasharray: 6 3 }
+.memory-plan rect { fill: #9ec5e8; stroke: #fff; stroke-width: .5 } .memory-plan rect.peak { fill: #f2b26b }
+.memory-plan .in { fill: #222; font-size: 10px }
 @media (prefers-color-scheme: dark) {
-  svg { background: #16181c; color: #ddd }
-  rect { fill: #3f6d96; stroke: #16181c } rect.peak { fill: #a96a22 } .in { fill: #eee }
+  .memory-plan { background: #16181c; color: #ddd } .memory-plan .in { fill: #eee }
+  .memory-plan rect { fill: #3f6d96; stroke: #16181c } .memory-plan rect.peak { fill: #a96a22 }
 }
 """
+"""Of this drawing alone: a style in a notebook's page reaches all of the page."""
 
 
 def draw_memory(maps: Sequence[MemoryMap]) -> str:
@@ -45,7 +48,8 @@ def draw_memory(maps: Sequence[MemoryMap]) -> str:
                 parts += _memory(one, memory, top + TOP, height)
                 top += TOP + height + 24
     width = LEFT + WIDTH + 20
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top + 10}" role="img">'
+    size = f'width="{width}" height="{top + 10}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="memory-plan" {size} role="img">'
     return "\n".join([head, f"<style>{_STYLE}</style>", *parts, "</svg>", ""])
 
 

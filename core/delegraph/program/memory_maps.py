@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from delegraph.program.contract import MethodContract
 from delegraph.program.devices import memory_devices
 from delegraph.program.live_ranges import (
     BEFORE,
@@ -19,9 +18,8 @@ from delegraph.program.live_ranges import (
 )
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall, MoveCall, Tensor
 from delegraph.program.walk import operands, tensor_indices
-from delegraph.runtime.arguments import Arguments
 
-__all__ = ["MemoryMap", "MemoryUsage", "PlacedTensor", "memory_map"]
+__all__ = ["MemoryMap", "MemoryUsage", "PlacedTensor", "called", "memory_map"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class MemoryUsage:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """A method's planned memories, and the tensors in them by memory and birth."""
+    """A method's planned memories, and the tensors in them by memory and birth: tables and a drawing in a notebook."""
 
     method: str
     instructions: int
@@ -66,9 +64,18 @@ class MemoryMap:
         """Plain dicts, lists, strings and numbers."""
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the drawing, and its tables."""
+        from delegraph.program.html import memory_html
 
-def memory_map(plan: ExecutionPlan, contract: MethodContract | None = None) -> MemoryMap:
-    """Where the tensors of `plan` lie, read off its instructions (`program/live_ranges.py`). Runs nothing."""
+        return memory_html([self])
+
+
+def memory_map(plan: ExecutionPlan, input_names: Sequence[str] = ()) -> MemoryMap:
+    """Where the tensors of `plan` lie, read off its instructions (`program/live_ranges.py`). Runs nothing.
+
+    `input_names`, one for each input; without them they are `input 0`, `input 1` …
+    """
     calls, roots = instructions_in_order(plan), roots_of(plan)
     root = roots.by_value
     states = {index for index in root.values() if index in roots.states or _is_state(plan, index)}
@@ -76,7 +83,7 @@ def memory_map(plan: ExecutionPlan, contract: MethodContract | None = None) -> M
     spans = {i: (BEFORE, len(calls)) if i in states else spans[i] for i in set(root.values())}
     usages = tuple(_usages(plan, spans))
     peaks = {usage.memory_id: usage.peak for usage in usages}
-    names = _names(plan, contract)
+    names = _names(plan, input_names)
     writers = {**_writers(plan, calls, root), **dict.fromkeys(states, "state")}
     tensors = []
     for index, (first, last) in spans.items():
@@ -120,12 +127,11 @@ def _placed(plan: ExecutionPlan, index: int) -> Place:
     return place
 
 
-def _names(plan: ExecutionPlan, contract: MethodContract | None) -> dict[int, str]:
+def _names(plan: ExecutionPlan, inputs: Sequence[str]) -> dict[int, str]:
     """Names of states and inputs; `output 0` for a result."""
-    parameters = (contract or MethodContract()).parameters
-    inputs = Arguments(plan.container_meta_type.encoded_inp_str, len(plan.inputs), parameters).names
     found = {index: f"output {position}" for position, index in enumerate(plan.outputs)}
-    found |= dict(zip(plan.inputs, inputs, strict=True))
+    given = inputs if len(inputs) == len(plan.inputs) else [f"input {i}" for i in range(len(plan.inputs))]
+    found |= dict(zip(plan.inputs, given, strict=True))
     for index, value in enumerate(plan.values):
         info = value.extra_tensor_info if isinstance(value, Tensor) else None
         if info is not None and info.fully_qualified_name:
@@ -139,11 +145,12 @@ def _writers(plan: ExecutionPlan, calls: Sequence[Instruction], roots: Mapping[i
     for call in calls:
         for index in tensor_indices(operands(call), plan.values):
             if index in roots:
-                found.setdefault(roots[index], _called(plan, call))
+                found.setdefault(roots[index], called(plan, call))
     return found
 
 
-def _called(plan: ExecutionPlan, call: Instruction) -> str:
+def called(plan: ExecutionPlan, call: Instruction) -> str:
+    """What an instruction calls, as people know it: `aten::add.out`, `delegate 0, NpuBackend`, `move`; or nothing."""
     match call:
         case KernelCall(op_index=index):
             return str(plan.operators[index])

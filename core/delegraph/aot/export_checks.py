@@ -1,0 +1,159 @@
+"""What a user gave to be exported, and what came of it -> nothing, or an error that says what it should have been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from inspect import Parameter, signature
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from delegraph.errors import LoweringError
+
+__all__ = ["check_arguments", "check_dynamic_shapes", "check_mode", "check_model", "why_export_failed"]
+
+
+# ---- before it is exported ------------------------------------------------------------------------------------------
+
+
+def check_model(method: str, model: Any) -> None:
+    """Raises `LoweringError` for what is not a module that can be exported."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise LoweringError(
+            f"method {method!r}: {type(model).__name__} is TorchScript, which cannot be exported; give the nn.Module"
+            " that it was made of"
+        )
+    if not isinstance(model, torch.nn.Module):
+        raise LoweringError(f"method {method!r}: expected an nn.Module or an ExportedProgram, not {_told(model)}")
+
+
+def _told(model: Any) -> str:
+    name = type(model).__name__
+    if isinstance(model, type):
+        return f"the class {model.__name__}; make one, {model.__name__}(…)"
+    if isinstance(model, (str, bytes)) or hasattr(model, "__fspath__"):
+        return f"{name}; load the model from its file first: torch.export.load(path) if that is a .pt2"
+    if isinstance(model, torch.Tensor):
+        return f"{name}; a state dict is loaded into a model first: model.load_state_dict(…)"
+    return f"{name}; write it as the forward of an nn.Module" if callable(model) else name
+
+
+def check_arguments(method: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raises `LoweringError` for arguments that `forward` does not take, and for arrays and shapes in their place."""
+    forward = signature(model.forward)
+    try:
+        forward.bind(*args, **kwargs)
+    except TypeError as error:
+        raise LoweringError(
+            f"method {method!r}: {type(model).__name__}.forward takes {forward}, and the example arguments do not fit:"
+            f" {error}{_if_a_shape(args)}"
+        ) from error
+    for place, value in (*enumerate(args), *kwargs.items()):
+        if type(value).__module__ == "numpy" and hasattr(value, "__array_interface__"):
+            raise LoweringError(
+                f"method {method!r}: example argument {place} is a NumPy {type(value).__name__}, and a model takes"
+                " tensors: torch.from_numpy(array)"
+            )
+
+
+def _if_a_shape(args: tuple[Any, ...]) -> str:
+    if not args or not all(type(size) is int for size in args):
+        return ""
+    return f"; these are numbers: for an example of that shape write (torch.randn({', '.join(map(str, args))}),)"
+
+
+def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: Any) -> None:
+    """Raises `LoweringError` for a mapping that names something else than arguments."""
+    parameters = signature(model.forward).parameters.values()
+    names = [one.name for one in parameters]
+    gathers = any(one.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL) for one in parameters)
+    if not isinstance(shapes, Mapping) or gathers:
+        return
+    unknown = ", ".join(repr(key) for key in shapes if key not in names)
+    if unknown:
+        example = f"{{{names[0]!r}: {{0: Dim('batch', max=16)}}}}" if names else "{}"
+        raise LoweringError(
+            f"method {method!r}: dynamic_shapes has {unknown}, and the arguments are {', '.join(names) or 'none'}; it"
+            f" goes by argument, then by dim: {example}"
+        )
+
+
+# ---- when that failed -----------------------------------------------------------------------------------------------
+
+
+def why_export_failed(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], cause: Exception
+) -> str:
+    """What torch.export says, behind what can be said more plainly: a copy of the model is run on the arguments."""
+    try:
+        with torch.no_grad():
+            deepcopy(model)(*args, **kwargs)
+    except Exception as error:  # whatever the user's code raises
+        return f"the model itself fails on the example arguments, without torch.export: {type(error).__name__}: {error}"
+    if type(cause).__name__ == "GuardOnDataDependentSymNode":
+        return (
+            "the way through the model depends on values that it computes; write such a branch with torch.cond, or both"
+            f" sides of it with torch.where. What torch.export says: {cause}"
+        )
+    return str(cause)
+
+
+# ---- behind it ------------------------------------------------------------------------------------------------------
+
+
+def check_mode(method: str, model: Any, program: ExportedProgram) -> None:
+    """Raises `LoweringError` for a model that was exported in training mode and computes something else in it.
+
+    What `forward` asks for by itself in evaluation mode, dropout that stays, is meant; so is an exported program.
+    """
+    if isinstance(model, torch.nn.Module):
+        found = ", ".join(dict.fromkeys(_training(model, program)))
+        if found:
+            raise LoweringError(
+                f"method {method!r}: the model is in training mode, in which {found} computes something else than when"
+                " the model is used; call model.eval() before it is lowered"
+            )
+
+
+def _training(model: torch.nn.Module, program: ExportedProgram) -> Iterator[str]:
+    modules = dict(model.named_modules())
+    for node in program.graph.nodes:
+        path = _module_path(node)
+        owner = modules.get(path)
+        if owner is not None and owner.training and _differs(node):
+            yield f"{path} ({type(owner).__name__})" if path else type(owner).__name__
+
+
+# The operators whose results differ in training, and the argument without which they do not.
+_MATTERS = {
+    "aten::alpha_dropout": "p",
+    "aten::batch_norm": "running_mean",
+    "aten::dropout": "p",
+    "aten::feature_alpha_dropout": "p",
+    "aten::feature_dropout": "p",
+    "aten::gru": "dropout",
+    "aten::lstm": "dropout",
+    "aten::rnn_relu": "dropout",
+    "aten::rnn_tanh": "dropout",
+    "aten::rrelu": "upper",
+}
+
+
+def _differs(node: Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.name not in _MATTERS:
+        return False
+    names = [argument.name for argument in target._schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    trains = given.get("train", given.get("training", False))
+    return bool(trains) and bool(given.get(_MATTERS[target._schema.name]))
+
+
+def _module_path(node: Node) -> str:
+    """The innermost module that the node came from, `encoder.layers.0`."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [str(path) for path, *_ in stack.values()]
+    return paths[-1].removeprefix("L['self']").lstrip(".") if paths else ""
