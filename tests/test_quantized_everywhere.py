@@ -31,6 +31,24 @@ class Convolutional(nn.Module):
         return self.last((self.second(x) + x[:, :, 1:-1, 1:-1]).mean((2, 3)))  # type: ignore[no-any-return]
 
 
+class Upsampling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 6, 3), nn.ConvTranspose2d(6, 4, 4, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.up(F.avg_pool2d(F.relu(self.down(x)), 2)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(16, 16), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.lstm(x.view(4, 4, 16))[0])  # type: ignore[no-any-return]
+
+
 def linear() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8))
 
@@ -45,12 +63,13 @@ class Quantized:
     within: float
 
 
-def _quantized(model: nn.Module, data: list[tuple[torch.Tensor]], recipe: str) -> Quantized:
+def _quantized(model: nn.Module, data: list[tuple[torch.Tensor]], recipe: str, steps: float | None = None) -> Quantized:
     quantized = delegraph.quantize(model.eval(), data, recipe=recipe, backends=["cpu"])
     with torch.no_grad():
         expected = quantized.program.module()(*data[0]).numpy()
     # Values of 8 bits: where sums are rounded apart, an integer in the middle is the next one, here and there.
-    steps = 0.02 if recipe.startswith("int8") and "weight_only" not in recipe else 1e-5
+    rounded = 0.02 if recipe.startswith("int8") and "weight_only" not in recipe else 1e-5
+    steps = steps or rounded
     return Quantized(quantized, data[0][0], expected, steps * float(np.abs(expected).max()))
 
 
@@ -61,7 +80,13 @@ def models() -> Mapping[str, Quantized]:
     rows = [(torch.randn(4, 64),) for _ in range(3)]
     recipes = ("int8", "int8_dynamic", "int8_weight_only", "int4_weight_only", "int8_dynamic_int4_weight")
     made = {f"linear_{recipe}": _quantized(linear(), rows, recipe) for recipe in recipes}
-    return {"convolutional_int8": _quantized(Convolutional(), images, "int8"), **made}
+    return {
+        "convolutional_int8": _quantized(Convolutional(), images, "int8"),
+        "upsampling_int8": _quantized(Upsampling(), images, "int8"),
+        # cpu rounds an LSTM's hidden state too, at each of four steps
+        "recurrent_int8_dynamic": _quantized(Recurrent(), rows, "int8_dynamic", steps=0.04),
+        **made,
+    }
 
 
 @pytest.fixture(scope="module")

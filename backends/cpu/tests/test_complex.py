@@ -29,6 +29,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "rotary_made_inside": (lambda x, a: rotated(x, torch.polar(torch.ones_like(a), a)), (X, torch.randn(6, 4))),
     "parts": (lambda z: (z.real, z.imag, z.abs(), z.angle()), (Z,)),
     "made": (torch.complex, (X, X.flip(0))),
+    "made_of_parts_of_different_shapes": (torch.complex, (X, X[0, :, :1])),
     "arithmetic": (lambda z, w: (z + w, z - w, z * w, -z, z.conj() * 2, z / 3, z * 2j, z / w), (Z, W)),
     "with_real": (lambda z, x: (z * x, z + x, x - z, z / (x.abs() + 1)), (Z, X)),
     "exp": (torch.exp, (Z,)),
@@ -38,6 +39,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         (Z,),
     ),
     "joined": (lambda z, w: (torch.cat([z[0], w], -1), torch.stack([z[0], w]), w.expand(3, 6, 8)), (Z, W)),
+    "joined_with_real": (lambda z, x: torch.cat([x, z, x.double()], 1), (Z, X)),
     "split": (lambda z: (*z.chunk(2, -1), *z.unbind(0)), (Z,)),
     "picked": (lambda z, i: z[i], (W, torch.tensor([1, 0, 5]))),
     "cast": (lambda x: x.to(torch.complex64) * 1j, (X,)),
@@ -89,6 +91,31 @@ def test_a_complex_result_of_dynamic_size() -> None:
     program = edge(Function(lambda z: z * z), (W,), (({0: Dim("n", min=2, max=8)},),))
     for n in (2, 5):
         compare(Lowered(program)(W[:n].clone()), W[:n] * W[:n])
+
+
+def test_a_length_whose_square_fits_no_float() -> None:
+    real = torch.tensor([3e30, 3e-30, 0.0, float("inf"), float("nan"), 1e-30, float("-inf")])
+    imag = torch.tensor([4e30, 4e-30, 0.0, float("nan"), float("inf"), 1e30, float("inf")])
+    np.testing.assert_allclose(run(torch.abs, torch.complex(real, imag))[0], np.hypot(real.numpy(), imag.numpy()), rtol=1e-6)
+
+
+TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "one_side": torch.fft.rfft,
+    "both_sides": lambda x: torch.fft.fft(x.to(torch.complex64)),
+    "back": lambda x: torch.fft.ifft(x.to(torch.complex64)),
+    "back_to_real": lambda x: torch.fft.irfft(x[:, : x.shape[1] // 2 + 1].to(torch.complex64), x.shape[1]),
+    "along_the_first_dim": lambda x: torch.fft.rfft(x.T, dim=0),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+@pytest.mark.parametrize("size", [100, 770, 2048])
+def test_fourier_transforms_of_sizes_are_exact(kind: str, size: int) -> None:
+    """By a product, by a DFT in double, by one that halves the size: to 2 units of the largest result's last place."""
+    x = torch.randn(2, size, generator=torch.Generator().manual_seed(size))
+    (got,) = run(TRANSFORMS[kind], x)
+    exact = TRANSFORMS[kind](x.double()).numpy()  # but for what is cast to complex64
+    assert np.abs(got - exact).max() <= 2e-6 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize(

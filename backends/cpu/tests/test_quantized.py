@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +139,30 @@ def test_a_convolution_that_gives_floats_multiplies_integers() -> None:
     assert compare(layer, random(1, 3, 6, 6), step=1e-4)["ConvInteger"] == 1  # float32's sums differ in the last bits
 
 
-def test_a_transposed_convolution_is_computed_in_float() -> None:
-    layer = Layer(
-        Weight(3, 4, 3, 3, axis=1, biased=False),
-        lambda x, w, b: grid(F.conv_transpose2d(grid(x), w, b, stride=2), *OUT),
-    )
+TRANSPOSED: list[tuple[tuple[int, int], int, dict[str, Any]]] = [
+    ((2, 2), 1, {"stride": 2}),
+    ((4, 4), 1, {"stride": 2, "padding": 1}),
+    ((3, 3), 2, {"stride": 2, "padding": 1, "output_padding": 1}),
+    ((5, 2), 1, {"stride": 3, "padding": (2, 0), "output_padding": (2, 1)}),
+    ((3, 3), 1, {"padding": 1}),
+    ((1, 3), 2, {"stride": 2}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "groups", "options"), TRANSPOSED)
+def test_a_transposed_convolution(kernel: tuple[int, int], groups: int, options: dict[str, Any]) -> None:
+    """As one of integers, whose results are put in place: the bias too."""
+    weight = Weight(4, 6, *kernel, axis=1)
+    weight.bias = torch.nn.Parameter(torch.linspace(-2, 3, 6 * groups))
+    layer = Layer(weight, lambda x, w, b: grid(F.conv_transpose2d(grid(x), w, b, groups=groups, **options), *OUT))
+    found = compare(layer, random(2, 4, 6, 5), step=OUT[0])
+    assert (found["QLinearConv"], found["ConvTranspose"]) == (1, 0)
+
+
+@pytest.mark.parametrize("options", [{"stride": (2, 1)}, {"dilation": 2}, {"stride": 2, "padding": 6}])
+def test_a_transposed_convolution_that_is_computed_in_float(options: dict[str, Any]) -> None:
+    weight = Weight(3, 4, 5, 5, axis=1, biased=False)
+    layer = Layer(weight, lambda x, w, b: grid(F.conv_transpose2d(grid(x), w, b, **options), *OUT))
     found = compare(layer, random(1, 3, 6, 6), step=OUT[0])
     assert found["ConvTranspose"] == 1
     assert found["DequantizeLinear"] >= 2  # the weight stays in int8
@@ -193,6 +212,11 @@ BETWEEN: list[tuple[str, Callable[..., Tensor], str]] = [
     ("leaky_relu", lambda x: grid(F.leaky_relu(grid(x), 0.1), *OUT), "QLinearLeakyRelu"),
     ("average", lambda x: grid(F.adaptive_avg_pool2d(grid(x), 1), 0.02, 3), "QLinearGlobalAveragePool"),
     ("mean", lambda x: grid(grid(x).mean((2, -1)), 0.02, 3), "QLinearGlobalAveragePool"),
+    ("windows", lambda x: grid(F.avg_pool2d(grid(x), 2), 0.02, 3), "QLinearConv"),
+    ("padded windows", lambda x: grid(F.avg_pool2d(grid(x), 3, 2, 1), 0.02, 3), "QLinearConv"),
+    ("a divisor", lambda x: grid(F.avg_pool2d(grid(x), 3, 1, 1, False, False, 5), 0.04, 3), "QLinearConv"),
+    ("windows along a dim", lambda x: grid(F.avg_pool1d(grid(x).flatten(2), 4, 2), 0.02, 3), "QLinearConv"),
+    ("equal parts", lambda x: grid(F.adaptive_avg_pool2d(grid(x), (2, 1)), 0.02, 3), "QLinearConv"),
 ]
 
 
@@ -256,6 +280,19 @@ def test_a_padding_with_another_number_does_not() -> None:
 @pytest.mark.parametrize("function", [torch.tanh, F.gelu, F.silu, F.hardswish, lambda x: x.softmax(-1)])
 def test_what_has_no_kernel_for_integers_is_computed_in_float(function: Callable[[Tensor], Tensor]) -> None:
     compare(lambda x: grid(function(grid(x)), 0.02, 5), random(3, 4), step=0.02)
+
+
+@pytest.mark.parametrize(
+    "average",
+    [
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True),
+        lambda x: F.adaptive_avg_pool2d(x, 3),
+        lambda x: F.avg_pool2d(x[0], 2),
+    ],
+)
+def test_averages_of_windows_that_differ_are_computed_in_float(average: Callable[[Tensor], Tensor]) -> None:
+    assert compare(lambda x: grid(average(grid(x)), 0.02, 5), random(2, 3, 4, 4), step=0.02)["QLinearConv"] == 0
 
 
 def test_a_small_net_is_integers_from_end_to_end() -> None:
@@ -462,6 +499,89 @@ def test_a_linear_layer_quantized_by_token(shape: Sequence[int]) -> None:
     assert compare(layer, random(*shape), step=1e-4)["MatMulInteger"] == 1
 
 
+@pytest.mark.parametrize(("layers", "bidirectional", "biased"), [(1, False, True), (2, True, False)])
+def test_a_dynamic_lstm(layers: int, bidirectional: bool, biased: bool) -> None:
+    """As the same cells, step by step, whose inputs and hidden states are put on a grid of 8 bits of their own."""
+    torch.manual_seed(7)
+    layer = Int8Lstm(torch.nn.LSTM(12, 16, layers, bidirectional=bidirectional, bias=biased))
+    found = operators(ours := lowered(layer, x := random(5, 1, 12)))
+    assert (found["DynamicQuantizeLSTM"], found["LSTM"]) == (layers, 0)
+    for got, wanted in zip(ours(x), layer.by_steps(x), strict=True):
+        np.testing.assert_allclose(got, wanted.detach().numpy(), rtol=0, atol=0.005)  # a step here or there: of 1/127
+
+
+@pytest.mark.usefixtures("saturating")
+def test_where_products_saturate_lstms_averages_and_transposed_convolutions_are_the_same() -> None:
+    torch.manual_seed(7)
+    layer = Int8Lstm(torch.nn.LSTM(12, 16))
+    got, wanted = lowered(layer, x := random(5, 1, 12))(x)[0], layer.by_steps(x)[0]
+    np.testing.assert_allclose(got, wanted.detach().numpy(), rtol=0, atol=0.005)
+
+    def twice(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = grid(F.avg_pool2d(grid(F.conv_transpose2d(grid(x), w, b, stride=2), *OUT), 2), *OUT)
+        return grid(F.conv_transpose2d(y, w, b, stride=2), *OUT)
+
+    compare(Layer(Weight(4, 4, 2, 2, axis=1), twice), random(1, 4, 6, 6) * 100, step=OUT[0], within=2)
+
+
+def test_an_lstm_whose_weights_alone_are_quantized_rounds_nothing_else() -> None:
+    torch.manual_seed(7)
+    layer = Int8Lstm(torch.nn.LSTM(12, 16), rounds=False)
+    assert compare(layer, random(5, 3, 12), step=1e-5)["LSTM"] == 1
+
+
+class Int8Lstm(torch.nn.Module):
+    """An LSTM's matrices in int8, by row; its input rounded to 8 bits as it comes, unless not `rounds`."""
+
+    def __init__(self, lstm: torch.nn.LSTM, rounds: bool = True) -> None:
+        super().__init__()
+        self.lstm, self.rounds, self.names = lstm, rounds, [name for name, _ in lstm.named_parameters()]
+        for name, parameter in list(lstm.named_parameters()):
+            if parameter.dim() == 2:
+                scales = parameter.detach().abs().amax(1) / 127
+                self.register_buffer(name, (parameter.detach() / scales[:, None]).round().to(torch.int8))
+                self.register_buffer(f"{name}_scales", scales)
+
+    def params(self) -> list[Tensor]:
+        params: list[Tensor] = []
+        for name in self.names:
+            scales = getattr(self, f"{name}_scales", None)
+            zeros = None if scales is None else torch.zeros(scales.shape, dtype=torch.int64)
+            params.append(
+                getattr(self.lstm, name)
+                if scales is None
+                else qd.dequantize_per_channel(getattr(self, name), scales, zeros, 0, -127, 127, torch.int8)
+            )
+        return params
+
+    def by_steps(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a batch of one."""
+        params, finals = iter(self.params()), []
+        for _ in range(self.lstm.num_layers):
+            outputs, given = [], dynamic(x)
+            for backwards in range(2 if self.lstm.bidirectional else 1):
+                w, r = next(params), next(params)
+                bias = next(params) + next(params) if self.lstm.bias else torch.zeros(w.shape[0])
+                h = c = torch.zeros(1, self.lstm.hidden_size)
+                steps = {}
+                for t in sorted(range(len(x)), reverse=bool(backwards)):
+                    i, f, new, o = (given[t] @ w.T + dynamic(h) @ r.T + bias).chunk(4, -1)
+                    c = f.sigmoid() * c + i.sigmoid() * new.tanh()
+                    steps[t] = h = o.sigmoid() * c.tanh()
+                outputs.append(torch.stack([steps[t] for t in range(len(x))]))
+                finals.append((h, c))
+            x = torch.cat(outputs, -1)
+        hidden, cells = (torch.stack(states) for states in zip(*finals, strict=True))
+        return x, hidden, cells
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        directions = 2 if self.lstm.bidirectional else 1
+        state = torch.zeros(self.lstm.num_layers * directions, x.shape[1], self.lstm.hidden_size)
+        x = dynamic(x) if self.rounds else x
+        options = (self.lstm.bias, self.lstm.num_layers, 0.0, False, self.lstm.bidirectional, False)
+        return torch.lstm(x, [state, state], self.params(), *options)
+
+
 def test_values_of_tokens() -> None:
     rows = torch.stack([random(24), random(24).abs(), -random(24).abs(), torch.zeros(24)])
     compare(by_token, rows, step=largest_step(rows), within=1e-5)
@@ -530,6 +650,57 @@ def test_rows_of_a_quantized_table(per_channel: bool) -> None:
     assert found["DequantizeLinear"] == 0  # of the whole table, for each call
 
 
+EMBEDDINGS = {"embedding_byte": (-128, 127), "embedding_4bit": (-8, 7), "embedding_2bit": (-2, 1)}
+
+
+@pytest.fixture
+def embeddings() -> Iterator[None]:
+    """ExecuTorch's operators, as its own package registers them; each by its formula."""
+    with torch.library._scoped_library("quantized_decomposed", "FRAGMENT") as library:
+        for name, (low, _) in EMBEDDINGS.items():
+            arguments = "Tensor weight, Tensor scales, Tensor? zeros, int low, int high, Tensor indices"
+            library.define(f"{name}({arguments}) -> Tensor")
+            library.define(f"{name}.dtype({arguments}, *, ScalarType? dtype=None) -> Tensor")
+
+            def formula(
+                weight: Tensor, scales: Tensor, zeros: Tensor | None, low: int, high: int, indices: Tensor,
+                dtype: torch.dtype | None = None, name: str = name,
+            ) -> Tensor:  # fmt: skip
+                shifts = {"embedding_4bit": (4, 0), "embedding_2bit": (0, 2, 4, 6)}.get(name)
+                rows = weight[indices]
+                if shifts:
+                    parts = [(rows >> shift & high - low).to(torch.int8) + low for shift in shifts]
+                    rows = torch.stack(parts, -1).flatten(-2)
+                groups = rows.float().unflatten(-1, (1 if scales.dim() == 1 else scales.shape[1], -1))
+                of_rows, offsets = (
+                    None if t is None else t.reshape(t.shape[0], -1, 1)[indices] for t in (scales, zeros)
+                )
+                real = (groups - (0 if offsets is None else offsets)) * of_rows
+                return real.flatten(-2).to(dtype or scales.dtype)
+
+            for overload in ("", ".dtype"):
+                library.impl(f"{name}{overload}", formula, "CompositeExplicitAutograd")
+        yield
+
+
+@pytest.mark.usefixtures("embeddings")
+@pytest.mark.parametrize("name", EMBEDDINGS)
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("offset", [True, False])
+def test_rows_of_a_packed_table(name: str, groups: int, offset: bool) -> None:
+    """ExecuTorch's embeddings: rows are taken packed, and unpacked by themselves."""
+    generator = torch.Generator().manual_seed(5)
+    weight = torch.randint(0, 256, (30, 16), dtype=torch.uint8, generator=generator)
+    weight = weight.view(torch.int8) if name == "embedding_byte" else weight
+    shape = (30,) if groups == 1 else (30, groups)
+    scales, zeros = torch.rand(shape, generator=generator), torch.randint(-2, 2, shape, generator=generator).float()
+    operator, table = getattr(qd, name), (weight, scales, zeros if offset else None, *EMBEDDINGS[name])
+    indices = torch.tensor([[3, 29, 3], [0, 6, 1]])
+    found = compare(lambda rows: (operator(*table, rows), operator.dtype(*table, rows, dtype=torch.float16)), indices,
+                    step=1e-6)  # fmt: skip
+    assert found["Gather"] == (3 if offset else 2)  # of the packed rows, their scales and zero points alone
+
+
 class Packed(torch.nn.Module):
     """A linear layer with a weight of 4 bits in groups, two codes a byte."""
 
@@ -573,5 +744,13 @@ def test_inputs_of_weights_of_4_bits_are_rounded_where_that_is_faster(rows: int,
     assert (error > 1e-3) == rounded
 
 
-def test_codes_of_4_bits_that_fit_no_kernel_are_unpacked_when_they_are_used() -> None:
-    compare(Packed(6, 20, 10, True), random(5, 20), step=1e-4)
+@pytest.mark.parametrize(
+    ("inner", "group", "zero_points"), [(20, 10, True), (100, 100, False), (72, 24, True), (60, 30, False)]
+)
+@pytest.mark.parametrize("shape", [(5,), (2, 3)])
+def test_groups_that_the_kernel_does_not_have_are_filled_up(
+    inner: int, group: int, zero_points: bool, shape: Sequence[int]
+) -> None:
+    found = compare(Packed(6, inner, group, zero_points), random(*shape, inner), step=1e-4)
+    assert found["MatMulNBits"] == 1
+    assert found["Pad"] == (inner != group)

@@ -51,6 +51,28 @@ class Block(nn.Module):
         return self.second(F.relu(self.first(x)))  # type: ignore[no-any-return]
 
 
+class Upsampling(nn.Module):
+    """What a net is made of that goes down and up again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up, self.last = nn.Conv2d(3, 6, 3), nn.ConvTranspose2d(6, 4, 4, 2, 1), nn.Conv2d(4, 2, 1)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.down(F.avg_pool2d(x, 2)))
+        return self.last(F.avg_pool2d(F.relu(self.norm(self.up(F.avg_pool2d(x, 3, 1, 1)))), 2))  # type: ignore[no-any-return]
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(8, 16, batch_first=True, bidirectional=True), nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.lstm(x)[0][:, -1])  # type: ignore[no-any-return]
+
+
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Counter[str]]:
     """Operator -> how often, for each graph that is compiled."""
@@ -98,6 +120,14 @@ def test_a_convolutional_net_is_integers_from_end_to_end(graphs: list[Counter[st
     assert sqnr(expected, got) > 30  # a step now and then, of 8 bits
 
 
+def test_averages_and_transposed_convolutions_are_integers(graphs: list[Counter[str]]) -> None:
+    got, expected = run(*model_and_data(Upsampling, 1, 3, 16, 16), "int8")
+    (found,) = graphs
+    assert found["QLinearConv"] == 5  # three layers, two averages; the first one's input is of floats
+    assert (found["QuantizeLinear"], found["DequantizeLinear"], found["DepthToSpace"]) == (1, 1, 1)
+    np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())  # a step now and then, of 8 bits
+
+
 def test_a_transformer_is_integers_in_its_linear_layers(graphs: list[Counter[str]]) -> None:
     """One that goes to another through relu gives integers; the others floats, for sums, GELU and attention."""
     got, expected = run(*model_and_data(Block, 1, 6, 16), "int8")
@@ -112,6 +142,12 @@ def test_dynamic(graphs: list[Counter[str]]) -> None:
     got, expected = run(*model_and_data(Block, 1, 6, 16), "int8_dynamic")
     assert graphs[0]["DynamicQuantizeMatMul"] == 6
     assert sqnr(expected, got) > 60  # the same integers, but where two orders of summation round apart
+
+
+def test_a_dynamic_lstm(graphs: list[Counter[str]]) -> None:
+    got, expected = run(*model_and_data(Recurrent, 2, 6, 8), "int8_dynamic")
+    assert (graphs[0]["DynamicQuantizeLSTM"], graphs[0]["LSTM"]) == (1, 0)
+    assert sqnr(expected, got) > 30  # the hidden state is rounded to 8 bits too
 
 
 def test_int16_is_rounded_between_layers_of_floats(graphs: list[Counter[str]]) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.aot.authoring import schema_arguments
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 
@@ -27,10 +28,12 @@ ANNOTATION: Final = "quantization_annotation"
 CONVOLUTIONS: Final = frozenset(
     {op for n in (1, 2, 3) for op in (getattr(aten, f"conv{n}d").default, getattr(aten, f"conv{n}d").padding)}
 )
+TRANSPOSED: Final = aten.conv_transpose2d.input
 NORMALIZATIONS: Final = frozenset({aten.batch_norm.default, aten._native_batch_norm_legit.default})
 CLAMPS: Final = frozenset({aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default})
 SUMS: Final = frozenset({aten.add.Tensor, aten.mul.Tensor})
 JOINS: Final = frozenset({aten.cat.default})
+WINDOWS: Final = frozenset({aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default})
 AVERAGES: Final = frozenset({aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default, aten.mean.dim})
 MOVES: Final = frozenset(
     {
@@ -68,6 +71,7 @@ class CpuQuantizer:
     def __init__(self, recipe: Recipe) -> None:
         self._static = not recipe.dynamic
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
+        self._transposed_weight = weight_spec(recipe, ch_axis=1)
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate layers, then what lies between them; a node that has an annotation keeps it."""
@@ -84,21 +88,32 @@ class CpuQuantizer:
 
     def _annotate(self, node: Node, integers: set[Node]) -> None:
         if node.target in CONVOLUTIONS and self._static:
-            self._layer(node, output=True)
+            self._layer(node, self._weight, output=True)
+        elif node.target == TRANSPOSED and self._static and _has_one_stride(node):
+            self._layer(node, self._transposed_weight, output=True)
         elif node.target == aten.linear.default and _is_weight(node.args[1]):
-            self._layer(node, output=self._static and _goes_to_layers(node))
+            self._layer(node, self._weight, output=self._static and _goes_to_layers(node))
+        elif node.target == aten.lstm.input and not self._static:
+            self._recurrent(node)
         elif self._static:
             self._between(node, integers)
 
-    def _layer(self, node: Node, output: bool) -> None:
+    def _layer(self, node: Node, weight: Any, output: bool) -> None:
         """The input and the weight, and the result where it is normalized and limited."""
-        inputs: dict[Any, Any] = {node.args[0]: self._activation, node.args[1]: self._weight}
+        inputs: dict[Any, Any] = {node.args[0]: self._activation, node.args[1]: weight}
         last = _last_fused(node)
         for fused in _fused(node):
             _put(fused, {}, None)
         _put(node, inputs, None)
         if output:
             _put(last, inputs if last is node else {}, self._activation)
+
+    def _recurrent(self, node: Node) -> None:
+        """The input and the matrices of an LSTM without projections."""
+        input, _, params, _, layers, _, _, bidirectional, _ = schema_arguments(node)
+        matrices = [param for param in params if param.meta["val"].dim() == 2]
+        if len(matrices) == 2 * layers * (1 + bidirectional) and all(map(_is_weight, params)):
+            _put(node, {input: self._activation, **dict.fromkeys(matrices, self._weight)}, None)
 
     def _between(self, node: Node, integers: set[Node]) -> None:
         """What takes and gives integers, if it gets them."""
@@ -109,7 +124,7 @@ class CpuQuantizer:
             last = _last_fused(node)
             _put(node, dict.fromkeys(sources, self._activation), None)
             _put(last, node.meta[ANNOTATION].input_qspec_map if last is node else {}, self._activation)
-        elif node.target in AVERAGES and _averages_everything(node):
+        elif (node.target in AVERAGES and _averages_everything(node)) or _averages_windows(node):
             _put(node, {sources[0]: self._activation}, self._activation)
         elif node.target in MOVES | CLAMPS:
             shared = _shared(sources[0])
@@ -174,6 +189,20 @@ def _averages_everything(node: Node) -> bool:
         dims = node.args[1]
         return dims is not None and rank > 2 and sorted(int(d) % rank for d in dims) == list(range(2, rank))  # type: ignore
     return all(size == 1 for size in node.args[1])  # type: ignore[union-attr]
+
+
+def _averages_windows(node: Node) -> bool:
+    """Whether the average is over windows that are all divided by the same number."""
+    if node.target not in WINDOWS:
+        return False
+    _, _, _, padding, ceil_mode, count_include_pad, *divisor = schema_arguments(node)
+    return not ceil_mode and (not any(padding) or count_include_pad or divisor[:1] not in ([], [None]))
+
+
+def _has_one_stride(node: Node) -> bool:
+    """Whether a transposed convolution is one that becomes a convolution of integers."""
+    _, _, _, stride, _, _, _, dilation = schema_arguments(node)
+    return len(set(stride)) == 1 and set(dilation) == {1}
 
 
 # ---- torchao ------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     distances,
     embedding_bag,
     experts,
+    fourier,
     indexing,
     matmul,
     normalization,

@@ -1,13 +1,13 @@
 """Complex tensors as pairs: complex64[a, b] is float32[a, b, 2] within a delegate, real part first.
 
 That is how they lie in memory, so that they cross the delegate's border as they are, and a view as real numbers costs
-nothing. Moves are those of the pairs, with a dim more; Fourier transforms are ONNX's DFT, which takes pairs too.
+nothing. Moves are those of the pairs, with a dim more. Fourier transforms are in `fourier.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import onnx_ir as ir
@@ -31,11 +31,15 @@ from delegraph_cpu.aot.graph_builder import (
     shape_of,
 )
 
+__all__ = ["convert_complex", "parts"]
+
 Operand: TypeAlias = "Node | complex | float"
 _DTYPES: Final = frozenset({*COMPLEX, torch.float32, torch.float64, torch.int64, torch.int32})
 
 
-def _convert_complex(names: str, check: Check | None = None) -> Callable[[Any], Any]:
+def convert_complex(names: str, check: Check | None = None) -> Callable[[Any], Any]:
+    """Put the decorated function into the table of complex tensors, for names of aten overloads."""
+
     def register(function: Any) -> Any:
         for name in names.split():
             TABLE.of_complex.add(aten(name), OnnxConverter(function, _DTYPES, check))
@@ -47,35 +51,46 @@ def _convert_complex(names: str, check: Check | None = None) -> Callable[[Any], 
 # ---- parts --------------------------------------------------------------------------------------------------------
 
 
-@_convert_complex("view_as_real view_as_real_copy view_as_complex view_as_complex_copy resolve_conj")
+@convert_complex("view_as_real view_as_real_copy view_as_complex view_as_complex_copy resolve_conj")
 def pairs_as_they_are(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.value(self)
 
 
-@_convert_complex("complex")
+@convert_complex("complex")
 def complex_(g: GraphBuilder, node: Node, real: Node, imag: Node) -> ir.Value:
-    return _pair(g, g.value(real), g.value(imag))
+    values = (g.value(real), g.value(imag))
+    if tuple(map(str, shape_of(real))) != tuple(map(str, shape_of(imag))):
+        whole = g.op("Shape", g.op("Add", *values))
+        values = (g.op("Expand", values[0], whole), g.op("Expand", values[1], whole))
+    return _pair(g, *values)
 
 
-@_convert_complex("polar")
+@convert_complex("polar")
 def polar(g: GraphBuilder, node: Node, length: Node, angle: Node) -> ir.Value:
     factors = (g.op(name, g.value(angle)) for name in ("Cos", "Sin"))
     return _pair(g, *(g.op("Mul", g.value(length), factor) for factor in factors))
 
 
-@_convert_complex("real imag")
+@convert_complex("real imag")
 def part(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return _parts(g, g.value(self))[int(node.target == aten("imag"))]
+    return parts(g, g.value(self))[int(node.target == aten("imag"))]
 
 
-@_convert_complex("abs")
+@convert_complex("abs")
 def length(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.op("ReduceL2", g.value(self), g.ints([-1]), keepdims=0)
+    """By the larger part, before it is squared: the square may be too large for its dtype, or too small."""
+    dtype, sizes = dtype_of(node), g.op("Abs", g.value(self))
+    real, imag = parts(g, sizes)
+    larger, smaller = g.op("Max", real, imag), g.op("Min", real, imag)
+    ratio = g.op("Div", smaller, g.op("Max", larger, g.tensor(torch.finfo(dtype).tiny, dtype)))
+    root = g.op("Sqrt", g.op("Add", g.op("Mul", ratio, ratio), g.tensor(1.0, dtype)))
+    infinite = g.op("Or", g.op("IsInf", real), g.op("IsInf", imag))  # beside what is not a number too
+    return g.op("Where", infinite, g.tensor(math.inf, dtype), g.op("Mul", larger, root))
 
 
-@_convert_complex("angle")
+@convert_complex("angle")
 def angle(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    real, imag = _parts(g, g.value(self))
+    real, imag = parts(g, g.value(self))
     return arc_tangent(g, imag, real, dtype_of(node))
 
 
@@ -83,7 +98,8 @@ def _pair(g: GraphBuilder, real: ir.Value, imag: ir.Value) -> ir.Value:
     return g.op("Concat", *(g.op("Unsqueeze", one, g.ints([-1])) for one in (real, imag)), axis=-1)
 
 
-def _parts(g: GraphBuilder, pairs: ir.Value) -> tuple[ir.Value, ir.Value]:
+def parts(g: GraphBuilder, pairs: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The real and the imaginary part."""
     real, imag = (g.op("Gather", pairs, g.tensor(i, torch.int64), axis=-1) for i in (0, 1))
     return real, imag
 
@@ -92,7 +108,7 @@ def _operand(g: GraphBuilder, operand: Operand, dtype: torch.dtype) -> tuple[ir.
     """Real and imaginary part; None for that of a real number."""
     if isinstance(operand, Node):
         if outer_dtype_of(operand) in COMPLEX:
-            return _parts(g, g.cast(g.value(operand), dtype) if dtype_of(operand) != dtype else g.value(operand))
+            return parts(g, g.cast(g.value(operand), dtype) if dtype_of(operand) != dtype else g.value(operand))
         return g.tensor(operand, dtype), None
     number = complex(operand)
     return g.tensor(number.real, dtype), g.tensor(number.imag, dtype) if number.imag else None
@@ -101,14 +117,14 @@ def _operand(g: GraphBuilder, operand: Operand, dtype: torch.dtype) -> tuple[ir.
 # ---- arithmetic ---------------------------------------------------------------------------------------------------
 
 
-@_convert_complex("neg")
+@convert_complex("neg")
 def neg(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("Neg", g.value(self))
 
 
-@_convert_complex("_conj _conj_copy _conj_physical conj_physical")
+@convert_complex("_conj _conj_copy _conj_physical conj_physical")
 def conj(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    real, imag = _parts(g, g.value(self))
+    real, imag = parts(g, g.value(self))
     return _pair(g, real, g.op("Neg", imag))
 
 
@@ -123,16 +139,16 @@ for _names, _op_type in (("add.Tensor add.Scalar", "Add"), ("sub.Tensor sub.Scal
         imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
         return _pair(g, real, imag)
 
-    _convert_complex(_names, check=lambda node, self, other, alpha: None if alpha == 1 else "alpha")(_sum)
+    convert_complex(_names, check=lambda node, self, other, alpha: None if alpha == 1 else "alpha")(_sum)
 
 
-@_convert_complex("mul.Tensor mul.Scalar")
+@convert_complex("mul.Tensor mul.Scalar")
 def mul(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
     dtype = dtype_of(node)
     return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "Mul")
 
 
-@_convert_complex("mm bmm matmul")
+@convert_complex("mm bmm matmul")
 def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
     dtype = dtype_of(node)
     return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "MatMul")
@@ -149,7 +165,7 @@ def _product(
     return _pair(g, real, g.op("Add", g.op(op_type, a, d), g.op(op_type, b, c)))
 
 
-@_convert_complex("div.Tensor div.Scalar")
+@convert_complex("div.Tensor div.Scalar")
 def div(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
     """(a + bi) / (c + di), where c and d are divided by the larger one before they are multiplied: their squares may
     be too large for their dtype (Smith)."""
@@ -166,9 +182,9 @@ def div(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
     return _pair(g, g.op("Div", real, divisor), g.op("Div", imag, divisor))
 
 
-@_convert_complex("exp")
+@convert_complex("exp")
 def exp(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    real, imag = _parts(g, g.value(self))
+    real, imag = parts(g, g.value(self))
     length = g.op("Exp", real)
     return _pair(g, *(g.op("Mul", length, g.op(name, imag)) for name in ("Cos", "Sin")))
 
@@ -187,7 +203,8 @@ def _move(operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], 
     real = TABLE[operator]
 
     def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
-        twins = {operand: _as_pairs(g, operand) for operand in node.all_input_nodes}
+        joins = operator is aten("cat")
+        twins = {operand: _as_pairs(g, operand, node if joins else operand) for operand in node.all_input_nodes}
         changed = rewrite(node, list(arguments))
         twin = Graph().call_function(operator, ())
         twin.meta = {**node.meta, "val": pytree.tree_map_only(torch.Tensor, _with_pairs, node.meta["val"])}
@@ -197,12 +214,13 @@ def _move(operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], 
     TABLE.of_complex.add(operator, OnnxConverter(convert, _DTYPES, real.check))
 
 
-def _as_pairs(g: GraphBuilder, operand: Node) -> Node:
-    if outer_dtype_of(operand) not in COMPLEX:
+def _as_pairs(g: GraphBuilder, operand: Node, like: Node) -> Node:
+    """A twin of `operand` that is pairs of the dtype of `like`, if that is complex; else itself."""
+    if outer_dtype_of(like) not in COMPLEX:
         return operand
     twin = Graph().placeholder(operand.name)
-    twin.meta["val"] = _with_pairs(operand.meta["val"])
-    g.values[twin] = g.value(operand)
+    twin.meta["val"] = _with_pairs(operand.meta["val"].to(outer_dtype_of(like)))
+    g.values[twin] = g.value(operand) if outer_dtype_of(operand) == outer_dtype_of(like) else _cast(g, like, operand)
     return twin
 
 
@@ -259,63 +277,3 @@ def _cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
 for _operator in CASTS:
     TABLE.of_complex.add(_operator, OnnxConverter(_cast, _DTYPES, lambda node, *_: (
         None if outer_dtype_of(node) in COMPLEX else "a complex number made real")))  # fmt: skip
-
-# ---- Fourier transforms -------------------------------------------------------------------------------------------
-
-
-def _known_sizes(node: Node, self: Node, dims: Sequence[int], *_: object) -> str | None:
-    known = all(isinstance(shape_of(each)[dim], int) for each in (self, node) for dim in dims)
-    return None if known else "a Fourier transform along a dynamic dim"
-
-
-@_convert_complex("_fft_c2c", check=_known_sizes)
-def fft_c2c(
-    g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, forward: bool
-) -> ir.Value:
-    sizes = [int(shape_of(self)[dim]) for dim in dims]
-    value = _transformed(g, g.value(self), [dim % rank_of(self) for dim in dims], forward)
-    return _scaled(g, value, dtype_of(node), sizes, normalization, not forward)
-
-
-@_convert_complex("_fft_r2c", check=_known_sizes)
-def fft_r2c(
-    g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, onesided: bool
-) -> ir.Value:
-    axes, sizes = [dim % rank_of(self) for dim in dims], [int(shape_of(self)[dim]) for dim in dims]
-    raised = g.op("Unsqueeze", g.value(self), g.ints([-1]))
-    value = g.op("DFT", raised, None, g.tensor(axes[-1], torch.int64), onesided=int(onesided))
-    value = _transformed(g, value, axes[:-1], forward=True)
-    return _scaled(g, value, dtype_of(node), sizes, normalization, inverse=False)
-
-
-@_convert_complex("_fft_c2r", check=lambda node, self, dims, normalization, size: (
-    _known_sizes(node, self, dims) or (None if isinstance(size, int) else "a dynamic size")))  # fmt: skip
-def fft_c2r(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, size: int) -> ir.Value:
-    """The half that is left away is the other half's conjugate; what is not real of the result comes of rounding."""
-    axes = [dim % rank_of(self) for dim in dims]
-    sizes = [*(int(shape_of(self)[dim]) for dim in dims[:-1]), size]
-    value, last = _transformed(g, g.value(self), axes[:-1], forward=False), g.ints([axes[-1]])
-    half = size // 2 + 1
-    value = g.op("Slice", value, g.ints([0]), g.ints([half]), last)
-    if size > half:
-        mirrored = g.op("Slice", value, g.ints([size - half]), g.ints([0]), last, g.ints([-1]))
-        real, imag = _parts(g, mirrored)
-        value = g.op("Concat", value, _pair(g, real, g.op("Neg", imag)), axis=axes[-1])
-    value = _transformed(g, value, axes[-1:], forward=False)
-    return _scaled(g, _parts(g, value)[0], dtype_of(node), sizes, normalization, inverse=True)
-
-
-def _transformed(g: GraphBuilder, value: ir.Value, axes: Sequence[int], forward: bool) -> ir.Value:
-    for axis in axes:
-        value = g.op("DFT", value, None, g.tensor(axis, torch.int64), inverse=int(not forward))
-    return value
-
-
-def _scaled(
-    g: GraphBuilder, value: ir.Value, dtype: torch.dtype, sizes: Sequence[int], normalization: int, inverse: bool
-) -> ir.Value:
-    """By torch's normalisation (0 none, 1 by the root of the number of elements, 2 by it), where an inverse DFT of
-    ONNX's has divided by it already."""
-    count = math.prod(sizes)
-    factor = (count if inverse else 1.0) / (1.0, math.sqrt(count), float(count))[normalization]
-    return value if factor == 1 else g.op("Mul", value, g.tensor(factor, dtype))

@@ -16,6 +16,8 @@ from delegraph_cpu.aot.converters.not_a_number import has_nan
 from delegraph_cpu.aot.converters.table import aten, convert_with, used_results
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
 
+__all__ = ["LSTM_GATES", "Layers"]
+
 # ONNX's order of the gates, as indices into torch's: LSTM i o f c from i f g o; GRU z r h from r z n.
 LSTM_GATES = (0, 3, 1, 2)
 GRU_GATES = (1, 0, 2)
@@ -24,7 +26,7 @@ ZEROS: Final = frozenset({aten("full"), aten("zeros")})
 """What torch puts in as the state where none is given."""
 
 
-def _constant_weights(
+def _all_weights(
     node: Node,
     input: Node,
     hx: object,
@@ -40,14 +42,12 @@ def _constant_weights(
         return "dropout in training"
     if rank_of(input) != 3:
         return "an input without a batch dim"
-    if any(param.op != "placeholder" for param in params):
-        return "weights that are computed"
     directions = 2 if bidirectional else 1
     expected = num_layers * directions * (4 if has_biases else 2)
     return None if len(params) == expected else "projections"
 
 
-@convert_with("lstm.input", check=_constant_weights, keep=True)
+@convert_with("lstm.input", check=_all_weights, keep=True)
 def lstm(
     g: GraphBuilder,
     node: Node,
@@ -61,12 +61,12 @@ def lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> Sequence[ir.Value | None]:
-    layers = _Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
+    layers = Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
     results = layers.run("LSTM", g.value(input), [g.value(state) for state in hx], batch_first)
     return layers.with_nan(results, input, hx, batch_first, used_results(node))
 
 
-@convert_with("gru.input", check=_constant_weights, keep=True)
+@convert_with("gru.input", check=_all_weights, keep=True)
 def gru(
     g: GraphBuilder,
     node: Node,
@@ -80,13 +80,15 @@ def gru(
     bidirectional: bool,
     batch_first: bool,
 ) -> Sequence[ir.Value | None]:
-    layers = _Layers(g, params, has_biases, num_layers, bidirectional, GRU_GATES)
+    layers = Layers(g, params, has_biases, num_layers, bidirectional, GRU_GATES)
     results = layers.run("GRU", g.value(input), [g.value(hx)], batch_first, linear_before_reset=1)
     return layers.with_nan(results, input, [hx], batch_first, used_results(node))
 
 
-class _Layers:
+class Layers:
     """A stack of recurrent layers, each one ONNX operator."""
+
+    domain = ""
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class _Layers:
         self, op_type: str, layer: int, value: ir.Value, states: Sequence[ir.Value], attributes: dict[str, Any]
     ) -> Sequence[ir.Value]:
         g, directions = self.g, self.directions
-        weights, recurrent, biases = self._weights(layer)
+        weights, recurrent, biases, *further = self.weights(layer)
         first, last = layer * directions, (layer + 1) * directions
         mine = [g.op("Slice", s, g.ints([first]), g.ints([last]), g.ints([0])) for s in states]
         if self.num_layers == 1:
@@ -193,6 +195,8 @@ class _Layers:
             biases,
             None,
             *mine,
+            *further,
+            domain=self.domain,
             hidden_size=int(self.params[1].meta["val"].shape[-1]),
             direction="bidirectional" if directions == 2 else "forward",
             **attributes,
@@ -204,31 +208,42 @@ class _Layers:
             flat = g.op("Reshape", g.transpose(output, [0, 2, 1, 3]), g.ints([0, 0, -1]))
         return [flat, *finals]
 
-    def _weights(self, layer: int) -> tuple[ir.Value, ir.Value, ir.Value | None]:
-        """Input weights, recurrent weights and biases of both directions, in ONNX's order of gates."""
-        n = self.per_direction
-        starts = [(layer * self.directions + d) * n for d in range(self.directions)]
+    def weights(self, layer: int) -> Sequence[ir.Value | None]:
+        """Input weights, recurrent weights and biases of both directions, in ONNX's order of gates; then inputs that
+        an operator has behind its states."""
+        by_direction = self.of_directions(layer)
         if any(self.g.parameter(p) is None for p in self.params):
-            return self._computed_weights(starts)
-        groups = [[self._reordered(p) for p in self.params[start : start + n]] for start in starts]
+            return self._computed_weights(by_direction)
+        groups = [[self._reordered(p) for p in params] for params in by_direction]
         name = f"recurrent_{layer}"
         weights = self.g.weight(f"{name}.W", np.stack([group[0] for group in groups]))
         recurrent = self.g.weight(f"{name}.R", np.stack([group[1] for group in groups]))
-        if n == 2:
+        if self.per_direction == 2:
             return weights, recurrent, None
         biases = np.stack([np.concatenate(group[2:4]) for group in groups])
         return weights, recurrent, self.g.weight(f"{name}.B", biases)
 
-    def _computed_weights(self, starts: Sequence[int]) -> tuple[ir.Value, ir.Value, ir.Value | None]:
-        """The same, computed when the session is made: external weights are not known before."""
-        g, n = self.g, self.per_direction
+    def of_directions(self, layer: int) -> list[Sequence[Node]]:
+        """The parameters of a layer, those of each direction by themselves."""
+        n = self.per_direction
+        starts = [(layer * self.directions + direction) * n for direction in range(self.directions)]
+        return [self.params[start : start + n] for start in starts]
+
+    def reordered(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What torch has by gates along the first dim, in ONNX's order."""
+        blocks = np.split(array, len(self.gates))
+        return np.concatenate([blocks[gate] for gate in self.gates])
+
+    def _computed_weights(self, by_direction: Sequence[Sequence[Node]]) -> Sequence[ir.Value | None]:
+        """The same, computed when the session is made, if that is when they are known, or as it runs."""
+        g = self.g
 
         def both(values: Sequence[ir.Value]) -> ir.Value:
             return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in values), axis=0)
 
-        groups = [[self._computed_order(p) for p in self.params[start : start + n]] for start in starts]
+        groups = [[self._computed_order(p) for p in params] for params in by_direction]
         weights, recurrent = both([group[0] for group in groups]), both([group[1] for group in groups])
-        if n == 2:
+        if self.per_direction == 2:
             return weights, recurrent, None
         return weights, recurrent, both([g.op("Concat", *group[2:4], axis=0) for group in groups])
 
@@ -239,5 +254,4 @@ class _Layers:
     def _reordered(self, param: Node) -> NDArray[Any]:
         array = self.g.parameter(param)
         assert array is not None
-        blocks = np.split(array, len(self.gates))
-        return np.concatenate([blocks[gate] for gate in self.gates])
+        return self.reordered(array)

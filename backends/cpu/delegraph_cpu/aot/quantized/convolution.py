@@ -14,6 +14,7 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.convolution import geometry
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
+from delegraph_cpu.aot.quantized.transposed import conv_transpose
 from delegraph_cpu.aot.quantized.values import Integers
 from delegraph_cpu.aot.quantized.weights import Weight, bias_steps, float_bias, symmetric_weight
 
@@ -61,8 +62,9 @@ def convolution(
     groups: int,
     *_: object,
 ) -> Integers | ir.Value | None:
-    """onnxruntime has no transposed convolution of integers: that one is computed in float."""
-    return None if transposed else conv(g, node, input, weight, bias, stride, padding, dilation, groups)
+    if transposed:
+        return conv_transpose(g, node, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return conv(g, node, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _to_float(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of
+from delegraph.aot.authoring import operator_name
+from delegraph_cpu.aot.converters.table import convert_named
+from delegraph_cpu.aot.dtypes import ALL
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.table import integers_for
 from delegraph_cpu.aot.quantized.values import Integers
 
@@ -32,3 +38,47 @@ def _of_rows(g: GraphBuilder, parameters: np.ndarray[tuple[int, ...], np.dtype[n
     if not parameters.ndim:
         return values
     return g.op("Unsqueeze", g.op("Gather", values, g.value(indices)), g.ints([rank_of(indices)]))
+
+
+# ---- ExecuTorch's operators ---------------------------------------------------------------------------------------
+
+_SHIFTS: Final = {"embedding_byte": (), "embedding_4bit": (4, 0), "embedding_2bit": (0, 2, 4, 6)}
+"""Where in a byte its codes are, in order: the first of two is the higher half, the first of four the lowest bits."""
+
+
+def _embedding_of_codes(
+    g: GraphBuilder, node: Node, weight: Node, scales: Node, zero_points: Node | None, low: int, high: int,
+    indices: Node, *_: object,
+) -> ir.Value:  # fmt: skip
+    """`(codes[indices] - zero_points[indices]) * scales[indices]`, for scales by row or group of it."""
+    shifts = _SHIFTS[operator_name(node).partition("::")[2].partition(".")[0]]
+    rows = g.op("Gather", g.value(weight), g.value(indices))
+    real = g.cast(_codes(g, rows, shifts, rank_of(node)), torch.float32)
+    if shifts:  # stored from 0
+        real = g.op("Sub", real, g.constant(np.array(1 << 8 // len(shifts) - 1, np.float32)))
+    grouped = rank_of(scales) == 2
+    if grouped:
+        real = g.op("Reshape", real, g.ints([*[0] * (rank_of(node) - 1), int(shape_of(scales)[1]), -1]))
+    for parameters, op_type in ((zero_points, "Sub"), (scales, "Mul")):
+        if parameters is not None:
+            of_rows = g.cast(g.op("Gather", g.value(parameters), g.value(indices)), torch.float32)
+            real = g.op(op_type, real, g.op("Unsqueeze", of_rows, g.ints([-1])))
+    if grouped:
+        real = g.op("Reshape", real, g.ints([*[0] * (rank_of(node) - 1), -1]))
+    return real if dtype_of(node) == torch.float32 else g.cast(real, dtype_of(node))
+
+
+def _codes(g: GraphBuilder, rows: ir.Value, shifts: Sequence[int], rank: int) -> ir.Value:
+    """[..., bytes] -> [..., codes]."""
+    if not shifts:
+        return rows
+    mask = g.constant(np.array((1 << 8 // len(shifts)) - 1, np.uint8))
+    parts = []
+    for shift in shifts:
+        moved = g.op("BitShift", rows, g.constant(np.array(shift, np.uint8)), direction="RIGHT") if shift else rows
+        parts.append(g.op("Unsqueeze", g.op("BitwiseAnd", moved, mask), g.ints([-1])))
+    return g.op("Reshape", g.op("Concat", *parts, axis=-1), g.ints([*[0] * (rank - 1), -1]))
+
+
+_NAMES: Final = [f"quantized_decomposed::{name}{overload}" for name in _SHIFTS for overload in ("", ".dtype")]
+convert_named(*_NAMES, dtypes=ALL)(_embedding_of_codes)

@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import Quantizations
 from delegraph_cpu.aot.converters.table import TABLE, OnnxConverter, aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import symmetric_weight
 
@@ -40,6 +40,8 @@ class _Codes:
     """(rows, groups)"""
     zero_points: NDArray[np.integer[Any]] | None = None
     """(rows, groups); None: the middle of what the bits hold"""
+    filled_from: int = 0
+    """Of how many elements each group was before it was filled up, if it was"""
 
     @property
     def group(self) -> int:
@@ -61,8 +63,20 @@ def weight_only_linear(g: GraphBuilder, node: Node, input: Node, weight: Node, b
     inner = int(shape_of(weight)[1])
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
     rounded = g.int8_inputs and not (packed is not None and _has_many_rows(input))
-    product = g.total([_matmul(g, weight.name, g.value(input), part, inner, rounded) for part in parts])
+    x = g.value(input)
+    if packed is not None and packed.filled_from:
+        x, inner = _filled(g, x, rank_of(input), packed), packed.codes.shape[1] * packed.group
+    product = g.total([_matmul(g, weight.name, x, part, inner, rounded) for part in parts])
     return product if bias is None else g.op("Add", product, g.value(bias))
+
+
+def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: _Codes) -> ir.Value:
+    """`x` with zeros behind the elements of each group, as the weight has been filled up."""
+    rows, groups = [0] * (rank - 1), weight.codes.shape[1]
+    parts = g.op("Reshape", x, g.ints([*rows, groups, weight.filled_from]))  # 0: the size as it is
+    ends = [*[0] * rank, weight.group - weight.filled_from]
+    filled = g.op("Pad", parts, g.ints([*[0] * (rank + 1), *ends]))
+    return g.op("Reshape", filled, g.ints([*rows, groups * weight.group]))
 
 
 def _matmul(g: GraphBuilder, name: str, x: ir.Value, weight: _Codes, inner: int, rounded: bool) -> ir.Value:
@@ -125,7 +139,7 @@ def _parts_of_bytes(g: GraphBuilder, node: Node) -> list[_Codes]:
     if weight is None or weight.content.ndim != 2:
         return []
     rows, inner = weight.content.shape
-    group = min(_GROUPS, key=lambda size: -(-inner // size) * (size + _SCALES))
+    group = _fewest_bytes(inner, 8)
     groups = -(-inner // group)
     codes = np.full((rows, groups * group), 128, np.uint8)
     codes[:, :inner] = weight.content.view(np.uint8) ^ np.uint8(128)  # 128 higher
@@ -143,25 +157,37 @@ _SCALES: Final = 8
 """The bytes of a group's two scales: a group too large is filled up, one too small has more of them."""
 
 
+def _fewest_bytes(elements: int, bits: int) -> int:
+    """The size of groups in which as many elements take the least memory."""
+    return min(_GROUPS, key=lambda size: -(-elements // size) * (size * bits // 8 + _SCALES))
+
+
 # ---- 4 bits -------------------------------------------------------------------------------------------------------
 
 
 def _packed_weight(g: GraphBuilder, node: Node) -> _Codes | None:
-    """A weight that is stored packed, in rows or groups of a size that the kernel's divide."""
+    """A weight that is stored packed, by rows or in groups; filled up where the kernel's groups don't divide them."""
     weight = Quantizations(g.constants).weight(node)
     if weight is None or weight.packed is None:
         return None
     rows, inner = weight.shape
     of = weight.quantization
-    scales, zeros = of.scale.reshape(rows, -1), of.zero_point.reshape(rows, -1)
-    given = inner // scales.shape[1]
-    group = next((size for size in _GROUPS if given % size == 0), None)
-    if group is None:
-        return None
-    times = given // group  # of the groups that the kernel takes, for one that was given
-    codes = weight.packed.reshape(rows, -1, group // 2)
-    middle = (zeros == _MIDDLE).all()
-    return _Codes(4, codes, scales.astype(np.float32).repeat(times, 1), None if middle else zeros.repeat(times, 1))
+    scales, zeros = of.scale.reshape(rows, -1).astype(np.float32), of.zero_point.reshape(rows, -1)
+    given, middle = inner // scales.shape[1], (zeros == _MIDDLE).all()
+    group = next((size for size in _GROUPS if given % size == 0), None) or _fewest_bytes(given, 4)
+    filled = -(-given // group) * group
+    codes = weight.packed.reshape(rows, -1)
+    if filled != given:
+        unpacked = np.stack([codes & 15, codes >> 4], -1).reshape(rows, -1)[:, :inner].reshape(rows, -1, given)
+        codes = _pairs(np.pad(unpacked, [(0, 0), (0, 0), (0, filled - given)]))
+    times = filled // group  # of the groups that the kernel takes, for one that was given
+    return _Codes(
+        4,
+        codes.reshape(rows, -1, group // 2),
+        scales.repeat(times, 1),
+        None if middle else zeros.repeat(times, 1),
+        given if filled != given and scales.shape[1] > 1 else 0,  # what is behind a row's end the kernel leaves out
+    )
 
 
 _MIDDLE: Final = 8

@@ -1,4 +1,4 @@
-"""Sums, products, activations, averages and concatenations, from uint8 to uint8 on the grid that is wanted."""
+"""Sums, products, activations and concatenations, from uint8 to uint8 on the grid that is wanted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, rank_of
 from delegraph_cpu.aot.quantized.moves import moved
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
 from delegraph_cpu.aot.quantized.values import CONTRIB, Integers
+
+__all__ = ["unary"]
 
 
 @integers_for("add.Tensor")
@@ -48,48 +50,16 @@ def cat(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> OnInt
 
 @integers_for("sigmoid")
 def sigmoid(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
-    return _unary(g, node, self, "QLinearSigmoid")
+    return unary(g, node, self, "QLinearSigmoid")
 
 
 @integers_for("leaky_relu")
 def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: Scalar) -> Integers | None:
-    return _unary(g, node, self, "QLinearLeakyRelu", alpha=float(negative_slope))
+    return unary(g, node, self, "QLinearLeakyRelu", alpha=float(negative_slope))
 
 
-@integers_for("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d")
-def adaptive_avg_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int]) -> Integers | None:
-    """Of everything, to one element."""
-    whole = rank_of(self) == len(output_size) + 2 and all(size == 1 for size in output_size)
-    return _global_average(g, node, self) if whole else None
-
-
-@integers_for("mean.dim")
-def mean(
-    g: GraphBuilder, node: Node, self: Node, dim: Sequence[int] | None, keepdim: bool, dtype: object
-) -> Integers | None:
-    """Over all dims behind the channels."""
-    rank = rank_of(self)
-    if dim is None or rank < 3 or sorted(d % rank for d in dim) != list(range(2, rank)):
-        return None
-    average = _global_average(g, node, self)
-    if average is None or keepdim:
-        return average
-    return Integers.on(g.op("Squeeze", average.value, g.ints(range(2, rank))), g.wanted[node])
-
-
-def _global_average(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
-    sizes = shape_of(self)[2:]
-    count = 1
-    for size in sizes:
-        count *= size if isinstance(size, int) else _MOST_AVERAGED + 1
-    return _unary(g, node, self, "QLinearGlobalAveragePool") if count <= _MOST_AVERAGED else None
-
-
-_MOST_AVERAGED = 2**23
-"""Sums of as many uint8 fit int32 (`MlasQLinearGlobalAveragePool`)."""
-
-
-def _unary(g: GraphBuilder, node: Node, self: Node, op_type: str, **attributes: float) -> Integers | None:
+def unary(g: GraphBuilder, node: Node, self: Node, op_type: str, **attributes: float) -> Integers | None:
+    """An operator of one value, by the name of onnxruntime's kernel."""
     taken, wanted = activation(g, self), g.wanted.get(node)
     if taken is None or wanted is None:
         return None

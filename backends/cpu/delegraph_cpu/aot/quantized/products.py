@@ -115,11 +115,7 @@ def _dynamic_linear(g: GraphBuilder, input: Node, weight: Weight | None, bias: N
         return None
     if operator_name(chosen.choice) == "quantized_decomposed::choose_qparams_per_token_asymmetric":
         return _by_token(g, chosen, weight, added)
-    _, low, high, _eps, dtype = schema_arguments(chosen.choice)
-    symmetric = "symmetric" in operator_name(chosen.choice)
-    if symmetric or (low, high) != {torch.int8: (-128, 127), torch.uint8: (0, 255)}.get(dtype):
-        return None
-    return _by_tensor(g, chosen, weight, added)
+    return _by_tensor(g, chosen, weight, added) if _is_asymmetric(chosen.choice) else None
 
 
 def _by_tensor(g: GraphBuilder, chosen: _Chosen, weight: Weight, bias: NDArray[np.float32] | None) -> ir.Value:
@@ -141,6 +137,21 @@ def _by_token(g: GraphBuilder, chosen: _Chosen, weight: Weight, bias: NDArray[np
     centred = g.cast(g.op("Sub", products, sums), torch.float32)
     scaled = g.op("Mul", g.op("Mul", centred, g.tensor(scales, torch.float32)), weight.inputs[1])
     return scaled if bias is None else g.op("Add", scaled, g.constant(bias))
+
+
+def chosen_as_it_comes(input: Node) -> Node | None:
+    """What `input` was before it was quantized, as a tensor to all of 8 bits, with parameters chosen from itself."""
+    chosen = _chosen(input)
+    if chosen is None or "per_token" in operator_name(chosen.choice):
+        return None
+    return chosen.value if _is_asymmetric(chosen.choice) else None
+
+
+def _is_asymmetric(choice: Node) -> bool:
+    """Whether the range is all of 8 bits, with a zero point within it."""
+    _, low, high, _eps, dtype = schema_arguments(choice)
+    bounds = {torch.int8: (-128, 127), torch.uint8: (0, 255)}.get(dtype)
+    return "symmetric" not in operator_name(choice) and (low, high) == bounds
 
 
 def _columns(g: GraphBuilder, weight: Weight) -> ir.Value:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
-import onnx_ir as ir
 import torch
 from torch.fx import Graph, Node
 
@@ -18,8 +17,8 @@ from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
 
 __all__ = ["OnIntegers", "activation", "integers_for", "on_integers", "wanted_grids"]
 
-OnIntegers: TypeAlias = "Integers | Sequence[Integers] | ir.Value | None"
-"""What a converter on integers gives: integers, a value in float, or None if it does not apply."""
+OnIntegers: TypeAlias = "Integers | Sequence[Integers] | Converted | None"
+"""What a converter on integers gives: integers, values in float, or None if it does not apply."""
 
 _F = TypeVar("_F", bound=Callable[..., OnIntegers])
 
@@ -49,10 +48,13 @@ def on_integers(g: GraphBuilder, node: Node) -> Converted | None:
     """Convert `node` on integers, if it can be; its value in float, which is left out of the graph unless needed."""
     convert = _TABLE.get(node.target) if _gives_float32(node) else None  # type: ignore[arg-type]
     found = None if convert is None else convert(g, node, *schema_arguments(node))
-    if found is None or isinstance(found, ir.Value):
-        return found
-    g.integers[node] = found
-    return dequantized(g, found) if isinstance(found, Integers) else [dequantized(g, part) for part in found]
+    if isinstance(found, Integers):
+        g.integers[node] = found
+        return dequantized(g, found)
+    if isinstance(found, Sequence) and isinstance(found[0], Integers):
+        g.integers[node] = found  # type: ignore[assignment]  # all of them are
+        return [dequantized(g, part) for part in found]  # type: ignore[arg-type]
+    return found  # type: ignore[return-value]
 
 
 def _gives_float32(node: Node) -> bool:

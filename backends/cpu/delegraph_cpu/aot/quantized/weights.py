@@ -13,7 +13,7 @@ from torch.fx import Node
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.quantized.values import Integers
 
-__all__ = ["Weight", "bias_steps", "float_bias", "symmetric_weight"]
+__all__ = ["Weight", "bias_steps", "float_bias", "in_steps", "symmetric_weight"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,17 @@ def bias_steps(g: GraphBuilder, bias: Node | None, scale: NDArray[Any] | np.floa
     real = float_bias(g, bias)
     if real is None:
         return None
+    steps = in_steps(real, scale)
+    return None if steps is None else g.constant(steps)
+
+
+def in_steps(real: NDArray[np.float32], scale: NDArray[Any] | np.floating[Any]) -> NDArray[np.int32] | None:
+    """A bias in steps of `scale`; None if it does not fit."""
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.round(real.astype(np.float64) / np.asarray(scale, np.float64))
     if not np.isfinite(steps).all() or (np.abs(steps) > _LARGEST_BIAS).any():
         return None
-    return g.constant(steps.astype(np.int32))
+    return np.asarray(steps, np.int32)
 
 
 _LARGEST_BIAS = 2**30
