@@ -1,6 +1,7 @@
 """Model, batch size, contenders -> each one's files in a folder, and what they cost: seconds and bytes.
 
-What was made stays there for later runs, that of Delegraph for those of the same revision; so does what failed.
+What was made stays there for later runs, that of Delegraph for those of the same revision; so does what failed, but
+for what was not ready in less time than it is given now.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def prepared(
         _write_example(name, batch, folder)
     record = folder / RECORD
     known: dict[str, Figures] = json.loads(record.read_text()) if record.exists() else {}
-    missing = [one for one in contenders if not _is_made(one, known)]
+    missing = [one for one in contenders if not _is_made(one, known, patience)]
     groups = [[one for one in missing if one.peer == peer] for peer in dict.fromkeys(one.peer for one in missing)]
     with ThreadPoolExecutor(jobs) as pool:
         for made in pool.map(lambda group: _make(group, name, batch, folder, patience), groups):
@@ -48,9 +49,11 @@ def last_lines(text: str) -> str:
     return " | ".join(lines[-2:])[-400:] or "it ended without a word"
 
 
-def _is_made(one: Contender, known: dict[str, Figures]) -> bool:
+def _is_made(one: Contender, known: dict[str, Figures], patience: float) -> bool:
     found = known.get(str(one))
-    return found is not None and (one.peer != OURS or (found["revision"] == revision() and "+" not in revision()))
+    if found is None or found.get("patience", patience) < patience:
+        return False
+    return one.peer != OURS or (found["revision"] == revision() and "+" not in revision())
 
 
 def _make(group: Sequence[Contender], name: str, batch: int, folder: Path, patience: float) -> dict[str, Figures]:
@@ -63,13 +66,13 @@ def _make(group: Sequence[Contender], name: str, batch: int, folder: Path, patie
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        out, error = process.communicate(timeout=patience)
+        (out, error), late = process.communicate(timeout=patience), dict[str, float]()
     except subprocess.TimeoutExpired:
         process.kill()
-        out, error = process.communicate()[0], f"not ready after {patience:g} s"
+        out, error, late = process.communicate()[0], f"not ready after {patience:g} s", {"patience": patience}
     told = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     found = {answer.pop("precision"): answer for answer in told}
-    made = {str(one): found.get(one.precision, {"error": last_lines(error)}) for one in group}
+    made = {str(one): found.get(one.precision, {"error": last_lines(error)} | late) for one in group}
     return {one: figures | {"revision": revision()} for one, figures in made.items()} if peer == OURS else made
 
 

@@ -26,7 +26,8 @@ OPSET: Final = 20
 """The ONNX opset written: the first with Gelu; onnxruntime 1.17 and later read it."""
 
 OPSET_OF_ATTENTION: Final = 23
-"""The first with Attention: what has none is written for older versions of onnxruntime as well."""
+_OF_ATTENTION: Final = ("Attention", "RotaryEmbedding")
+"""The first with these: what has none is written for older versions of onnxruntime as well."""
 
 Scalar: TypeAlias = int | float | bool
 Size: TypeAlias = "int | Node"
@@ -289,7 +290,7 @@ class GraphBuilder:
 
 
 def _opset(nodes: Iterable[ir.Node]) -> int:
-    return OPSET_OF_ATTENTION if any(node.op_type == "Attention" for node in nodes) else OPSET
+    return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes) else OPSET
 
 
 def dtype_of(node: Node) -> torch.dtype:

@@ -41,6 +41,8 @@ def _content(g: GraphBuilder, node: Node) -> torch.Tensor | None:
 def _result(g: GraphBuilder, node: Node, done: dict[Node, torch.Tensor | None]) -> torch.Tensor | None:
     if not isinstance(node.target, torch._ops.OpOverload) or not _is_small(node):
         return None
+    if node.target in _FILLS:
+        return torch.full(tuple(node.meta["val"].shape), node.args[1], dtype=node.meta["val"].dtype)  # type: ignore[arg-type]
     if node.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in node.target.tags:
         return None
     taken = {source: _computed(g, source, done) for source in node.all_input_nodes}
@@ -48,6 +50,10 @@ def _result(g: GraphBuilder, node: Node, done: dict[Node, torch.Tensor | None]) 
         return None
     result = node.target(*map_arg(node.args, taken.get), **map_arg(node.kwargs, taken.get))
     return result if isinstance(result, torch.Tensor) else None
+
+
+_FILLS: Final = frozenset([torch.ops.aten.full_like.default])
+"""What takes the shape of something alone, which may be an input."""
 
 
 def _is_small(node: Node) -> bool:
