@@ -30,7 +30,7 @@ help:
 	@echo "make test-executorch  compares with ExecuTorch; make test-upstream runs its own tests here, and its backends"
 	@echo "make check   lint, types, floors of the architecture"
 	@echo "make bench   compare with ExecuTorch, onnxruntime, torch.compile and eager"
-	@echo "make bench-peers  ten models in five precisions against OpenVINO, onnxruntime, torch.compile, ExecuTorch (hours)"
+	@echo "make bench-peers  ten models in five precisions, and decoding, against OpenVINO, onnxruntime, ExecuTorch, eager; goes on where it was stopped"
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make test-oracles  simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
@@ -209,7 +209,7 @@ $(PEERS)/.installed: requirements-peers.txt
 	touch $@
 
 bench-peers: setup setup-executorch setup-peers
-	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.peers --peers all --patience 600
 	$(BIN)/python -m benchmarks.peers.report --into docs/benchmarks.md
 
 clean:

@@ -11,6 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 EXECUTORCH = ROOT / ".venv-executorch" / "bin" / "python"
+PEERS = ROOT / "build" / "peers" / "bin" / "python"
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "DELEGRAPH_CPU_THREADS")
 
 

@@ -25,6 +25,7 @@ from benchmarks.processes import in_process
 WAYS: Final[dict[str, dict[str, Any]]] = {
     "1 thread": {"num_threads": 1},
     "2, as by default": {"num_threads": 2},
+    "2, spinning 20 us": {"num_threads": 2, "spin_duration_us": 20},
     "2, spinning 500 us": {"num_threads": 2, "spin_duration_us": 500},
     "2, sleeping": {"num_threads": 2, "spin_duration_us": 0},
 }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.peers import report
+from benchmarks.peers import __main__ as peers
+from benchmarks.peers import preparing, report
+from benchmarks.peers.contenders import Contender, contenders
 
 
 def figures(ms: float, db: float = 40.0) -> dict[str, float]:
@@ -14,8 +17,17 @@ def figures(ms: float, db: float = 40.0) -> dict[str, float]:
 
 
 RESULTS: dict[str, Any] = {
+    "revision": "abc",
     "versions": {"torch": "2.13.0"},
     "machine": {"processor": "one", "cores": 2, "has": ["avx2"]},
+    "decode": {
+        "1 threads": {
+            "eager": {"tokens": [1, 2], "per_second": 100.0},
+            "delegraph, cpu": {"tokens": [1, 2], "per_second": 400.0},
+            "onnxruntime-genai": {"tokens": [1, 3], "per_second": 500.0},
+            "executorch, portable": {"error": "it fell"},
+        }
+    },
     "models": {
         "mlp, batch 1, 1 threads": {
             "delegraph, float32": figures(2.0),
@@ -66,8 +78,57 @@ def test_a_page_keeps_what_is_written_by_hand(tmp_path: Any, monkeypatch: pytest
     figures_file.write_text(json.dumps(RESULTS))
     monkeypatch.setattr("sys.argv", ["report", str(figures_file), "--into", str(page)])
     report.main()
-    assert page.read_text().startswith(f"by hand\n{report.MARK}\none, 2 cores (avx2). torch 2.13.0.\n")
+    assert page.read_text().startswith(f"by hand\n{report.MARK}\nRevision abc. one, 2 cores (avx2). torch 2.13.0.\n")
     assert "old tables" not in page.read_text()
     page.write_text("no mark")
     with pytest.raises(SystemExit, match="has no line"):
         report.main()
+
+
+def test_tokens_a_second_count_if_they_are_eagers() -> None:
+    assert report.decoding(RESULTS)[1:] == [
+        ["eager", "1", "100", "4.00x"],
+        ["delegraph, cpu", "1", "400", "1.00x"],
+        ["onnxruntime-genai", "1", "500 (other tokens than eager)", "0.80x"],
+        ["executorch, portable", "1", "does not run", ""],
+    ]
+
+
+def test_a_run_goes_on_within_its_revision_and_puts_others_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("versions", "machine"):
+        monkeypatch.setattr(peers, name, dict)
+    monkeypatch.setattr(peers, "revision", lambda: "abc")
+    path = tmp_path / "peers.json"
+    assert peers.begun(path)["models"] == {}
+    path.write_text(json.dumps(RESULTS))
+    assert peers.begun(path)["models"] == RESULTS["models"]
+    monkeypatch.setattr(peers, "revision", lambda: "def")
+    assert peers.begun(path)["models"] == {}
+    assert json.loads((tmp_path / "peers-abc.json").read_text()) == RESULTS
+
+
+def test_what_is_made_is_not_made_again_but_for_ours_of_another_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def make(group: list[Contender], *_: object) -> dict[str, Any]:
+        made.extend(map(str, group))
+        return {str(one): {"made_s": 1.0, "revision": preparing.revision()} for one in group}
+
+    monkeypatch.setattr(preparing, "_make", make)
+    monkeypatch.setattr(preparing, "_write_example", lambda *_: None)
+    those = contenders("llama", "delegraph;eager", "float32,int8")
+    for revision in ("abc", "abc", "def"):
+        monkeypatch.setattr(preparing, "revision", lambda revision=revision: revision)
+        assert preparing.prepared("llama", 1, those, tmp_path, patience=1, jobs=1).keys() == set(those)
+    ours = ["delegraph, float32", "delegraph, int8"]
+    assert sorted(made) == sorted([*ours, "eager, float32", *ours])
+
+
+def test_slow_peers_compete_on_small_models_unless_they_are_named() -> None:
+    assert "torch.compile" in {one.peer for one in contenders("mlp", "", "float32")}
+    assert "torch.compile" not in {one.peer for one in contenders("vit_tiny", "", "float32")}
+    assert contenders("vit_tiny", "torch.compile;XNNPACK", "bfloat16") == [Contender("torch.compile", "bfloat16")]

@@ -131,6 +131,21 @@ def costs(measured: list[Row]) -> list[list[str]]:
     return table
 
 
+def decoding(results: Figures) -> list[list[str]]:
+    """Tokens a second of the small language model, and ours relative to each; other tokens than eager's are marked."""
+    table = [["decode", "threads", "tokens a second", "ours / it"]]
+    for threads, found in results.get("decode", {}).items():
+        ours = found.get("delegraph, cpu", {}).get("per_second")
+        for name, one in found.items():
+            if "error" in one:
+                table.append([name, threads.removesuffix(" threads"), "does not run", ""])
+                continue
+            remark = "" if one["tokens"] == found["eager"].get("tokens") else " (other tokens than eager)"
+            ratio = f"{ours / one['per_second']:.2f}x" if ours else ""
+            table.append([name, threads.removesuffix(" threads"), f"{one['per_second']:.0f}{remark}", ratio])
+    return table
+
+
 def failures(measured: list[Row]) -> list[list[str]]:
     """What does not run, and what it says."""
     table = [["model", "precision", "peer", "says"]]
@@ -156,11 +171,13 @@ def text(results: Figures) -> str:
         ("In one table", summary(measured)),
         ("Lost rows, worst first", lost(measured)),
         ("int8 against the fastest peer in float32", against_float(measured)),
+        ("Language model, token by token", decoding(results)),
         *((f"Milliseconds: {precision}", latencies(measured, precision)) for precision in PRECISIONS),
         ("What else it costs", costs(measured)),
         ("What does not run", failures(measured)),
     ]
-    parts = [f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['has'])}). {versions}."]
+    where = f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['has'])})"
+    parts = [f"Revision {results['revision']}. {where}. {versions}."]
     for title, table in sections:
         if len(table) > 1:
             parts += [f"## {title}", markdown(table)]

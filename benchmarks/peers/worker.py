@@ -1,8 +1,9 @@
 """A process for one peer: `worker.py prepare PEER PRECISION;… FOLDER MODEL BATCH`, `run PEER PRECISION FOLDER THREADS`.
 
 prepare: the model -> files in FOLDER, and a line of JSON for each precision: seconds, bytes.
-run: those files -> a callable, and one line of JSON; then for each line on standard input, so many seconds of calls and
-the median of them. At the end of the input, the most memory that the process has had.
+run: a line of JSON when all is imported; then, for a line on standard input, those files -> a callable and its figures,
+and for each further line so many seconds of calls and the median of them. At the end of the input, the most memory that
+the process has had.
 
 It runs in whatever environment has the peer, and imports no more than that needs: what `run` takes is measured.
 """
@@ -33,6 +34,9 @@ PEERS = {
     "XNNPACK": "executorch_side",
 }
 
+LATE = 4
+"""Where three calls take longer than so many times the seconds of a round, fewer count."""
+
 
 def prepare(side: Any, peer: str, precisions: list[str], name: str, batch: int, folder: Path) -> None:
     """Make the peer's files, a folder for each precision, and tell of each. What is imported first does not count."""
@@ -61,6 +65,8 @@ def run(side: Any, peer: str, precision: str, folder: Path, threads: int) -> Non
     """Load, answer each line with a median in milliseconds, and end with the peak in MB."""
     arrays = list(np.load(folder / "inputs.npz").values())
     expected = np.load(folder / "expected.npy")
+    _answer({"imported": True})
+    sys.stdin.readline()
     start = time.perf_counter()
     call = side.load(peer, precision, folder / f"{peer}, {precision}", arrays, threads)
     got = np.asarray(call())
@@ -72,8 +78,9 @@ def run(side: Any, peer: str, precision: str, folder: Path, threads: int) -> Non
 
 def _median_ms(call: Callable[[], Any], seconds: float) -> float:
     call()
-    times, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
+    times: list[float] = []
+    begin = time.perf_counter()
+    while (passed := time.perf_counter() - begin) < seconds or (len(times) < 3 and passed < LATE * seconds):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)

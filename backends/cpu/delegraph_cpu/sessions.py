@@ -23,6 +23,10 @@ __all__ = ["create_session", "products_saturate", "run_of", "use_own_threads", "
 SLOWER_FUSIONS: Final = ["SkipLayerNormFusion"]
 """Fusions left out: that operator's kernel is scalar, and takes five times as long as Add and LayerNormalization."""
 
+BLOCKS_PER_THREAD: Final = 4
+"""Into which an operator's work is cut, to be taken one after the other: what onnxruntime's documentation of
+`dynamic_block_base` advises where latencies vary."""
+
 _lock: Final = threading.Lock()
 _pool_size: int | None = None
 """Threads that the shared pool was made with; 0 for onnxruntime's choice; None before there is one."""
@@ -57,6 +61,8 @@ def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spin_
     options.intra_op_num_threads = num_threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin_duration_us else "0")
     options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_duration_us))
+    if not spin_duration_us:  # a thread that is late finds that the others have done its share
+        options.add_session_config_entry("session.dynamic_block_base", str(BLOCKS_PER_THREAD))
 
 
 def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

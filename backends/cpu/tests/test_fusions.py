@@ -142,6 +142,65 @@ def test_several_rows_to_each_cache_of_a_batch_are_not_it() -> None:
     assert_says_what_eager_says(module, Attention(batch=2))
 
 
+# ---- attention without a cache ------------------------------------------------------------------------------------
+
+
+class Turned(nn.Module):
+    """Queries and keys rotated by the places of their rows, heads of keys and values repeated, perhaps a mask."""
+
+    def __init__(self, causal: bool = True, equal_halves: bool = True) -> None:
+        super().__init__()
+        self.causal, self.equal_halves = causal, equal_halves
+        self.register_buffer("speeds", 1 / 100 ** (torch.arange(0, SIZE, 2) / SIZE))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = rows.shape
+        query = rows.view(batch, length, HEADS, SIZE).transpose(1, 2)
+        places = torch.arange(length)
+        angles = places[None, :, None].float() * self.speeds
+        angles = torch.cat([angles, angles if self.equal_halves else angles * 2], -1)
+        cos, sin = ((function(angles) * 0.9)[:, None] for function in (torch.cos, torch.sin))
+        query, key = (x * cos + crossed(x) * sin for x in (query, query[:, ::2]))
+        keys, values = (
+            x[:, :, None].expand(batch, GROUPS, 2, length, SIZE).reshape(batch, HEADS, length, SIZE)
+            for x in (key, rows.view(batch, length, HEADS, SIZE)[:, :, :GROUPS].transpose(1, 2))
+        )
+        seen = (places <= places[:, None])[None, None] if self.causal else None
+        attended = nn.functional.scaled_dot_product_attention(query, keys, values, seen)
+        return attended.transpose(1, 2).reshape(batch, length, HEADS * SIZE)
+
+
+def crossed(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([-x[..., SIZE // 2 :], x[..., : SIZE // 2]], -1)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rotations_and_repeated_heads_are_left_to_operators(batch: int, causal: bool) -> None:
+    module = delegraph.load(bytes(delegraph.lower(Turned(causal), (rows(6, batch),), backends=["cpu"])))
+    [counts] = operators(module)
+    assert (counts["RotaryEmbedding"], counts["Attention"]) == (2, 1)
+    assert not {"Expand", "Neg", "Concat", "Mul"} & counts.keys()
+    wanted = Turned(causal)(rows(6, batch)).numpy()
+    np.testing.assert_allclose(module(rows(6, batch).numpy()), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rotation_with_two_angles_for_each_pair_is_not_that_operators() -> None:
+    model = Turned(equal_halves=False)
+    module = delegraph.load(bytes(delegraph.lower(model, (rows(6),), backends=["cpu"])))
+    assert operators(module)[0]["RotaryEmbedding"] == 0
+    np.testing.assert_allclose(module(rows(6).numpy()), model(rows(6)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_rotation_by_as_many_rows_as_there_are() -> None:
+    length = torch.export.Dim("length", min=2, max=PLACES)
+    exported = torch.export.export(Turned(), (rows(6),), dynamic_shapes=({1: length},))
+    module = delegraph.load(bytes(delegraph.lower(exported, backends=["cpu"])))
+    assert operators(module)[0]["RotaryEmbedding"] == 2
+    for count in (3, 11):
+        np.testing.assert_allclose(module(rows(count).numpy()), Turned()(rows(count)).numpy(), rtol=1e-4, atol=1e-5)
+
+
 # ---- what may be changed in place ---------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,33 @@ def test_pad_batch_norm_and_activation_become_part_of_the_convolution() -> None:
 def test_attention_is_one_operator_without_transposes() -> None:
     model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu")
     found = operators(edge(model, (torch.randn(2, 5, 8),)))
-    assert found["MultiHeadAttention"] == 1
+    assert found["Attention"] == 1
     assert found["LayerNormalization"] == 2
     assert "Softmax" not in found
+
+
+MASKS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], set[str]]] = {
+    "hides nothing": (lambda rows: rows >= 0, set()),
+    "adds nothing": (lambda rows: (rows * 0).float(), set()),
+    "lets each row see something": (lambda rows: rows <= torch.arange(6)[:, None], set()),
+    "hides a row": (lambda rows: rows < torch.arange(6)[:, None], {"Mul"}),
+}
+
+
+@pytest.mark.parametrize("form", MASKS)
+def test_a_mask_that_is_known_costs_what_it_hides(form: str) -> None:
+    make, added = MASKS[form]
+    x = torch.randn(1, 2, 6, 4)
+    program = edge(
+        Function(lambda q: F.scaled_dot_product_attention(q, q, q, make(torch.arange(6)).expand(1, 1, 6, 6))), (x,)
+    )
+    graph = onnx.load_from_string(bytes(unpack(CpuLowering.preprocess(program, []).processed_bytes).graph)).graph
+    (attention,) = [node for node in graph.node if node.op_type == "Attention"]
+    assert (len(attention.input) == 4) == (form not in ("hides nothing", "adds nothing"))
+    assert {node.op_type for node in graph.node} - {"Attention", "Reshape", "Transpose"} == added
+    mask = make(torch.arange(6)).expand(1, 1, 6, 6)
+    (got,) = Lowered(program)(x)
+    np.testing.assert_allclose(got, F.scaled_dot_product_attention(x, x, x, mask), rtol=1e-5, atol=1e-6)
 
 
 def test_transposes_and_reshapes_that_undo_each_other_vanish() -> None:

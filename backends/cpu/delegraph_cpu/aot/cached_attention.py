@@ -25,7 +25,8 @@ from delegraph.aot import ResolvedSignature, schema_arguments
 from delegraph_cpu.aot.converters.attention import joined_heads, scale_of
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.positions import COPIES, Mask, Positions, mask_of, positions_of
+from delegraph_cpu.aot.positions import Mask, Positions, mask_of, positions_of
+from delegraph_cpu.aot.repeated_heads import REPEATING, repeats_heads
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
 
 __all__ = ["CachedAttention", "cached_attentions"]
@@ -157,34 +158,13 @@ def _put_behind(node: Node, attention: Node) -> tuple[Node, list[Node]] | None:
     between: list[Node] = []
     reader = attention
     while node.op == "call_function" and node.target != aten("index_put"):
-        if node.target not in _REPEATING or list(node.users) != [reader]:
+        if node.target not in REPEATING or list(node.users) != [reader]:
             return None
         between.append(node)
         reader, node = node, node.args[0]  # type: ignore[assignment]
     if node.op != "call_function" or {user for user in node.users if user.op != "output"} != {reader}:
         return None
-    return (node, between) if _repeats_heads(between[::-1], node) else None
-
-
-_REPEATING = frozenset([aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy"), *COPIES])
-
-
-def _repeats_heads(chain: list[Node], put: Node) -> bool:
-    """Whether `chain` is nothing, or repeats each head r times: (batch, heads, …) -> (batch, heads, r, …) -> joined."""
-    steps = [node for node in chain if node.target not in COPIES]
-    if not steps:
-        return True
-    batch, heads, length, size = shape_of(put)
-    if [node.target for node in steps] != [aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy")]:
-        return False
-    repetitions = shape_of(steps[1])[2]
-    shapes = [tuple(map(str, shape_of(node))) for node in steps]
-    wanted = [
-        (batch, heads, 1, length, size),
-        (batch, heads, repetitions, length, size),
-        (batch, int(heads) * int(repetitions), length, size),
-    ]
-    return shapes == [tuple(map(str, shape)) for shape in wanted]
+    return (node, between) if repeats_heads(between[::-1], node) else None
 
 
 def _is_cache(put: Node, written: Mapping[Node, Node]) -> bool:

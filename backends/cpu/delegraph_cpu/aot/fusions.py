@@ -14,6 +14,7 @@ from delegraph.aot import ResolvedSignature
 from delegraph_cpu.aot.cached_attention import cached_attentions
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.rms_norm import rms_norms
+from delegraph_cpu.aot.rotary_embedding import rotary_embeddings
 
 __all__ = ["Fusion", "fusions"]
 
@@ -35,5 +36,9 @@ class Fusion(Protocol):
 
 def fusions(graph: Graph, signature: ResolvedSignature) -> dict[Node, Fusion]:
     """All of them, by their root."""
-    found: list[Fusion] = [*cached_attentions(graph, signature), *rms_norms(graph, signature)]
+    found: list[Fusion] = [
+        *rotary_embeddings(graph),  # of which attention to a cache needs none
+        *cached_attentions(graph, signature),
+        *rms_norms(graph, signature),
+    ]
     return {fusion.root: fusion for fusion in found}

@@ -25,6 +25,10 @@ __all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "Tenso
 OPSET: Final = 20
 """The ONNX opset written: the first with Gelu; onnxruntime 1.17 and later read it."""
 
+OPSET_OF_ATTENTION: Final = 23
+_OF_ATTENTION: Final = ("Attention", "RotaryEmbedding")
+"""The first with these: what has none is written for older versions of onnxruntime as well."""
+
 Scalar: TypeAlias = int | float | bool
 Size: TypeAlias = "int | Node"
 Dim: TypeAlias = "int | str | torch.SymInt"
@@ -272,7 +276,7 @@ class GraphBuilder:
             outputs,
             nodes=nodes,
             initializers=weights,
-            opset_imports={"": OPSET, **{node.domain: 1 for node in nodes if node.domain}},
+            opset_imports={"": _opset(nodes), **{node.domain: 1 for node in nodes if node.domain}},
             name="delegate",
         )
         return ir.Model(graph, ir_version=10, producer_name="delegraph-cpu")
@@ -283,6 +287,10 @@ class GraphBuilder:
         value = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
         self.initializers[name] = value
         return self.record(value, array.shape)
+
+
+def _opset(nodes: Iterable[ir.Node]) -> int:
+    return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes) else OPSET
 
 
 def dtype_of(node: Node) -> torch.dtype:

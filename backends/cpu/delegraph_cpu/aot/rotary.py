@@ -9,7 +9,7 @@ for all positions that a cache has: tables of shape (positions, half), which onn
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import rank_of, shape_of
 from delegraph_cpu.aot.positions import COPIES, Constants, Positions, positions_of
 
-__all__ = ["Rotation", "rotation_of"]
+__all__ = ["Rotation", "rotation_of", "turns_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,15 +42,21 @@ class Rotation:
 def rotation_of(node: Node, positions: Positions, count: int, constants: Constants) -> Rotation | None:
     """What `node`, of shape (batch, heads, length, size), rotates, row i by the place `positions` + i, of which there
     are `count`; None if it is not a rotation, or by other places."""
+    for x, cos, sin in turns_of(node):
+        tables = [_half_table(angle, positions, count, constants) for angle in (cos, sin)]
+        if tables[0] is not None and tables[1] is not None:
+            return Rotation(x, tables[0], tables[1])
+    return None
+
+
+def turns_of(node: Node) -> Iterator[tuple[Node, Node, Node]]:
+    """The readings of `node` as x * cos + turned x * sin: (x, cos, sin)."""
     if node.target != aten("add.Tensor") or node.kwargs:
-        return None
+        return
     for straight, crossed in (node.args, node.args[::-1]):
         for (x, cos), (halves, sin) in ((a, b) for a in _factors(straight) for b in _factors(crossed)):
             if _is_quarter_turn(halves, x):
-                tables = [_half_table(angle, positions, count, constants) for angle in (cos, sin)]
-                if tables[0] is not None and tables[1] is not None:
-                    return Rotation(x, tables[0], tables[1])
-    return None
+                yield x, cos, sin
 
 
 def _factors(node: Any) -> list[tuple[Node, Node]]:
@@ -63,7 +69,7 @@ def _factors(node: Any) -> list[tuple[Node, Node]]:
 
 def _is_quarter_turn(node: Node, x: Node) -> bool:
     """Whether `node` is cat([-x[…, half:], x[…, :half]], -1)."""
-    if node.target != aten("cat") or not isinstance(shape_of(x)[-1], int):
+    if node.target != aten("cat") or rank_of(x) == 0 or not isinstance(shape_of(x)[-1], int):
         return False
     parts, dim, *_ = schema_arguments(node)
     half = int(shape_of(x)[-1]) // 2

@@ -33,8 +33,9 @@ from delegraph_cpu.blob import (
     unpack,
 )
 from delegraph_cpu.graph_files import refuse_files
+from delegraph_cpu.runtime.adaptive import AdaptiveSession, call_of_the_moment
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
-from delegraph_cpu.runtime.open_session import FATAL_ONLY, open_session
+from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
 from delegraph_cpu.runtime.ort_values import as_array, numpy_dtype, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
@@ -50,11 +51,12 @@ __all__ = ["CpuBackend"]
 class CpuHandle:
     """A loaded blob. `memory` is what the session reads without owning it: the weights. All this forks share.
 
-    `session` is an onnxruntime session, or a `ProfiledSession` around one after the other.
+    `session` is an onnxruntime session, an `AdaptiveSession` that has two, or a `ProfiledSession` around one after the
+    other.
     `options` stop its runs; `states` are the buffers that it changes, whose memory is the runtime's.
     """
 
-    session: onnxruntime.InferenceSession | ProfiledSession
+    session: Session
     blob: Blob
     memory: tuple[NDArray[Any], ...]
     options: onnxruntime.RunOptions
@@ -109,11 +111,12 @@ class CpuBackend(BackendInterface):
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
         given, outputs = split_arguments(BACKEND_ID, args, len(handle.inputs), len(handle.outputs))
-        binding = handle.session.io_binding()
+        session = _session_of(handle)
+        binding = session.io_binding()
         inputs = _bind_inputs(binding, handle.inputs, given)
         copies = _bind_outputs(context, binding, handle, inputs, outputs)
         _bind_states(binding, handle)
-        _run(handle, binding)
+        _run_bound(session.run_with_iobinding, binding, handle.options, handle.states)
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
@@ -129,16 +132,9 @@ class CpuBackend(BackendInterface):
         infos = (*handle.inputs, *handle.outputs)
         if isinstance(handle.session, ProfiledSession) or len(args) != len(infos) or not all(map(_fits, infos, args)):
             return None
-        binding = handle.session.io_binding()
-        inputs = _bind_inputs(binding, handle.inputs, args)
-        copies = _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :])
-        if copies:
-            return None
-        _bind_states(binding, handle)
-        from delegraph_cpu.sessions import run_of
-
-        run, bound = run_of(handle.session, binding)
-        return partial(_run_bound, run, bound, handle.options, handle.states, (binding, inputs))
+        if isinstance(handle.session, AdaptiveSession):
+            return call_of_the_moment(handle.session, partial(_bound, context, handle, args))
+        return _bound(context, handle, args, handle.session)
 
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
         """onnxruntime ends between two of its nodes, in the bodies of loops as well, not within one."""
@@ -256,9 +252,26 @@ def _run_options() -> onnxruntime.RunOptions:
     return options
 
 
-def _run(handle: CpuHandle, binding: onnxruntime.IOBinding) -> None:
-    """Run what is bound."""
-    _run_bound(handle.session.run_with_iobinding, binding, handle.options, handle.states)
+def _session_of(handle: CpuHandle) -> onnxruntime.InferenceSession | ProfiledSession:
+    return handle.session.session() if isinstance(handle.session, AdaptiveSession) else handle.session
+
+
+def _bound(
+    context: BackendExecutionContext,
+    handle: CpuHandle,
+    args: Sequence[Argument],
+    session: onnxruntime.InferenceSession,
+) -> Callable[[], object] | None:
+    """A call of `session`; None if outputs must be copied."""
+    binding = session.io_binding()
+    inputs = _bind_inputs(binding, handle.inputs, args)
+    if _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :]):
+        return None
+    _bind_states(binding, handle)
+    from delegraph_cpu.sessions import run_of
+
+    run, bound = run_of(session, binding)
+    return partial(_run_bound, run, bound, handle.options, handle.states, (binding, inputs))
 
 
 def _run_bound(

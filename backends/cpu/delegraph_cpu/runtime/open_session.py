@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph_cpu.blob import ITEM_SIZES, Blob
+from delegraph_cpu.runtime.adaptive import AdaptiveSession, cores_of_others
 from delegraph_cpu.runtime.cache import Optimized, optimized_blob
-from delegraph_cpu.runtime.options import CpuOptions
+from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
 from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
 
@@ -21,13 +23,20 @@ if TYPE_CHECKING:
 
     from delegraph.interfaces import EventTracer
 
-__all__ = ["FATAL_ONLY", "open_session"]
+__all__ = ["FATAL_ONLY", "Session", "open_session"]
 
 Weights = Mapping[str, NDArray[Any]]
+Session: TypeAlias = "onnxruntime.InferenceSession | AdaptiveSession | ProfiledSession"
 
 FATAL_ONLY: Final = 4  # OrtLoggingLevel
 LITTLE_WORK: Final = 8_000_000
 """Multiply-adds, a quarter of a millisecond of one core, below which waking up others costs what they save."""
+SPINNING_US: Final = 500
+"""Longer than what ViT-Ti does on one thread between two products, and than onnxruntime takes for a call in between."""
+SHORT_SPIN_US: Final = 20
+"""Where spinning does not adapt: it bridges the gap between two nodes, and leaves the core to others."""
+TWICE_BYTES: Final = 2**27
+"""Weights up to 128 MiB may be packed twice, for a session that spins and one that sleeps."""
 _INTEGER_PRODUCTS: Final = (b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger", b"DynamicQuantize")
 """Operators with these in their names multiply uint8 with int8."""
 _INLINE_BYTES: Final = 256
@@ -42,7 +51,7 @@ _LEVELS: Final = {
 
 def open_session(
     blob: Blob, weights: Weights, options: CpuOptions, tracer: EventTracer | None
-) -> tuple[onnxruntime.InferenceSession | ProfiledSession, tuple[NDArray[Any], ...]]:
+) -> tuple[Session, tuple[NDArray[Any], ...]]:
     """A session of `blob`, which tells the tracer of its nodes if the options ask for it; and the arrays that it reads
     without owning them.
 
@@ -50,23 +59,42 @@ def open_session(
     """
     cached = _cached(blob, weights, options) if options.cache else None
     if cached is not None:
-        make = partial(_session, blob, cached, options, "disabled")
         try:
-            return _profiled(make, options, tracer), tuple(cached.weights.values())
+            return _opened(blob, cached, options, "disabled", tracer), tuple(cached.weights.values())
         except DelegateInvalidCompatibility:
             pass  # a file that is not what we wrote: as if there were none
-    make = partial(_session, blob, Optimized(blob.graph, weights), options, options.optimization_level)
-    return _profiled(make, options, tracer), tuple(weights.values())
+    source = Optimized(blob.graph, weights)
+    return _opened(blob, source, options, options.optimization_level, tracer), tuple(weights.values())
 
 
-def _profiled(
-    make: partial[onnxruntime.InferenceSession], options: CpuOptions, tracer: EventTracer | None
-) -> onnxruntime.InferenceSession | ProfiledSession:
-    return ProfiledSession(make, tracer) if options.profiling and tracer is not None else make()
+def _opened(blob: Blob, source: Optimized, options: CpuOptions, level: str, tracer: EventTracer | None) -> Session:
+    """One session, or two where spinning adapts."""
+    make = partial(_session, blob, source, level)
+    others = cores_of_others() if _may_adapt(blob, source, options) else None
+    fixed = replace(options, spin_duration_us=SHORT_SPIN_US) if options.spin_duration_us == ADAPTIVE else options
+    if options.profiling and tracer is not None:
+        return ProfiledSession(partial(make, fixed), tracer)
+    if others is None:
+        return make(fixed)
+    spinning, sleeping = (replace(options, spin_duration_us=duration) for duration in (SPINNING_US, 0))
+    return AdaptiveSession(make(spinning), partial(make, sleeping), options.num_threads, others)
+
+
+def _may_adapt(blob: Blob, source: Optimized, options: CpuOptions) -> bool:
+    """Whether there are threads of its own that wait, and weights that may be there twice."""
+    if options.spin_duration_us != ADAPTIVE or options.thread_pool == "shared" or _num_threads(blob, options) == 1:
+        return False
+    return sum(array.nbytes for array in source.weights.values()) <= TWICE_BYTES
+
+
+def _num_threads(blob: Blob, options: CpuOptions) -> int:
+    """Of a pool of its own: 1 where there is little to compute, 0 for one per core."""
+    few = blob.multiply_adds is not None and blob.multiply_adds < LITTLE_WORK
+    return 1 if few else options.num_threads
 
 
 def _session(
-    blob: Blob, source: Optimized, options: CpuOptions, level: str, profile: str | None = None
+    blob: Blob, source: Optimized, level: str, options: CpuOptions, profile: str | None = None
 ) -> onnxruntime.InferenceSession:
     """A session of the graph and weights of `source`; its profile goes to a file whose name begins with `profile`."""
     from delegraph_cpu import sessions
@@ -75,8 +103,7 @@ def _session(
     if options.thread_pool == "shared":
         sessions.use_shared_pool(settings, options.num_threads)
     else:
-        few = blob.multiply_adds is not None and blob.multiply_adds < LITTLE_WORK
-        sessions.use_own_threads(settings, 1 if few else options.num_threads, options.spin_duration_us)
+        sessions.use_own_threads(settings, _num_threads(blob, options), options.spin_duration_us)
     if profile is not None:
         settings.enable_profiling, settings.profile_file_prefix = True, profile
     session = _created(blob, source, settings)

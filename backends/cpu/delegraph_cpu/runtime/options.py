@@ -9,15 +9,15 @@ from typing import Final, TypeAlias
 
 from delegraph.errors import InvalidArgument
 
-__all__ = ["CpuOptions", "OptionValue"]
+__all__ = ["ADAPTIVE", "CpuOptions", "OptionValue"]
 
 OptionValue: TypeAlias = bool | int | str
 
 THREADS_VARIABLE: Final = "DELEGRAPH_CPU_THREADS"
 THREAD_POOLS: Final = ("session", "shared")
-SPIN_DURATION_US: Final = 20
-"""Long enough to bridge the gap between two nodes, short enough to leave the core to others: with another process
-running, onnxruntime's own milliseconds cost two threads half their speed (`python -m benchmarks.shared_machine`)."""
+ADAPTIVE: Final = -1
+"""Long where cores are free, and none where others use them: either costs two threads a third of their speed or more
+in the place of the other (`python -m benchmarks.shared_machine`)."""
 OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
 
 
@@ -28,7 +28,8 @@ class CpuOptions:
     num_threads: threads that compute at most, the caller's included; 0: one per physical core.
     thread_pool: "session", threads of this delegate's own (none where there is little to compute), or "shared", one
         pool for all delegates of the process, which is onnxruntime's for the whole process.
-    spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps.
+    spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps;
+        -1: 500 while other processes leave the cores free, and 0 while they don't.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
     cache: a folder in which the optimised graph is kept for later loads on this machine; empty: nowhere.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
@@ -36,7 +37,7 @@ class CpuOptions:
 
     num_threads: int = 0
     thread_pool: str = "session"
-    spin_duration_us: int = SPIN_DURATION_US
+    spin_duration_us: int = ADAPTIVE
     optimization_level: str = "all"
     cache: str = ""
     profiling: bool = False
@@ -45,9 +46,9 @@ class CpuOptions:
         _require(type(self.num_threads) is int and 0 <= self.num_threads <= 1024, "num_threads", "0 to 1024")
         _require(self.thread_pool in THREAD_POOLS, "thread_pool", " or ".join(THREAD_POOLS))
         _require(
-            type(self.spin_duration_us) is int and 0 <= self.spin_duration_us <= 1_000_000,
+            type(self.spin_duration_us) is int and ADAPTIVE <= self.spin_duration_us <= 1_000_000,
             "spin_duration_us",
-            "0 to 1000000",
+            "-1 to 1000000",
         )
         _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
         _require(isinstance(self.cache, str), "cache", "a folder's path")

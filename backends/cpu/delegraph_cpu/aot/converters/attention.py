@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import onnx_ir as ir
 import torch
@@ -11,6 +13,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.table import convert_with, schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.known_masks import known_mask
+from delegraph_cpu.aot.repeated_heads import unrepeated
 
 
 def _inference(
@@ -42,16 +46,14 @@ def attention(
 ) -> ir.Value:
     """onnxruntime's fused operator where it fits, else its parts."""
     factor = scale_of(node)
-    bias: ir.Value | None = None
+    bias, without_blind_rows = _masked(g, attn_mask, dtype_of(node))
     if is_causal and not (_fused(query, key, value, None) and _same_length(query, key)):
         bias = _causal_bias(g, query, key)
-    elif attn_mask is not None:
-        bias = _mask_bias(g, attn_mask, dtype_of(node))
     if _fused(query, key, value, attn_mask) and not (is_causal and bias is not None):
-        result = _multi_head(g, query, key, value, bias, factor, is_causal)
+        result = _in_one(g, query, key, value, bias, factor, is_causal)
     else:
         result = _from_primitives(g, query, key, value, bias, factor)
-    return result if attn_mask is None else _without_masked_rows(g, result, bias, dtype_of(node))
+    return without_blind_rows(result)
 
 
 def scale_of(node: Node) -> float:
@@ -61,7 +63,7 @@ def scale_of(node: Node) -> float:
 
 
 def _fused(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
-    """Whether MultiHeadAttention takes it: 4 dims, as many heads of one size everywhere, a mask with all its rows."""
+    """Whether Attention takes it: 4 dims, as many heads of one size everywhere, a mask with all its rows."""
     if any(rank_of(node) != 4 for node in (query, key, value)) or dtype_of(query) != torch.float32:
         return False
     if not all(isinstance(shape_of(node)[dim], int) for node in (query, key, value) for dim in (1, 3)):
@@ -72,21 +74,23 @@ def _fused(query: Node, key: Node, value: Node, mask: Node | None) -> bool:
     return mask is None or (rank_of(mask) == 4 and [str(size) for size in shape_of(mask)[2:]] == lengths)
 
 
-def _multi_head(
+def _in_one(
     g: GraphBuilder, query: Node, key: Node, value: Node, bias: ir.Value | None, factor: float, is_causal: bool
 ) -> ir.Value:
+    """ONNX's own operator. With a mask it takes 60 to 80 % of the time of MultiHeadAttention (onnxruntime
+    1.31, one thread: 12 heads of 32 on 128 rows 587 us against 870, 3 of 64 on 197 rows 553 against 712)."""
     batch, heads, length, _ = shape_of(query)
     size = shape_of(value)[-1]
+    once = unrepeated(key), unrepeated(value)
+    keys, values = once if shape_of(once[0])[1] == shape_of(once[1])[1] else (key, value)
     attended = g.op(
-        "MultiHeadAttention",
-        *(joined_heads(g, node) for node in (query, key, value)),
-        None,
-        None,
+        "Attention",
+        *(joined_heads(g, node) for node in (query, keys, values)),
         bias,
-        domain="com.microsoft",
-        num_heads=heads,
+        q_num_heads=heads,
+        kv_num_heads=shape_of(keys)[1],
         scale=factor,
-        unidirectional=int(is_causal),
+        is_causal=int(is_causal),
     )
     g.record(attended, [batch, length, heads * size])
     return g.transpose(g.reshape(attended, [batch, length, heads, size]), [0, 2, 1, 3])
@@ -152,15 +156,48 @@ def _causal_bias(g: GraphBuilder, query: Node, key: Node) -> ir.Value:
     return g.constant(bias.numpy())
 
 
-def _mask_bias(g: GraphBuilder, mask: Node, dtype: torch.dtype) -> ir.Value:
-    """What is added to the scores: a float mask itself; of a bool one 0 where it is true, else -inf."""
-    if dtype_of(mask) != torch.bool:
-        return g.value(mask)
-    return g.op("Where", g.value(mask), g.tensor(0.0, dtype), g.tensor(-math.inf, dtype))
+def _masked(
+    g: GraphBuilder, mask: Node | None, dtype: torch.dtype
+) -> tuple[ir.Value | None, Callable[[ir.Value], ir.Value]]:
+    """What is added to the scores for `mask`, and what makes zeros of the rows that see nothing, as torch has them.
+
+        mask ── Where 0, lowest ──> bias           ──>  nothing of a mask that is known to hide nothing
+        mask ── Cast ── ReduceMax ──> result ── Mul   ──>  nothing where each row is known to see something
+
+    In a mask of floats such rows are -inf, of which softmax makes NaN.
+    """
+    content = None if mask is None else known_mask(g, mask)
+    if mask is None or (content is not None and _hides_nothing(content)):
+        return None, _as_it_is
+    is_bool = dtype_of(mask) == torch.bool
+    bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), _lowest(g, dtype)) if is_bool else g.value(mask)
+    if content is not None and _rows_see_something(content):
+        return bias, _as_it_is
+    return bias, partial(_times_seen if is_bool else _where_seen, g, mask, bias, dtype)
 
 
-def _without_masked_rows(g: GraphBuilder, result: ir.Value, bias: ir.Value | None, dtype: torch.dtype) -> ir.Value:
-    """Rows that attend to nothing are zero in torch; softmax makes them NaN."""
-    assert bias is not None
+def _as_it_is(result: ir.Value) -> ir.Value:
+    return result
+
+
+def _hides_nothing(mask: torch.Tensor) -> bool:
+    return bool(mask.all() if mask.dtype == torch.bool else (mask == 0).all())
+
+
+def _rows_see_something(mask: torch.Tensor) -> bool:
+    return bool((mask if mask.dtype == torch.bool else mask > -math.inf).any(-1).all())
+
+
+def _lowest(g: GraphBuilder, dtype: torch.dtype) -> ir.Value:
+    return g.tensor(torch.finfo(dtype).min, dtype)
+
+
+def _times_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype, result: ir.Value) -> ir.Value:
+    """`result` times 1, or 0 in rows without a True: a product takes a third of the time of Where."""
+    seen = g.op("ReduceMax", g.cast(g.value(mask), dtype), g.ints([-1]), keepdims=1)
+    return g.op("Mul", result, seen)
+
+
+def _where_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype, result: ir.Value) -> ir.Value:
     best = g.op("ReduceMax", bias, g.ints([-1]), keepdims=1)
     return g.op("Where", g.op("Equal", best, g.tensor(-math.inf, dtype)), g.tensor(0.0, dtype), result)

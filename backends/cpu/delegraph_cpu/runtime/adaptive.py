@@ -1,0 +1,86 @@
+"""Two ways to wait for work, two sessions -> the one for each call: which is better depends on who else computes.
+
+    cores are free            idle threads spin: to wake one up takes 80 us, and a model has hundreds of operators
+    others use the cores      idle threads sleep: one that spins uses up the time it is given, and is late where it
+                              is needed (`python -m benchmarks.shared_machine`)
+
+onnxruntime fixes this with the session, so there is a second one as soon as it is needed; both read the same weights.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from delegraph_cpu.runtime.other_processes import CoresOfOthers
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["AdaptiveSession", "call_of_the_moment", "cores_of_others"]
+
+SOME: Final = 0.3
+"""Cores: more than what a quiet machine's own services use, less than what one busy process gets beside ours."""
+
+
+class AdaptiveSession:
+    """A session that spins, and one that sleeps, made when cores are first missed: `num_threads` compute in each."""
+
+    def __init__(
+        self,
+        spinning: onnxruntime.InferenceSession,
+        make_sleeping: Callable[[], onnxruntime.InferenceSession],
+        num_threads: int,
+        others: Callable[[], float],
+    ) -> None:
+        self._spinning = spinning
+        self._make_sleeping = make_sleeping
+        self._sleeping: onnxruntime.InferenceSession | None = None
+        self._lock = threading.Lock()
+        self._others = others
+        self._spare = _cores() - (num_threads or _cores()) + SOME
+
+    def session(self) -> onnxruntime.InferenceSession:
+        """That for a call that begins now."""
+        if self._others() <= self._spare:
+            return self._spinning
+        if self._sleeping is None:
+            with self._lock:
+                self._sleeping = self._sleeping or self._make_sleeping()
+        return self._sleeping
+
+
+def call_of_the_moment(
+    sessions: AdaptiveSession, bind: Callable[[onnxruntime.InferenceSession], Callable[[], object] | None]
+) -> Callable[[], object] | None:
+    """A call that runs what `bind` makes of the session of the moment; None if it makes nothing of one."""
+    bound_to = sessions.session()
+    call = bind(bound_to)
+    if call is None:
+        return None
+
+    def run() -> None:
+        nonlocal bound_to, call
+        session = sessions.session()
+        if session is not bound_to:
+            bound_to, call = session, bind(session)
+        assert call is not None
+        call()
+
+    return run
+
+
+@cache
+def cores_of_others() -> CoresOfOthers | None:
+    """What all delegates of this process look at; None where the system does not tell."""
+    try:
+        return CoresOfOthers()
+    except (OSError, AttributeError):  # no /proc; no affinity
+        return None
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,136 @@
+"""Threads that spin while cores are free, and sleep while other processes use them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from backends.cpu.tests.harness import Context, Lowered, edge
+from torch import nn
+from torch.export import Dim
+
+from delegraph_cpu.runtime import adaptive, open_session
+from delegraph_cpu.runtime.adaptive import AdaptiveSession
+from delegraph_cpu.runtime.other_processes import PERIOD, CoresOfOthers
+
+X = torch.randn(4, 8)
+
+
+class Machine:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.time = self.busy = self.own = 100.0
+        self.looks = 0
+        self.others = CoresOfOthers(lambda: self.time, self.look, lambda: self.own)
+
+    def look(self) -> float:
+        self.looks += 1
+        return self.busy
+
+    def passes(self, seconds: float, *, others: float, own: float) -> float:
+        self.time += seconds
+        self.busy += seconds * (others + own)
+        self.own += seconds * own
+        return self.others()
+
+
+def test_cores_of_others_are_those_that_this_process_does_not_use() -> None:
+    machine = Machine()
+    assert machine.others() == 0
+    assert machine.passes(2 * PERIOD, others=0.75, own=1.5) == pytest.approx(0.75)
+    assert machine.passes(3 * PERIOD, others=0, own=2) == pytest.approx(0)
+
+
+def test_a_look_is_taken_once_in_a_while() -> None:
+    machine = Machine()
+    for _ in range(100):
+        machine.passes(PERIOD / 50, others=1, own=1)
+    assert 2 <= machine.looks <= 4
+    assert machine.others() == pytest.approx(1)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells what all processes use")
+def test_what_the_system_tells_grows_by_what_this_process_uses() -> None:
+    """Of a core that this process keeps busy others have nothing; how busy they are besides is not known."""
+    others = CoresOfOthers()
+    end = time.process_time() + 1.5 * PERIOD
+    while time.process_time() < end:
+        pass
+    assert 0 <= others() <= len(os.sched_getaffinity(0)) - 0.5
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How many of two cores others use: the one number in it."""
+    used = [0.0]
+    monkeypatch.setattr(adaptive, "_cores", lambda: 2)
+    monkeypatch.setattr(open_session, "cores_of_others", lambda: lambda: used[0])
+    return used
+
+
+def work() -> Any:
+    """A layer of which is not known how much there is to compute."""
+    return edge(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), (X,), ({0: Dim("n", min=2, max=32)},))
+
+
+def test_calls_go_where_threads_wait_as_the_machine_allows(cores: list[float]) -> None:
+    lowered = Lowered(work(), {"num_threads": 2})
+    sessions = lowered.handle.session
+    assert isinstance(sessions, AdaptiveSession)
+    spinning = sessions.session()
+    cores[0] = 0.9
+    sleeping = sessions.session()
+    assert sleeping is not spinning
+    assert _setting(spinning, "spin_duration_us") == "500"
+    assert _setting(sleeping, "allow_spinning") == "0"
+    cores[0] = 0.1
+    assert sessions.session() is spinning
+    cores[0] = 0.9
+    assert sessions.session() is sleeping
+
+
+def test_a_bound_call_says_the_same_in_both(cores: list[float]) -> None:
+    lowered = Lowered(work(), {"num_threads": 2})
+    source, out = X.numpy().copy(), np.zeros((4, 8), np.float32)
+    call = lowered.backend.bind(Context(), lowered.handle, [source, out])
+    assert call is not None
+    for step, used in enumerate((0.0, 0.9, 0.9, 0.0)):
+        cores[0], source[...] = used, (step - 1) * X.numpy()
+        wanted = lowered(source)[0][:4]
+        out[...] = 7
+        call()
+        np.testing.assert_array_equal(out, wanted)
+
+
+def test_what_cannot_be_bound_in_place_is_not(cores: list[float]) -> None:
+    lowered = Lowered(work(), {"num_threads": 2})
+    out = np.zeros((8, 4), np.float32).T
+    assert lowered.backend.bind(Context(), lowered.handle, [X.numpy(), out]) is None
+
+
+@pytest.mark.parametrize("options", [{"num_threads": 1}, {"num_threads": 2, "spin_duration_us": 100}])
+def test_nothing_adapts_without_threads_that_wait_or_where_a_duration_is_given(
+    cores: list[float], options: dict[str, int]
+) -> None:
+    assert not isinstance(Lowered(work(), options).handle.session, AdaptiveSession)
+
+
+def test_large_weights_are_not_packed_twice(cores: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_session, "TWICE_BYTES", 8 * 8 * 4 - 1)
+    lowered = Lowered(edge(nn.Linear(32, 32), (torch.randn(4, 32),), ({0: Dim("n", min=2, max=32)},)))
+    assert not isinstance(lowered.handle.session, AdaptiveSession)
+    assert _setting(lowered.handle.session, "spin_duration_us") == "20"
+
+
+def test_little_work_has_one_thread_wherever_it_runs(cores: list[float]) -> None:
+    lowered = Lowered(edge(nn.Linear(8, 8), (X,)), {"num_threads": 2})
+    assert not isinstance(lowered.handle.session, AdaptiveSession)
+
+
+def _setting(session: Any, name: str) -> str:
+    return str(session.get_session_options().get_session_config_entry(f"session.intra_op.{name}"))
