@@ -96,7 +96,9 @@ def test_a_complex_result_of_dynamic_size() -> None:
 def test_a_length_whose_square_fits_no_float() -> None:
     real = torch.tensor([3e30, 3e-30, 0.0, float("inf"), float("nan"), 1e-30, float("-inf")])
     imag = torch.tensor([4e30, 4e-30, 0.0, float("nan"), float("inf"), 1e30, float("inf")])
-    np.testing.assert_allclose(run(torch.abs, torch.complex(real, imag))[0], np.hypot(real.numpy(), imag.numpy()), rtol=1e-6)
+    np.testing.assert_allclose(
+        run(torch.abs, torch.complex(real, imag))[0], np.hypot(real.numpy(), imag.numpy()), rtol=1e-6
+    )
 
 
 TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
