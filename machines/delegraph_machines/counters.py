@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delegraph.runtime.tracing import ProfileEvent
+    from delegraph.runtime import ProfileEvent
 
 __all__ = ["counters_text", "operator_counters", "parse_counters"]
 

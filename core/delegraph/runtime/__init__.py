@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.shared_state import SharedState
     from delegraph.runtime.state import State
     from delegraph.runtime.tensors import as_array, to_torch
-    from delegraph.runtime.tracing import DebugLevel, EventTracer
+    from delegraph.runtime.tracing import DebugLevel, EventTracer, ProfileEvent
 
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "OperatorRegistry",
     "Platform",
     "Pool",
+    "ProfileEvent",
     "Program",
     "Runtime",
     "SharedState",
@@ -115,6 +116,6 @@ __getattr__, __dir__ = lazy_names(
         "shared_state": ("SharedState",),
         "state": ("State",),
         "tensors": ("as_array", "to_torch"),
-        "tracing": ("DebugLevel", "EventTracer"),
+        "tracing": ("DebugLevel", "EventTracer", "ProfileEvent"),
     },
 )
