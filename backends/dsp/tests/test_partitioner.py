@@ -44,6 +44,8 @@ LEFT: list[tuple[Callable[..., Any], list[torch.Tensor], str, str]] = [
     (lambda x: torch.matmul(x, x[0]), [HALF], "matmul", "multiplies a vector"),
     (lambda x: torch.fft.fft(x.float()).real, [HALF], "fft", "the DSP has no kernel for aten::_fft_r2c"),
     (lambda x: x.double() * 2.0, [HALF], "mul.Tensor", "is float64: the DSP computes in int8, int16 and float16"),
+    (lambda x: x + 1, [torch.arange(5)], "add.Tensor", "computes int64 that no scale belongs to"),
+    (lambda x: x.clamp(0, 3), [torch.arange(5)], "clamp", "computes int64 that no scale belongs to"),
     (quantized(torch.exp, INT8, out=None), [INT8.codes(3)], "exp", "its inputs are quantized and its result is not"),
     (
         quantized(torch.maximum, INT8, INT8), [INT8.codes(3), INT8.codes(3)], "maximum",

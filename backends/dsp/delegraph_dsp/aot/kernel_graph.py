@@ -119,6 +119,8 @@ class KernelGraph(GraphConverter[View]):
     def as_real(self, view: View, dtype: str = HALF) -> View:
         """A view as floats."""
         if view.grid is None:
+            if "float" not in view.dtype:
+                raise Unsupported(f"computes {view.dtype} that no scale belongs to: the DSP's integers are codes")
             return view
         if view.grid.granularity is not Granularity.TENSOR or view.dtype not in CODE_DTYPES.values():
             raise Unsupported("reads a quantized weight in float")
