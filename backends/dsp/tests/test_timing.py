@@ -150,7 +150,7 @@ def test_nothing_comes_ahead_that_there_is_no_room_for() -> None:
     for nbytes, run in zip(sizes, runs, strict=True):
         assert run.compiled.program.tcm_nbytes <= nbytes
         assert (run(*inputs)[0] == expected).all()
-    assert [any(run.compiled.placed.ahead) for run in runs][0]
+    assert any(runs[0].compiled.placed.ahead)
 
 
 def test_presets_are_what_their_names_say() -> None:
