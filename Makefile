@@ -121,7 +121,7 @@ test-upstream: setup setup-executorch
 	$(EXECUTORCH)/bin/python -m pytest -q -n 2 --dist loadfile plugins/executorch/tests/bridge
 
 test-oracles: setup $(ORACLES)/.installed
-	PYTHONPATH=$(ORACLES) $(BIN)/python -m pytest -q -n 2 -m oracles backends
+	PYTHONPATH=$(ORACLES) $(BIN)/python -m pytest -q -n 2 -m oracles backends/npu/tests/oracles backends/dsp/tests/oracles
 
 # Beside .venv, and without what they depend on: tosa-tools asks for an older NumPy than it needs. It brings a package
 # `tests` of its own, which would hide ours.

@@ -68,20 +68,54 @@ def test_a_float16_model_goes_whole_on_the_dsp(block: Block) -> None:
 @pytest.mark.models
 @pytest.mark.parametrize(("recipe", "steps", "far"), [("int8", 1, 0.1), ("int16x8", 2, 0.01)])
 def test_a_quantized_model_on_dsp_and_cpu(block: Block, recipe: str, steps: int, far: float) -> None:
-    """The CPU keeps the embedding, in float; all else goes on codes, a step or two from torch's program."""
+    """All of it goes on codes, the embedding too, a step or two from torch's program."""
     quantized = delegraph.quantize(
         block, [(tokens(seed),) for seed in range(4)], recipe=f"{recipe}{{observer=minmax}}", backends=["dsp"]
     )
     lowered = delegraph.lower(quantized, backends=["dsp", "cpu"])
     report = lowered.report.methods["forward"]
     on_cpu = {name for entry in report.delegates if entry.backend == "CpuBackend" for name in entry.operators}
-    assert {name for name in on_cpu if not name.startswith("quantized")} == {"aten::embedding"}
+    assert {name for name in on_cpu if not name.startswith("quantized")} == set()
     run, program = delegraph.load(bytes(lowered)), quantized.program.module()
     unit = next(n.args[1] for n in reversed(quantized.program.graph.nodes) if "dequantize" in str(n.target))
     for seed in range(3):
         found = np.asarray(run(tokens(seed).numpy()))
         assert np.abs(found - program(tokens(seed)).detach().numpy()).max() <= (steps + 0.01) * unit
         assert np.abs(found - block(tokens(seed)).detach().numpy()).max() <= far
+
+
+class Attention(nn.Module):
+    """`F.scaled_dot_product_attention`, with a mask or without."""
+
+    def __init__(self, causal: bool = False, scale: float | None = None) -> None:
+        super().__init__()
+        self.causal, self.scale = causal, scale
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale)
+
+
+@pytest.mark.parametrize("scale", [None, 0.1])
+def test_an_attention_is_quantized_by_parts(scale: float | None) -> None:
+    torch.manual_seed(0)
+    inputs = tuple(torch.randn(1, 2, 12, 16) for _ in range(3))
+    model = Attention(scale=scale)
+    quantized = delegraph.quantize(model, [inputs], recipe="int8{observer=minmax}", backends=["dsp"])
+    names = [str(node.target) for node in quantized.program.graph.nodes]
+    assert names.count("aten.matmul.default") == 2 and "aten.scaled_dot_product_attention.default" not in names
+    lowered = delegraph.lower(quantized, backends=["dsp", "cpu"])
+    delegates = lowered.report.methods["forward"].delegates
+    (on_dsp,) = (delegate for delegate in delegates if delegate.backend == "DspBackend")
+    assert {"aten::matmul", "aten::softmax.int"} <= set(on_dsp.operators)
+    found = np.asarray(delegraph.load(bytes(lowered))(*(x.numpy() for x in inputs)))
+    np.testing.assert_allclose(found, model(*inputs).numpy(), atol=0.05)
+
+
+def test_an_attention_with_a_mask_stays_whole() -> None:
+    inputs = tuple(torch.randn(1, 2, 12, 16) for _ in range(3))
+    exported = torch.export.export(Attention(causal=True), inputs).module(check_guards=False)
+    changed = dsp_quantizer().transform_for_annotation(exported)  # type: ignore[attr-defined]
+    assert any("scaled_dot_product_attention" in str(node.target) for node in changed.graph.nodes)
 
 
 def test_events_of_operators_in_the_devices_own_time() -> None:

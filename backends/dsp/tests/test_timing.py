@@ -122,6 +122,37 @@ def test_a_larger_tcm_never_moves_more() -> None:
     assert moved == sorted(moved, reverse=True) and moved[0] > moved[-1]
 
 
+def two_layers(tcm_nbytes: int | None = None) -> Run:
+    """Products with weights of 32 and of 128 KiB."""
+    x, first, second = (torch.randn(shape).half() for shape in ((16, 64), (64, 256), (256, 256)))
+    return Run(lambda a, b, c: a @ b @ c, [x, first, second], small(tcm_nbytes))
+
+
+def test_what_a_kernel_reads_first_comes_while_the_one_before_computes() -> None:
+    run = two_layers()
+    commands = run.compiled.program.commands
+    ahead = next(n for n, c in enumerate(commands) if isinstance(c, Transfer) and c.load and c.task == 1)
+    before = max(n for n, c in enumerate(commands) if isinstance(c, Launch) and c.operator == 0)
+    assert ahead < before
+    first, second = run.handle.timing.costs
+    assert second.begin == first.end
+    _, through = transfer_time(commands[ahead], run.device)  # type: ignore[arg-type]
+    assert second.stall < through, "it would stand still for all of that"
+    assert run.handle.timing.cycles == pytest.approx(first.compute + second.compute + first.stall + second.stall)
+
+
+def test_nothing_comes_ahead_that_there_is_no_room_for() -> None:
+    """The same bits, and not one byte more than the memory has."""
+    sizes = [4 * 2**20, 96 * 2**10, 40 * 2**10, 20 * 2**10]
+    runs = [two_layers(nbytes) for nbytes in sizes]
+    inputs = [torch.randn(shape).half() for shape in ((16, 64), (64, 256), (256, 256))]
+    expected = runs[0](*inputs)[0]
+    for nbytes, run in zip(sizes, runs, strict=True):
+        assert run.compiled.program.tcm_nbytes <= nbytes
+        assert (run(*inputs)[0] == expected).all()
+    assert any(runs[0].compiled.placed.ahead)
+
+
 def test_presets_are_what_their_names_say() -> None:
     sizes = {name: device_named(name).tcm_nbytes for name in preset_names("delegraph_dsp")}
     assert sizes == {"audio-256kb": 256 * 1024, "hvx-4mb": 4 * 2**20, "hvx-8mb": 8 * 2**20}

@@ -6,6 +6,8 @@ wait channel 0; launch 0; store 0       channel 2
 load 2 -> buffer 0        channel 0     beside
 wait channel 1; launch 1; store 1       channel 3
 wait channels 0, 2; launch 2 …
+
+Beside the last launch of a call comes what the next one reads first and there is room for, on channel 0.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def emit(
     memory = OuterMemory(inputs, outputs)
     emitter = Emitter(placed, memory, device)
     for number, call in enumerate(calls):
-        emitter.call(number, call)
+        emitter.call(number, call, calls[number + 1] if number + 1 < len(calls) else None)
     return Program(
         device_text(device),
         placed.nbytes,
@@ -111,8 +113,8 @@ class Emitter:
         self.loops: dict[Loop, int] = {}
         self._placed, self._memory, self._device = placed, memory, device
 
-    def call(self, number: int, call: KernelCall) -> None:
-        """All tiles of one call."""
+    def call(self, number: int, call: KernelCall, following: KernelCall | None) -> None:
+        """All tiles of one call, and what the `following` one reads first, as far as that is fetched ahead."""
         tiles = list(tiles_of(call, self._placed.blocks[number].sizes))
         buffers = self._placed.buffers[number]
         plan = [_boxes(call, buffers, tile) for tile in tiles]
@@ -121,7 +123,7 @@ class Emitter:
             r.rows > 1 for r in rows_of(call.output.view, plan[0][len(call.uses) - 1])
         )
         stored = [2, 2] if rowed else [2, 3]  # rows of two tiles may lie between each other: one after the other then
-        self._load(call, buffers, plan[0], versions, 0)
+        self._load(call, buffers, plan[0], versions, 0, self._placed.ahead[number])
         for index, tile in enumerate(tiles):
             if index + 1 < len(tiles):
                 self._load(call, buffers, plan[index + 1], versions, index + 1)
@@ -130,6 +132,8 @@ class Emitter:
                 self.commands.append(Wait(index % 2))
             if index >= 2 and output in buffers:
                 self.commands.append(Wait(stored[index % 2]))
+            if following is not None and index == len(tiles) - 1:
+                self._load_ahead(number + 1, following)
             self.commands.append(self._launch(call, buffers, plan[index], versions[index], tile))
             if output in buffers:
                 place = buffers[output][versions[index][output] % len(buffers[output])]
@@ -144,12 +148,20 @@ class Emitter:
         boxes: Mapping[int, Box],
         versions: Sequence[Mapping[int, int]],
         index: int,
+        there: frozenset[int] = frozenset(),
     ) -> None:
-        """Fetch what tile `index` has and the one before had not."""
+        """Fetch what tile `index` has and the one before had not, and what is not `there`."""
         for use in _changed(versions, index):
-            if use < len(call.uses) - 1:
+            if use < len(call.uses) - 1 and use not in there:
                 place = buffers[use][versions[index][use] % len(buffers[use])]
                 self._transfer(call, use, boxes[use], place, index % 2, load=True)
+
+    def _load_ahead(self, number: int, call: KernelCall) -> None:
+        """Fetch those operands of the first tile of a call that comes next that have places already."""
+        tile = next(tiles_of(call, self._placed.blocks[number].sizes))
+        for use in sorted(self._placed.ahead[number]):
+            place = self._placed.buffers[number][use][0]
+            self._transfer(call, use, box_of(call.uses[use], tile), place, 0, load=True)
 
     def _transfer(self, call: KernelCall, use: int, box: Box, tcm: int, channel: int, load: bool) -> None:
         view = call.uses[use].view

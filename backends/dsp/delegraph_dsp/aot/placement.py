@@ -3,6 +3,8 @@
 What kernels make stays as long as it is needed where there is room. Where a call's buffers do not fit beside what
 stays, the largest of that is spilled: it lives in outer memory, and costs DMA. The memory planners then give every
 buffer its place; what fits by its size and not by its place is spilled as well.
+
+In what is left, buffers live one call longer: what a call reads first is fetched while the call before computes.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ RESERVE: Final = 4
 @dataclass(frozen=True, slots=True)
 class Placed:
     """`blocks` by call; `resident`: where values that stay in the TCM begin; `buffers`: where those of each use of each
-    call do; `spilled`: values that kernels make and that live in outer memory. `nbytes` of TCM are taken in all, of
-    which `lower_bound` is what no placement could do without."""
+    call do; `ahead`: the uses of each call whose first buffer is filled during the call before; `spilled`: values that
+    kernels make and that live in outer memory. `nbytes` of TCM are taken in all, of which `lower_bound` is what no
+    placement could do without."""
 
     blocks: tuple[Block, ...]
     resident: Mapping[Value, int]
     buffers: tuple[Mapping[int, tuple[int, ...]], ...]
+    ahead: tuple[frozenset[int], ...]
     spilled: tuple[Value, ...]
     nbytes: int
     lower_bound: int
@@ -46,13 +50,21 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
     staying = set(lives)
     while True:
         blocks = _blocks(calls, lives, staying, device)
-        lifetimes, owners = _buffers(calls, blocks, lives, staying)
+        lifetimes, owners = _buffers(calls, blocks, lives, staying, set())
         placement = place(lifetimes, ALIGNMENT)
         if placement.nbytes <= device.tcm_nbytes or not staying:
             break
         staying.discard(max(staying, key=lambda value: (_nbytes(value), lives[value])))
     if placement.nbytes > device.tcm_nbytes:
         raise PreprocessError(f"buffers of {placement.nbytes} bytes do not fit in {device.tcm_nbytes} bytes of TCM")
+    ahead = _ahead(calls, lifetimes, owners, device)
+    while True:
+        lifetimes, owners = _buffers(calls, blocks, lives, staying, ahead)
+        placement = place(lifetimes, ALIGNMENT)
+        if placement.nbytes <= device.tcm_nbytes or not ahead:
+            break
+        largest = sorted(ahead, key=lambda one: (-_nbytes(calls[one[0]].uses[one[1]].view.value), one))
+        ahead -= set(largest[: -(-len(largest) // 4)])
     resident: dict[Value, int] = {}
     buffers: list[dict[int, tuple[int, ...]]] = [{} for _ in calls]
     for owner, offset in zip(owners, placement.offsets, strict=True):
@@ -62,7 +74,8 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
             call, use = owner
             buffers[call][use] = (*buffers[call].get(use, ()), offset)
     spilled = tuple(value for value in lives if value not in staying)
-    return Placed(tuple(blocks), resident, tuple(buffers), spilled, placement.nbytes, placement.lower_bound)
+    early = tuple(frozenset(use for call, use in ahead if call == number) for number in range(len(calls)))
+    return Placed(tuple(blocks), resident, tuple(buffers), early, spilled, placement.nbytes, placement.lower_bound)
 
 
 def _nbytes(value: Value) -> int:
@@ -114,8 +127,10 @@ def _buffers(
     blocks: Sequence[Block],
     lives: Mapping[Value, tuple[int, int]],
     staying: set[Value],
+    ahead: set[tuple[int, int]],
 ) -> tuple[list[Lifetime], list[Value | tuple[int, int]]]:
-    """What needs a place, and whose it is: a value, or the use of a call, twice if it changes."""
+    """What needs a place, and whose it is: a value, or the use of a call, twice if it changes. The first buffer of a
+    use that is `ahead` is needed from the call before on."""
     lifetimes: list[Lifetime] = []
     owners: list[Value | tuple[int, int]] = []
     for value in lives:
@@ -126,11 +141,39 @@ def _buffers(
         tile = tuple((0, size) for size in block.sizes)
         for index, use in enumerate(call.uses):
             if use.view.value not in staying:
-                for _ in range(2 if changes(use, call, block) else 1):
+                for copy in range(2 if changes(use, call, block) else 1):
                     nbytes = max(box_nbytes(use.view, box_of(use, tile)), 1)
-                    lifetimes.append(Lifetime(len(lifetimes), nbytes, number, number))
+                    first = number - (copy == 0 and (number, index) in ahead)
+                    lifetimes.append(Lifetime(len(lifetimes), nbytes, first, number))
                     owners.append((number, index))
     return lifetimes, owners
+
+
+def _ahead(
+    calls: Sequence[KernelCall],
+    lifetimes: Sequence[Lifetime],
+    owners: Sequence[Value | tuple[int, int]],
+    device: Device,
+) -> set[tuple[int, int]]:
+    """Uses (call, number) whose first tile may come during the call before, by what there is room for: operands that
+    the call before does not write."""
+    free = [device.tcm_nbytes] * len(calls)
+    for one in lifetimes:
+        for number in range(one.first, one.last + 1):
+            free[number] -= -(-one.nbytes // ALIGNMENT) * ALIGNMENT
+    found: set[tuple[int, int]] = set()
+    for one, owner in zip(lifetimes, owners, strict=True):
+        if isinstance(owner, Value) or owner[0] == 0 or owner in found:
+            continue
+        number, index = owner
+        use, before = calls[number].uses[index], calls[number - 1]
+        if use is calls[number].output or use.view.value is before.output.view.value:
+            continue
+        nbytes = -(-one.nbytes // ALIGNMENT) * ALIGNMENT
+        if nbytes <= free[number - 1]:
+            free[number - 1] -= nbytes
+            found.add(owner)
+    return found
 
 
 def changes(use: Use, call: KernelCall, block: Block) -> bool:

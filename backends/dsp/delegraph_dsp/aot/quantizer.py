@@ -2,7 +2,9 @@
 
 Every operator that has an integer kernel gets its inputs and its result quantized; what only moves elements keeps the
 grid that it is given; weights of products have a scale for each row, those of norms and biases stay as they are, since
-the compiler knows them. The result of softmax has a grid of its own: parts of 256, or of 32768.
+the compiler knows them. The result of softmax has a grid of its own: parts of 256, or of 32768. The table of an
+embedding has one scale, which is also its result's. An attention without a mask is cut into products and a softmax
+before, so that each of them gets its grids.
 """
 
 from __future__ import annotations
@@ -79,6 +81,15 @@ class DspQuantizer:
         self._bits = recipe.activation_bits
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
 
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Cut attentions into what there are integer kernels for; those with a mask stay whole, in float."""
+        for node in list(model.graph.nodes):
+            if node.target == aten.scaled_dot_product_attention.default and _is_float(node) and _is_plain(node):
+                _cut_attention(model, node)
+        model.graph.eliminate_dead_code()
+        model.recompile()
+        return model
+
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what there is an integer kernel for; a node that has an annotation keeps it."""
         for node in model.graph.nodes:
@@ -97,6 +108,8 @@ class DspQuantizer:
             node.target in SCALINGS and len(sources) == 1 and isinstance(node.args[1], int | float)
         ):
             self._put(node, dict.fromkeys(sources, self._activation))
+        elif node.target == aten.embedding.default and _is_weight(node.args[0]):
+            _write(node, {node.args[0]: self._activation}, _shared((node.args[0], node)))
         elif node.target in TABLES | ROWS:
             self._put(node, {sources[0]: self._activation})
         elif node.target in SOFTMAXES:
@@ -155,6 +168,34 @@ def _is_weight(value: object) -> bool:
 def _is_clamp(node: Node) -> bool:
     """Whether it limits its input to numbers."""
     return node.target in CLAMPS and not any(isinstance(limit, Node) for limit in node.args[1:])
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether an attention has no mask, drops nothing, and has as many heads everywhere."""
+    told = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), node.args, strict=False))
+    told |= node.kwargs
+    heads = {told[name].meta["val"].shape[:-2] for name in ("query", "key", "value")}  # type: ignore[union-attr]
+    return not any(told.get(name) for name in ("attn_mask", "dropout_p", "is_causal")) and len(heads) == 1
+
+
+def _cut_attention(model: GraphModule, node: Node) -> None:
+    """softmax(q @ k.T * scale) @ v in place of the call."""
+    query, key, value = node.args[:3]
+    assert isinstance(query, Node)
+    given = node.kwargs.get("scale")
+    scale = query.meta["val"].shape[-1] ** -0.5 if given is None else given
+
+    def call(target: Any, *args: Any) -> Node:
+        new = model.graph.call_function(target, args)
+        new.meta = {key: value for key, value in node.meta.items() if key != ANNOTATION}
+        new.meta["val"] = target(*(one.meta["val"] if isinstance(one, Node) else one for one in args))
+        return new
+
+    with model.graph.inserting_before(node):
+        scores = call(aten.matmul.default, query, call(aten.transpose.int, key, -1, -2))
+        weights = call(aten.softmax.int, call(aten.mul.Tensor, scores, scale), -1)
+        node.replace_all_uses_with(call(aten.matmul.default, weights, value))
+    model.graph.erase_node(node)
 
 
 # ---- torchao ------------------------------------------------------------------------------------------------------

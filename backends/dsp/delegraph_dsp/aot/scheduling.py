@@ -19,8 +19,12 @@ from delegraph_dsp.isa import Instruction, Loop, Packet, fits, resource_bound
 
 __all__ = ["dependencies", "schedule", "schedule_best", "unroll"]
 
-UNROLLS: Final = (1, 2, 4)
-"""How often a body is tried to stand in its loop: more iterations hide latencies, and need more registers."""
+UNROLLS: Final = (1, 2, 4, 8, 16)
+"""How often a body is tried to stand in its loop: more iterations hide latencies, and need more registers.
+
+This is what stands in for software pipelining, which would overlap the last packets of an iteration with the first of
+the next: unrolled, they do so within a loop's body, and only once in 16 iterations the latencies are waited for.
+"""
 
 
 @lru_cache(maxsize=2048)

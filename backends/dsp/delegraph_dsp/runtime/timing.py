@@ -96,7 +96,7 @@ def measure(program: Program, device: Device) -> Timing:
 
 
 class _Clock:
-    """The time of the core, and until when each channel and the way to the outer memory are busy."""
+    """The time of the core, and until when each channel and the way to the outer memory are busy, and for whom."""
 
     def __init__(self, program: Program, device: Device) -> None:
         self.costs = [Cost() for _ in program.operators]
@@ -106,6 +106,7 @@ class _Clock:
         self._byte = self._table.sram_byte(device.tcm_nbytes), self._table.dram_byte
         self._now = self._way_free = 0.0
         self._channels = [0.0] * CHANNELS
+        self._owners = [0] * CHANNELS
         self._current: Cost | None = None
 
     def _enter(self, operator: int) -> Cost:
@@ -117,11 +118,12 @@ class _Clock:
         return cost
 
     def transfer(self, transfer: Transfer) -> None:
-        cost = self._enter(transfer.task)
+        cost = self.costs[transfer.task]  # which has not begun, if this comes ahead
         busy, through = transfer_time(transfer, self._device)
         start = max(self._now, self._way_free)
         self._way_free = start + busy
         self._channels[transfer.channel] = max(self._channels[transfer.channel], start + through)
+        self._owners[transfer.channel] = transfer.task
         cost.dma += busy
         cost.dma_nbytes += transfer.nbytes
         cost.peak_tcm = max(cost.peak_tcm, transfer.tcm + transfer.nbytes)
@@ -130,10 +132,11 @@ class _Clock:
 
     def wait(self, channel: int) -> None:
         stall = max(0.0, self._channels[channel] - self._now)
-        self._now += stall
-        if self._current is not None:
-            self._current.stall += stall
-            self._current.end = self._now
+        if stall > 0:
+            cost = self._enter(self._owners[channel])
+            self._now += stall
+            cost.stall += stall
+            cost.end = self._now
 
     def launch(self, launch: Launch) -> None:
         cost, device = self._enter(launch.operator), self._device

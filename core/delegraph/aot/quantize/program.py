@@ -87,7 +87,7 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     prepared, first = module, None
     if how.quantizers:
         prepared, annotated = _prepared(method, module, how, left)
-        layers |= {name: recipes[name] for name in annotated}
+        layers |= annotated
     if how.batches is not None:
         first = calibrate(method, prepared, positional_inputs(program), how.batches)
     elif how.quantizers and program.example_inputs is not None:  # weights have observers too, which have to run
@@ -109,15 +109,17 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
 
 def _prepared(
     method: str, module: GraphModule, how: Quantization, left: Collection[str]
-) -> tuple[GraphModule, frozenset[str]]:
-    """`module` with observers, and the names of the calls that have some."""
+) -> tuple[GraphModule, dict[str, Recipe]]:
+    """`module` with observers, and the recipes of the calls that have some, those that a quantizer made included."""
+    recipes: dict[str, Recipe] = {}
 
     def may_annotate(quantizer: str, node: Node) -> bool:
+        recipes[node.name] = how.recipe_of(node)
         return node.name not in left and how.may_annotate(quantizer, node)
 
     composed = ComposedQuantizer(method, how.quantizers, may_annotate)
     prepared = calling_torchao(method, how.quantizers, lambda: pt2e().prepare_pt2e(module, composed))
-    return prepared, composed.annotated
+    return prepared, {name: recipes[name] for name in composed.annotated}
 
 
 def _recorded(
