@@ -91,6 +91,7 @@ REASONS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]], str, str
         "a tensor of 5 dims: the NPU's have up to four",
     ),
     "no elements": (lambda x: q(torch.tanh(q(x))), [(0, 3)], "tanh", "a tensor without elements"),
+    "no dims": (lambda x: q(torch.sum(q(x))), [()], "sum", "a tensor without dims: there is nothing to reduce"),
     "a computed weight": (
         lambda x, w: q(F.conv2d(q(x), q(w))),
         [IMAGE, (4, 4, 3, 3)],

@@ -129,6 +129,8 @@ def _dims(node: Node, dims: Sequence[int] | int | None) -> tuple[int, ...]:
 
 
 def _check_reduce(node: Node, input: Node, dims: Any = None, keepdim: bool = False, *options: Any) -> str | None:
+    if not shape_of(input):
+        return "a tensor without dims: there is nothing to reduce"
     along = math.prod(shape_of(input)[dim] for dim in _dims(input, dims))
     return f"sums of {along} elements: an accumulator holds {MOST_PRODUCTS}" if along > MOST_PRODUCTS else None
 
