@@ -132,5 +132,14 @@ def test_little_work_has_one_thread_wherever_it_runs(cores: list[float]) -> None
     assert not isinstance(lowered.handle.session, AdaptiveSession)
 
 
+def test_of_little_work_with_many_weights_awake_threads_do_their_share(cores: list[float]) -> None:
+    lowered = Lowered(edge(nn.Linear(512, 512), (torch.randn(1, 512),)), {"num_threads": 2})
+    sessions = lowered.handle.session
+    assert isinstance(sessions, AdaptiveSession)
+    assert sessions.session().get_session_options().intra_op_num_threads == 2
+    cores[0] = 0.9
+    assert sessions.session().get_session_options().intra_op_num_threads == 1
+
+
 def _setting(session: Any, name: str) -> str:
     return str(session.get_session_options().get_session_config_entry(f"session.intra_op.{name}"))

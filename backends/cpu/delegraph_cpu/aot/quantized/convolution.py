@@ -38,7 +38,7 @@ def conv(
         return None
     _, attributes = geometry(input, weight, stride, padding, dilation, groups, look_through=False)
     (x, grid), pads = taken, attributes["pads"]
-    x, attributes["pads"] = _without_padding(x, pads)
+    x, attributes["pads"] = _without_padding(g, x, pads)
     wanted = g.wanted.get(node)
     steps = bias_steps(g, bias, grid.scale * factors.scale)
     if wanted is None or (bias is not None and steps is None):
@@ -80,19 +80,35 @@ def _to_float(
     return scaled if added is None else g.op("Add", scaled, g.constant(added.reshape(per_channel)))
 
 
-def _without_padding(x: Integers, pads: Sequence[int]) -> tuple[Integers, Sequence[int]]:
-    """What `x` is padded from with the integer of 0, if only dims that are convolved are; and the pads of both."""
-    pad = x.value.producer()
-    if pad is None or pad.op_type != "Pad" or pad.attributes["mode"].as_string() != "constant":
+def _without_padding(g: GraphBuilder, x: Integers, pads: Sequence[int]) -> tuple[Integers, Sequence[int]]:
+    """What `x` is padded from with the integer of 0, if only dims that are convolved are; and the pads of both.
+
+    real ── Pad 0 ── QuantizeLinear ── QLinearConv          real ── QuantizeLinear ── QLinearConv pads
+    integers ── Pad zero point ── QLinearConv         ──>   integers ── QLinearConv pads
+    """
+    quantize = x.value.producer()
+    if quantize is None or quantize.op_type != "QuantizeLinear":
+        found = _padding(x.value, x.zero_point, pads)
+        return (x, pads) if found is None else (replace(x, value=found[0]), found[1])
+    real, *parameters = quantize.inputs
+    found = None if real is None else _padding(real, 0, pads)
+    if found is None:
         return x, pads
+    return replace(x, value=g.op("QuantizeLinear", found[0], *parameters)), found[1]
+
+
+def _padding(padded: ir.Value, zero: Any, pads: Sequence[int]) -> tuple[ir.Value, Sequence[int]] | None:
+    """What `padded` is made of, by adding nothing but `zero` to the dims that are convolved, and all `pads`."""
+    pad = padded.producer()
+    if pad is None or pad.op_type != "Pad" or pad.attributes["mode"].as_string() != "constant":
+        return None
     source, amounts, fill, *axes = pad.inputs
     assert source is not None and amounts is not None and fill is not None
     if amounts.const_value is None or fill.const_value is None or axes:
-        return x, pads
+        return None
     dims = len(pads) // 2
     begins, ends = np.split(amounts.const_value.numpy(), 2)
     outer = [*begins[:-dims], *ends[:-dims]]
-    if any(outer) or (begins < 0).any() or (ends < 0).any() or fill.const_value.numpy() != x.zero_point:
-        return x, pads
-    sums = [int(a + b) for a, b in zip(pads, [*begins[-dims:], *ends[-dims:]], strict=True)]
-    return replace(x, value=source), sums
+    if any(outer) or (begins < 0).any() or (ends < 0).any() or fill.const_value.numpy() != zero:
+        return None
+    return source, [int(a + b) for a, b in zip(pads, [*begins[-dims:], *ends[-dims:]], strict=True)]
