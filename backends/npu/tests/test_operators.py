@@ -27,6 +27,10 @@ def moved(function: Callable[[torch.Tensor], Any], shape: tuple[int, ...] = (2, 
     return of(lambda x: function(torch.sigmoid(x)), [shape])
 
 
+def sum_of(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return sum(parts[1:], parts[0])
+
+
 class Addmm(nn.Module):
     """A linear layer as GPT-2 has it, its weight as [in, out]."""
 
@@ -98,6 +102,10 @@ CASES: dict[str, Case] = {
     "softmax over channels": of(lambda x: x.softmax(1), IMAGE),
     "cat": moved(lambda x: torch.cat([x, x], 1)),
     "cat of results": of(lambda a, b: torch.cat([torch.sigmoid(a), torch.tanh(b)], 1), IMAGE * 2),
+    "chunk": moved(lambda x: sum_of(x.chunk(2, 1))),
+    "split": moved(lambda x: sum_of(torch.split(x, 3, -1)[:2])),
+    "split with sizes": moved(lambda x: torch.cat(x.split([1, 2, 3], 1)[::-1], 1)),
+    "unbind": moved(lambda x: sum_of(x.unbind(2))),
     "slice": moved(lambda x: x[:, 1:5:2, 2:-1]),
     "select": moved(lambda x: x[:, 2]),
     "pad": moved(lambda x: F.pad(x, (1, 2, 0, 3), value=0.4)),

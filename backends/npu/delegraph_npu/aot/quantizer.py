@@ -17,6 +17,7 @@ from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 from delegraph_npu.aot.calls import CLAMPS, operator_name
 from delegraph_npu.aot.operators import Annotate, row_of
+from delegraph_npu.aot.splitting import slices_for_parts
 
 __all__ = ["NpuQuantizer", "npu_quantizer"]
 
@@ -51,6 +52,12 @@ class NpuQuantizer:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe, self._activation = recipe, activation_spec(recipe)
         self._dtype = torch.int16 if recipe.activation_bits == 16 else torch.int8
+
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Let parts of tensors be slices, for the NPU's operators have one result."""
+        slices_for_parts(model)
+        model.recompile()
+        return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what computes, then what moves integers: behind what gives them, and before what takes them."""

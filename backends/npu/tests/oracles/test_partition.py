@@ -32,10 +32,23 @@ class Network(nn.Module):
         return self.head(stem + self.block(stem))
 
 
-def test_a_network_is_bit_exact() -> None:
+class Numbers(nn.Module):
+    """Sums and products with numbers, and a layer as GPT-2 has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(16, 24)), nn.Parameter(torch.randn(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.addmm(self.bias, 1 - x * 1.7, self.weight)
+        return torch.tanh((y / 3 + 0.25) ** 2) - 0.5
+
+
+@pytest.mark.parametrize(("model", "shape"), [(Network, (1, 3, 16, 16)), (Numbers, (12, 16))])
+def test_a_network_is_bit_exact(model: type[nn.Module], shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    image = torch.randn(1, 3, 16, 16)
-    quantized = delegraph.quantize(Network().eval(), [(image,)], recipe="int8{observer=minmax}", backends=["npu"])
+    taken = torch.randn(shape)
+    quantized = delegraph.quantize(model().eval(), [(taken,)], recipe="int8{observer=minmax}", backends=["npu"])
     lowered = delegraph.lower(quantized, backends=[("npu", {"take_all": True})])
     program = deserialize_program(bytes(lowered))
     (delegate,) = program.execution_plan[0].delegates

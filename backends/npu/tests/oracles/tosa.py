@@ -83,17 +83,29 @@ def tosa_partition(blob: Blob, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
     regions = {Region.WEIGHTS: blob.weights, Region.TABLES: blob.tables}
     graph = _Graph({}, blob.rounding)
     tensors: dict[tuple[Region, int], Any] = {}
+    brought: dict[int, int] = {}  # where constants are in SRAM -> where they came from in TABLES
+
+    def operand(one: FeatureMap) -> Any:
+        if one.span == one.dtype.nbytes and prod(one.shape) > 1:  # a number, repeated
+            dtype = _DTYPES[one.dtype]
+            number = np.frombuffer(blob.tables, _NUMPY[dtype], 1, brought[one.offset])
+            return graph.const(number.reshape(1, 1, 1, 1), dtype)
+        whole = _whole(one)
+        return graph.reshaped(tensors[whole.region, whole.offset], whole.shape)
+
     for tensor in blob.inputs:
         nbytes = prod(tensor.shape) * tensor.dtype.nbytes
         assert tensor.span == nbytes, "an input with gaps"
         tensors[tensor.region, tensor.offset] = graph.input([prod(tensor.shape)], _DTYPES[tensor.dtype])
     for command, constants in zip(commands, constants_read(commands, regions), strict=True):
         if isinstance(command, Stop | DmaStart | DmaWait):
-            assert not isinstance(command, DmaStart) or command.source.region in regions, "a tensor is moved"
+            if isinstance(command, DmaStart):
+                assert command.source.region in regions, "a tensor is moved"
+                if command.source.region is Region.TABLES:
+                    brought[command.target.offset] = command.source.offset
             continue
         graph.constants = constants
-        inputs = [graph.reshaped(tensors[one.region, one.offset], one.shape) for one in map(_whole, inputs_of(command))]
-        sums, zero_point = _operators(graph, command, inputs)
+        sums, zero_point = _operators(graph, command, list(map(operand, inputs_of(command))))
         ofm = _whole(command.ofm)
         tensors[ofm.region, ofm.offset] = graph.output_stage(sums, zero_point, command.requantize, ofm.dtype)
     for tensor in blob.outputs:
