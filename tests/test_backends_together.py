@@ -16,17 +16,18 @@ from delegraph.errors import PluginError
 
 
 class Reader(nn.Module):
-    """What each device is for: convolutions, a layer norm and attention, a sort."""
+    """What each device is for: convolutions, a layer norm and attention, a sort; floats are pooled for kernels."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.thicken = nn.MaxPool2d(3, 1, 1)
         self.first, self.second = nn.Conv2d(1, 8, 3, 2, 1), nn.Conv2d(8, 16, 3, 2, 1)
         self.norm = nn.LayerNorm(16)
         self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
         self.head = nn.Linear(16, 10)
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        maps = torch.relu(self.second(torch.relu(self.first(image))))
+        maps = torch.relu(self.second(torch.relu(self.first(self.thicken(image)))))
         tokens = self.norm(maps.flatten(2).transpose(1, 2))
         weights = torch.softmax(self.query(tokens) @ self.key(tokens).transpose(1, 2) / 4, -1)
         scores = self.head(nn.functional.gelu(tokens + weights @ self.value(tokens)).mean(1))
@@ -42,7 +43,8 @@ def images() -> list[torch.Tensor]:
 def quantized(images: list[torch.Tensor]) -> delegraph.QuantizedModel:
     torch.manual_seed(0)
     data = [(image,) for image in images]
-    return delegraph.quantize(Reader().eval(), data, recipe="int8", backends=["npu", "dsp", "cpu"])
+    recipe = {"thicken": "float", "default": "int8"}
+    return delegraph.quantize(Reader().eval(), data, recipe=recipe, backends=["npu", "dsp", "cpu"])
 
 
 def delegates(lowered: delegraph.Lowered) -> Counter[str]:
@@ -83,6 +85,18 @@ def test_everything_is_given_to_somebody(quantized: delegraph.QuantizedModel) ->
     assert not report.leftovers
     left_by_npu = delegraph.lower(quantized, backends=["npu"]).report.methods["forward"].leftovers
     assert all(entry.reasons["npu"] for entry in left_by_npu)
+
+
+def test_kernels_compute_what_three_backends_leave(
+    quantized: delegraph.QuantizedModel, images: list[torch.Tensor], by_kernels: list[np.ndarray[Any, Any]]
+) -> None:
+    lowered = delegraph.lower(quantized, backends=["npu", "dsp", ("cpu", {"exact_max_pool": True})])
+    assert set(delegates(lowered)) == {"NpuBackend", "DspBackend", "CpuBackend"}
+    (left,) = lowered.report.methods["forward"].leftovers
+    assert (left.operator, set(left.reasons)) == ("aten::max_pool2d_with_indices", {"npu", "dsp", "cpu"})
+    step = max(float(np.ptp(one)) for one in by_kernels) / 255
+    for got, wanted in zip(answers(lowered, images), by_kernels, strict=True):
+        assert np.abs(got - wanted).max() <= 2 * step
 
 
 def test_a_backend_behind_others_takes_nothing_from_them(quantized: delegraph.QuantizedModel) -> None:

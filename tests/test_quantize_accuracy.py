@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
+from tests.digits import Digits, learnt_and_unseen, read
 from torch import nn
 from torch.export import Dim
 
 import delegraph
 from delegraph.errors import LoweringError
 
-Digits = tuple[torch.Tensor, torch.Tensor]
-
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[Digits, Digits]:
     """8 x 8 pictures and what they show: to train on, and to try."""
-    images, labels = load_digits(return_X_y=True)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    pictures = torch.tensor(images / 16, dtype=torch.float32).view(-1, 1, 8, 8)[order]
-    shown = torch.tensor(labels)[order]
-    return (pictures[:1300], shown[:1300]), (pictures[1300:], shown[1300:])
+    return learnt_and_unseen()
 
 
 def train(model: nn.Module, data: Digits, epochs: int, rate: float) -> None:
@@ -77,14 +68,6 @@ def model(request: pytest.FixtureRequest, digits: tuple[Digits, Digits]) -> nn.M
     made: nn.Module = request.param()
     train(made, digits[0], epochs=8, rate=3e-3)
     return made
-
-
-def read(run: Callable[[torch.Tensor], Any], data: Digits) -> float:
-    """Per cent of the digits that are read as what they are."""
-    pictures, shown = data
-    with torch.no_grad():
-        scores = run(pictures)
-    return 100 * float((torch.as_tensor(np.asarray(scores)).argmax(1) == shown).float().mean())
 
 
 RECIPES = [
