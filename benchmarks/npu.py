@@ -70,7 +70,7 @@ def measure(layer: Layer, device: str) -> Measured:
     """Compile `layer` for the preset `device`, from its edge program on."""
     program = edge(layer)
     start = time.perf_counter()
-    result = NpuLowering.preprocess(program, Options(device).specs())
+    result = NpuLowering.preprocess(program, Options(device_text(device)[0]).specs())
     seconds = time.perf_counter() - start
     blob = unpack(result.processed_bytes)
     segments = schedule(decode(blob.stream), DEVICES[device])

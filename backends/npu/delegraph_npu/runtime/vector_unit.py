@@ -108,9 +108,9 @@ def _over_windows(function: np.ufunc, buffer: NDArray[Any], geometry: Geometry, 
     (height, width), (down, across), (far, wide) = geometry.kernel, geometry.stride, geometry.dilation
     _, rows, columns, _ = ofm.shape
     tall = windows(buffer, Geometry((height, 1), (down, 1), (far, 1)), buffer.shape[2], slice(0, rows))
-    down_columns = np.ascontiguousarray(function.reduce(tall, axis=(3, 4)))
+    down_columns = np.ascontiguousarray(function.reduce(tall, axis=(3, 4), dtype=buffer.dtype))
     broad = windows(down_columns, Geometry((1, width), (1, across), (1, wide)), columns, slice(0, rows))
-    return np.asarray(function.reduce(broad, axis=(3, 4)))
+    return np.asarray(function.reduce(broad, axis=(3, 4), dtype=buffer.dtype))
 
 
 def _average_pool(command: Pool, rounding: Rounding) -> _Work:
@@ -125,9 +125,11 @@ def _average_pool(command: Pool, rounding: Rounding) -> _Work:
     places, inverse = np.unique(counts, return_inverse=True)
     scales = np.array([reciprocal(int(count)) for count in places], np.int64)[inverse.reshape(counts.shape)]
 
+    wide = np.int32 if prod(geometry.kernel) < 1 << 15 else np.int64  # as many int16 at most are added
+
     def run(values: NDArray[Any]) -> Sums:
         fill = command.zero_point if rounding == "single" or command.kind is PoolKind.AVERAGE_PADDED else 0
-        sums = _over_windows(np.add, padded(values, geometry, fill, np.int64), geometry, ofm)
+        sums = _over_windows(np.add, padded(values, geometry, fill, wide), geometry, ofm)
         if rounding == "double":  # of what is stored, not of what it stands for
             return np.asarray(np.sign(sums) * ((np.abs(sums) + counts // 2) // counts) - command.zero_point)
         sums -= prod(geometry.kernel) * command.zero_point
