@@ -263,24 +263,30 @@ def test_a_limit_off_the_grid_that_gives_floats_is_exact() -> None:
 
 def test_a_padding_becomes_part_of_the_convolution() -> None:
     layer = Layer(
-        Weight(4, 3, 3, 3),
+        Weight(4, 5, 3, 3),
         lambda x, w, b: grid(F.conv2d(grid(F.pad(grid(x), (0, 1, 0, 1))), w, b, padding=1), *OUT),
     )
-    assert "Pad" not in compare(layer, random(1, 3, 6, 6), step=OUT[0])
+    assert "Pad" not in compare(layer, random(1, 5, 6, 6), step=OUT[0])
 
 
 def test_so_does_a_padding_of_floats_that_are_quantized_then() -> None:
     layer = Layer(
-        Weight(4, 3, 3, 3), lambda x, w, b: grid(F.conv2d(grid(F.pad(x, (0, 1, 0, 1))), w, b, stride=2), *OUT)
+        Weight(4, 5, 3, 3), lambda x, w, b: grid(F.conv2d(grid(F.pad(x, (0, 1, 0, 1))), w, b, stride=2), *OUT)
     )
-    assert "Pad" not in compare(layer, random(1, 3, 6, 6), step=OUT[0])
+    assert "Pad" not in compare(layer, random(1, 5, 6, 6), step=OUT[0])
+
+
+def test_three_channels_become_four() -> None:
+    layer = Layer(Weight(4, 3, 3, 3), lambda x, w, b: grid(F.conv2d(grid(x), w, b, stride=2, padding=1), *OUT))
+    found = compare(layer, random(2, 3, 6, 6), step=OUT[0])
+    assert found["Pad"] == found["QLinearConv"] == 1
 
 
 def test_a_padding_with_another_number_does_not() -> None:
     layer = Layer(
-        Weight(4, 3, 3, 3), lambda x, w, b: grid(F.conv2d(grid(F.pad(grid(x), (1, 1), value=0.5)), w, b), *OUT)
+        Weight(4, 5, 3, 3), lambda x, w, b: grid(F.conv2d(grid(F.pad(grid(x), (1, 1), value=0.5)), w, b), *OUT)
     )
-    found = compare(layer, random(1, 3, 6, 6), step=OUT[0])
+    found = compare(layer, random(1, 5, 6, 6), step=OUT[0])
     assert found["Pad"] == found["QLinearConv"] == 1
 
 

@@ -43,6 +43,8 @@ def conv(
     steps = bias_steps(g, bias, grid.scale * factors.scale)
     if wanted is None or (bias is not None and steps is None):
         return _to_float(g, x, factors, bias, attributes)
+    if factors.content.shape[1] == _AWKWARD and groups == 1:
+        x, factors = _with_a_channel_more(g, x, factors)
     result = g.op("QLinearConv", x.value, *x.inputs(g), *factors.inputs, *wanted.inputs(g), steps, **attributes)
     return Integers.on(result, wanted)
 
@@ -78,6 +80,25 @@ def _to_float(
     scale = np.asarray(x.scale * weight.scale, np.float32)
     scaled = g.op("Mul", g.cast(products, torch.float32), g.constant(scale.reshape(per_channel)))
     return scaled if added is None else g.op("Add", scaled, g.constant(added.reshape(per_channel)))
+
+
+_AWKWARD = 3
+"""Channels of a picture: onnxruntime gathers them byte by byte, and four at once. MobileNetV2's first convolution takes
+1252 us with 3 and 631 with 4 (1.31, one thread)."""
+
+
+def _with_a_channel_more(g: GraphBuilder, x: Integers, weight: Weight) -> tuple[Integers, Weight]:
+    """The same product: the channel is 0 in both.
+
+    x (n, 3, …) ── QLinearConv w (m, 3, …)   ──>   x ── Pad ── QLinearConv w (m, 4, …)
+    """
+    dims = weight.content.ndim
+    amounts = np.zeros((2, dims), np.int64)
+    amounts[1, 1] = 1
+    padded = g.op("Pad", x.value, g.constant(amounts.reshape(-1)), g.constant(x.zero_point), mode="constant")
+    content = np.pad(weight.content, [(0, 0), (0, 1)] + [(0, 0)] * (dims - 2))
+    value = g.weight(weight.inputs[0].name or "weight", content)
+    return replace(x, value=padded), replace(weight, content=content, inputs=(value, *weight.inputs[1:]))
 
 
 def _without_padding(g: GraphBuilder, x: Integers, pads: Sequence[int]) -> tuple[Integers, Sequence[int]]:
