@@ -157,7 +157,7 @@ def _ahead(
 ) -> set[tuple[int, int]]:
     """Uses (call, number) whose first tile may come during the call before, by what there is room for: operands that
     the call before does not write."""
-    free = [device.tcm_nbytes] * len(calls)
+    free: list[int] = [device.tcm_nbytes] * len(calls)
     for one in lifetimes:
         for number in range(one.first, one.last + 1):
             free[number] -= -(-one.nbytes // ALIGNMENT) * ALIGNMENT
