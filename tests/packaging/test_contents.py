@@ -52,6 +52,7 @@ def check_metadata(metadata: Message, distribution: Distribution) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
+    assert len(set(metadata["Keywords"].split(","))) >= 4
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert metadata.get_payload().strip() == (distribution.folder / "README.md").read_text("utf-8").strip()
     assert {url.partition(",")[0] for url in metadata.get_all("Project-URL")} == {

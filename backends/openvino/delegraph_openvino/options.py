@@ -28,6 +28,7 @@ class OpenVinoOptions:
     num_threads: threads that compute at most; 0: OpenVINO's choice, one for each physical core. CPU only.
     performance_hint: "latency", or "throughput", which gives several requests (forks, a pool) streams of their own.
     precision: what is computed in where the model is float32: "f32"; "f16" or "bf16"; "device", what is fastest there.
+    profiling: whether an event tracer is told of each node that OpenVINO runs, with its time; slower. At load only.
     cache: a folder in which compiled models are kept for later loads; empty: nowhere. At load only.
     """
 
@@ -36,6 +37,7 @@ class OpenVinoOptions:
     performance_hint: str = "latency"
     precision: str = "f32"
     cache: str = ""
+    profiling: bool = False
 
     def __post_init__(self) -> None:
         known = isinstance(self.device, str) and _DEVICE.fullmatch(self.device)
@@ -44,6 +46,7 @@ class OpenVinoOptions:
         _require(threads, "num_threads", self.num_threads, "0 to 1024")
         _require(self.performance_hint in HINTS, "performance_hint", self.performance_hint, " or ".join(HINTS))
         _require(self.precision in PRECISIONS, "precision", self.precision, " or ".join(PRECISIONS))
+        _require(isinstance(self.profiling, bool), "profiling", self.profiling, "true or false")
         _require(isinstance(self.cache, str), "cache", self.cache, "a folder's path")
 
     def updated(self, options: Mapping[str, OptionValue]) -> OpenVinoOptions:
@@ -57,10 +60,11 @@ class OpenVinoOptions:
 
     @classmethod
     def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
-        """Those that a delegate was lowered with. A file names no folder, so none of them is `cache`."""
+        """Those that a delegate was lowered with. A file names no folder, so none of them is `cache`; and asks for no
+        profile."""
         found: dict[str, Any] = {}
         for spec in specs:
-            if spec.key in OPTION_NAMES - {"cache"}:
+            if spec.key in OPTION_NAMES - {"cache", "profiling"}:
                 text = bytes(spec.value).decode(errors="replace")
                 found[spec.key] = int(text) if spec.key == "num_threads" and text.isdecimal() else text
         return cls(**found)
@@ -77,6 +81,8 @@ class OpenVinoOptions:
             properties["INFERENCE_PRECISION_HINT"] = self.precision
         if self.num_threads and self.device == "CPU":
             properties["INFERENCE_NUM_THREADS"] = str(self.num_threads)
+        if self.profiling:
+            properties["PERF_COUNT"] = "YES"
         if self.cache:
             properties["CACHE_DIR"] = self.cache
         return properties

@@ -32,7 +32,8 @@ class GraphBuilder(GraphConverter[Output]):
     """An OpenVINO graph in the making.
 
     `inputs` describe the call's arguments, `parameters` stand for those that are read. `weights` are what is to be
-    stored, by the name of its placeholder, with the Parameter that stands for it until then.
+    stored, by the name of its placeholder, with the Parameter that stands for it until then. Operations are called
+    after the node that they are made of, `debug_handle_map` has its debug handles.
     """
 
     table: ClassVar[ConverterTable] = TABLE
@@ -42,6 +43,8 @@ class GraphBuilder(GraphConverter[Output]):
         self.inputs: list[TensorInfo] = []
         self.parameters: list[openvino.Node] = []
         self.weights: dict[str, tuple[openvino.Node, NDArray[Any]]] = {}
+        self.debug_handle_map: dict[str, tuple[int, ...]] = {}
+        self._made = 0
 
     # ---- placeholders ----------------------------------------------------------------------------
 
@@ -80,6 +83,10 @@ class GraphBuilder(GraphConverter[Output]):
     ) -> list[Output]:
         """As `op`, all results."""
         made = getattr(opset, name)(*(self.operand(operand, dtype) for operand in operands), **attributes)
+        if self.node is not None:
+            made.set_friendly_name(f"{self.node.name}/{self._made}")
+            self.debug_handle_map[self.node.name] = self.debug_handles()
+            self._made += 1
         return list(made.outputs())
 
     def operand(self, operand: Operand, dtype: torch.dtype | None = None) -> Output:

@@ -78,7 +78,8 @@ def _lowered(
         xml,
         constants,
     )
-    return PreprocessResult(pack(blob, [array.tobytes() for array in kept.values()]))
+    handles = {name: found for name, found in builder.debug_handle_map.items() if found}
+    return PreprocessResult(pack(blob, [array.tobytes() for array in kept.values()]), debug_handle_map=handles)
 
 
 def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:

@@ -41,6 +41,7 @@ _PLACES: Final = frozenset(
     f"aten.{name}"
     for name in ("argmax.default", "argmin.default", "topk.default", "sort.default", "max.dim", "min.dim")
 )
+_ZERO_POINTS: Final = frozenset(("quantized_decomposed.choose_qparams.tensor",))
 _SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))
 _REMAINDERS: Final = frozenset(f"aten.{name}.{form}" for name in ("fmod", "remainder") for form in ("Tensor", "Scalar"))
 _CASTS: Final = frozenset(("dim_order_ops._to_dim_order_copy.default",))
@@ -101,7 +102,7 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
     if name in _ZERO_OR_ONE:
         return 1
     if name in _PLACES or (node.target is operator.getitem and _is_places(node)):
-        return LARGEST  # a place in memory
+        return LARGEST  # a place in memory, or among the integers of a quantized value
     if name in MOVES or node.target is operator.getitem:
         return _largest(_elements(node), known)
     if name in _SUMS:
@@ -118,7 +119,7 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
 
 def _is_places(node: Node) -> bool:
     source = node.args[0]
-    return isinstance(source, Node) and str(source.target) in _PLACES and bool(node.args[1])
+    return isinstance(source, Node) and str(source.target) in _PLACES | _ZERO_POINTS and bool(node.args[1])
 
 
 def _elements(node: Node) -> list[Any]:

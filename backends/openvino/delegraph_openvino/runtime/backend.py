@@ -26,11 +26,13 @@ from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, Tenso
 from delegraph_openvino.ir_check import check_ir
 from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValue
 from delegraph_openvino.runtime.model import open_model
+from delegraph_openvino.runtime.profiling import log_nodes
 from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
 
 if TYPE_CHECKING:
     import openvino
 
+    from delegraph.interfaces import EventTracer
 
 __all__ = ["OpenVinoBackend"]
 
@@ -40,7 +42,7 @@ class Handle:
     """A compiled model and a request of one's own to it. `memory` is what the model reads without owning it.
 
     `ports` are, for each input of a call, its place among the model's; None for one that it does not read. `bound` is
-    what the request's tensors were last set for.
+    what the request's tensors were last set for; `tracer` is told of the nodes that ran, if options ask for that.
     """
 
     compiled: openvino.CompiledModel
@@ -49,6 +51,7 @@ class Handle:
     ports: tuple[int | None, ...]
     memory: tuple[NDArray[Any], ...]
     bound: object = None
+    tracer: EventTracer | None = None
 
 
 class OpenVinoBackend(BackendInterface):
@@ -76,7 +79,9 @@ class OpenVinoBackend(BackendInterface):
         check_ir(blob.xml, len(blob.bin))
         options = OpenVinoOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
         compiled, memory = open_model(_core(), blob, context.named_data, options)
-        return Handle(compiled, compiled.create_infer_request(), blob, _ports(compiled, blob), memory)
+        tracer = context.event_tracer if options.profiling else None
+        request, ports = compiled.create_infer_request(), _ports(compiled, blob)
+        return Handle(compiled, request, blob, ports, memory, tracer=tracer)
 
     def fork(self, context: BackendInitContext, handle: Handle) -> Handle:
         """A request of its own to the same compiled model."""
@@ -234,10 +239,13 @@ def _sizes(handle: Handle, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
 
 
 def _run(handle: Handle) -> None:
+    start = 0 if handle.tracer is None else handle.tracer.now()
     try:
         handle.request.infer(share_inputs=True, share_outputs=True)
     except Exception as error:  # pybind's exceptions have no common base
         raise Internal(f"OpenVINO failed in a delegate of {BACKEND_ID}: {error}") from error
+    if handle.tracer is not None:
+        log_nodes(handle.request, handle.tracer, start)
 
 
 _ = (DelegateInvalidCompatibility, NotSupported)

@@ -1,0 +1,117 @@
+"""ATen program -> annotations of what OpenVINO computes on integers: the quantizer that users name "openvino".
+
+    conv ─> relu ─> q/dq ─> conv         what a layer reads is rounded, what it gives is not
+
+OpenVINO finds the integers itself: rounding in front of a layer is done by the kernel of the one before it, whatever
+stands between them, moves and pooling included. What no layer reads stays in float, and costs no accuracy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.errors import LoweringError
+from delegraph.interfaces import Quantizer
+
+__all__ = ["OpenVinoQuantizer", "openvino_quantizer"]
+
+aten = torch.ops.aten
+
+ANNOTATION: Final = "quantization_annotation"
+"""The key in `Node.meta` under which torchao looks."""
+
+CONVOLUTIONS: Final = frozenset(
+    op for n in (1, 2, 3) for op in (getattr(aten, f"conv{n}d").default, getattr(aten, f"conv{n}d").padding)
+)
+SUMS: Final = frozenset({aten.add.Tensor, aten.add_.Tensor})
+AVERAGES: Final = frozenset({aten.adaptive_avg_pool2d.default, aten.avg_pool2d.default, aten.mean.dim})
+THROUGH: Final = frozenset(
+    {
+        *(
+            aten.batch_norm.default,
+            aten.relu.default,
+            aten.relu_.default,
+            aten.hardtanh.default,
+            aten.hardtanh_.default,
+        ),
+        *(aten.relu6.default, aten.clamp.default, aten.dropout.default, aten.max_pool2d.default, aten.cat.default),
+    }
+)
+"""Behind a convolution: computed with it, or on its integers."""
+
+
+def openvino_quantizer(*, recipe: str = "int8") -> Quantizer:
+    """A quantizer for `OpenVinoIR`, for a recipe by its name, with its options: `"int8{observer=minmax}"`.
+
+    "int8" and "int8_per_tensor" round what convolutions and linear layers read, and sums and averages of convolutions;
+    "int8_dynamic" what linear layers read.
+
+    Raises what `recipe_named` does, and `LoweringError` for a recipe whose values or weights have other than 8 bits.
+    """
+    wanted = recipe_named(recipe)
+    if wanted.activation_bits != 8 or wanted.weight_bits != 8:
+        raise LoweringError(
+            f"quantizer 'openvino' annotates values and weights of 8 bits, and recipe {recipe!r} has others:"
+            f" delegraph.quantize(model, recipe={recipe!r}) without backends takes a general quantizer"
+        )
+    return OpenVinoQuantizer(wanted)
+
+
+class OpenVinoQuantizer:
+    """torchao's `Quantizer` in all that it calls, for a recipe; see `openvino_quantizer`."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._static = not recipe.dynamic
+        self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotate what each layer reads; a node that has an annotation keeps it."""
+        for node in model.graph.nodes:
+            if node.op == "call_function" and ANNOTATION not in node.meta:
+                inputs = self._inputs(node)
+                if inputs:
+                    _put(node, inputs)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
+
+    def _inputs(self, node: Node) -> dict[Any, Any]:
+        """How what `node` reads is quantized; nothing if that is not."""
+        if (node.target in CONVOLUTIONS and self._static) or node.target is aten.linear.default:
+            x, weight = node.args[:2]
+            return {x: self._activation, weight: self._weight} if _is_weight(weight) else {}
+        read = [x for x in node.args[:2] if isinstance(x, Node)]
+        if not self._static or not read or not any(map(_is_convolved, read)):
+            return {}
+        if node.target in SUMS and len({_shape(x) for x in read}) == 1 and len(read) == 2:
+            return dict.fromkeys(read, self._activation)
+        return {read[0]: self._activation} if node.target in AVERAGES else {}
+
+
+# ---- the graph ----------------------------------------------------------------------------------------------------
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
+
+
+def _is_convolved(node: Node) -> bool:
+    """Whether a convolution gives `node`, or what is computed with it."""
+    while node.target in THROUGH | SUMS and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node.target in CONVOLUTIONS
+
+
+def _shape(node: Node) -> tuple[Any, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def _put(node: Node, inputs: dict[Any, Any]) -> None:
+    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+    node.meta[ANNOTATION] = QuantizationAnnotation(inputs, None, _annotated=True)

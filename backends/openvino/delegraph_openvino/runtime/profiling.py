@@ -1,0 +1,28 @@
+"""A run's profile -> events of a tracer: a span for each node that OpenVINO ran, by the node it was made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import openvino
+
+    from delegraph.interfaces import EventTracer
+
+__all__ = ["log_nodes"]
+
+
+def log_nodes(request: openvino.InferRequest, tracer: EventTracer, start: int) -> None:
+    """Log what ran since `start`, in nanoseconds of the tracer's clock: one span behind the other, as they ran.
+
+    OpenVINO names what it runs after an operation of the graph, and lowering those after the edge program's nodes:
+    `aten_relu_default/0`. What it fuses goes by the first; an event's metadata is the kernel's kind.
+    """
+    for node in request.profiling_info:
+        elapsed = round(node.real_time.total_seconds() * 1e9)
+        if node.status == node.Status.EXECUTED and elapsed:
+            made_of, _, _ = node.node_name.partition("/")
+            tracer.log_profiling(
+                node.node_name, start, start + elapsed, delegate_debug_id=made_of, metadata=node.exec_type.encode()
+            )
+            start += elapsed

@@ -1,0 +1,102 @@
+"""What the quantizer "openvino" has rounded, and what of it runs on integer kernels; dynamic quantization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from backends.openvino.tests.harness import declined, load
+from backends.openvino.tests.test_models import Convolutions, quantized
+
+import delegraph
+from delegraph.errors import LoweringError
+from delegraph.runtime import EventTracer, Program
+from delegraph_openvino.aot.quantizer import openvino_quantizer
+from delegraph_openvino.blob import BACKEND_ID
+
+
+class Block(torch.nn.Module):
+    """Layers with something that has no integers between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(16), torch.nn.Linear(16, 64), torch.nn.Linear(64, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grown: torch.Tensor = self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+        return x + grown
+
+
+def rounded(program: Any) -> list[str]:
+    """Who reads rounded values, in order."""
+    return [
+        user.name
+        for node in program.program.graph.nodes
+        if str(node.target).startswith("quantized_decomposed.dequantize_per_tensor")
+        for user in node.users
+    ]
+
+
+def test_what_layers_read_is_rounded_and_what_they_give_is_not() -> None:
+    torch.manual_seed(0)
+    assert rounded(quantized(Block().eval(), (torch.randn(2, 16),), backends=["openvino"])) == ["linear", "linear_1"]
+    names = rounded(quantized(Convolutions().eval(), (torch.randn(2, 3, 8, 8),), backends=["openvino"]))
+    assert sorted(names) == sorted(["conv2d", "conv2d_1", "conv2d_2", "add", "add", "mean", "linear"])
+
+
+def test_layers_run_on_integer_kernels() -> None:
+    """OpenVINO says so of each that it runs: the precision is the end of a kernel's name."""
+    torch.manual_seed(0)
+    model, x = Convolutions().eval(), torch.randn(2, 3, 16, 16)
+    lowered = delegraph.lower(quantized(model, (x,), backends=["openvino"]), backends=["openvino"])
+    kernels = {str(event.delegate_debug_id): event.metadata.decode() for event in profile(lowered, x.numpy())}
+    layers = {name: kind for name, kind in kernels.items() if "conv2d" in name or "linear" in name}
+    assert len(layers) == 4
+    assert {name: kind for name, kind in layers.items() if not kind.lower().endswith("i8")} == {}
+
+
+def profile(lowered: Any, *args: Any) -> list[Any]:
+    """The events of a run whose delegate tells of its nodes."""
+    tracer = EventTracer()
+    method = Program.load(bytes(lowered)).load_method(
+        "forward", event_tracer=tracer, backend_options={BACKEND_ID: {"profiling": True, "num_threads": 1}}
+    )
+    method.execute(list(args))
+    return [event for event in tracer.blocks[-1].profile_events if event.delegate_debug_id is not None]
+
+
+def test_events_lead_back_to_the_models_nodes() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Softmax(-1)).eval(), torch.randn(32, 64)
+    lowered = delegraph.lower(model, (x,), backends=["openvino"])
+    events = profile(lowered, x.numpy())
+    (delegate,) = lowered.program.delegate_map["forward"].values()
+    assert {event.delegate_debug_id for event in events} == delegate["delegate_map"].keys()
+    assert sorted(handle for handles in delegate["delegate_map"].values() for handle in handles) == [1, 2]
+    spans = [(event.start, event.end) for event in events]
+    assert all(start < end for start, end in spans)
+    assert [end for _, end in spans[:-1]] == [start for start, _ in spans[1:]]
+    assert profile(lowered, x.numpy())  # and again, on a request of its own
+
+
+@pytest.mark.parametrize("recipe", ["int4_weight_only", "int16x8", "int8_weight_only"])
+def test_recipes_of_others(recipe: str) -> None:
+    with pytest.raises(LoweringError, match=f"8 bits, and recipe '{recipe}' has others"):
+        openvino_quantizer(recipe=recipe)
+
+
+def test_dynamic_quantization_is_one_delegate() -> None:
+    """Scales that are found in the run: as kernels compute them, but for ties."""
+    torch.manual_seed(0)
+    model, x = Block().eval(), torch.randn(4, 16)
+    program = delegraph.quantize(model, None, (x,), recipe="int8_dynamic", backends=["openvino"])
+    assert rounded(program) == ["linear", "linear_1"]
+    lowered = delegraph.lower(program, backends=["openvino"])
+    assert declined(lowered) == {} and len(lowered.report.methods["forward"].delegates) == 1
+    kernels = delegraph.load(bytes(delegraph.lower(program)))
+    for scale in (1.0, 1e-6, 0.0, -30.0):
+        given = x.numpy() * np.float32(scale)
+        wanted = kernels(given)
+        step = max(float(np.ptp(wanted)) / 127, 1e-6)
+        assert np.abs(load(lowered)(given) - wanted).max() <= 2 * step
