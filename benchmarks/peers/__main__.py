@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,8 +54,12 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def measure(options: argparse.Namespace, results: Results) -> None:
-    """Measure what the results lack, and write it down."""
+    """Measure what the results lack, and write it down, until the time for it is over."""
+    end = time.monotonic() + 60 * options.minutes
     for name, batch, those in rows(options):
+        if time.monotonic() > end:
+            print(f"{name}, batch {batch}, and what comes behind it: the next run's")
+            return
         folder = FILES / f"{name}, batch {batch}"
         made = prepared(name, batch, those, folder, options.patience, options.jobs)
         for threads in map(int, options.threads.split(",")):
@@ -71,11 +77,15 @@ def measure(options: argparse.Namespace, results: Results) -> None:
 
 
 def generate(options: argparse.Namespace, results: Results) -> None:
-    """The same for tokens a second."""
+    """The same for tokens a second; reference kernels, a hundred times as slow, are `benchmarks.decode`'s alone."""
     for threads in map(int, options.threads.split(",")):
         row = results.setdefault("decode", {}).setdefault(f"{threads} threads", {})
-        row |= decode.measured(threads, [name for name in decode.peers(threads) if name not in row])
-        _write(options.json, results)
+        for name in [one for one in decode.peers(threads) if "portable" not in one and one not in row]:
+            row |= decode.measured(threads, [name])
+            _write(options.json, results)
+            print(
+                f"decode, {threads} threads, {name}: {row[name].get('per_second', 0):.0f} tokens a second", flush=True
+            )
 
 
 def begun(path: Path) -> Results:
@@ -107,6 +117,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.15, help="of each round")
     parser.add_argument("--patience", type=float, default=60, help="seconds that a peer may take to make its files")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no other model is begun")
     parser.add_argument("--jobs", type=int, default=2, help="peers that make their files at a time")
     parser.add_argument(
         "--prepare", action="store_true", help="only make the files, of which a busy machine is no harm"
