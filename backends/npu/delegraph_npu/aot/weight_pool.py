@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from delegraph_npu.aot import ir
 from delegraph_npu.aot.scheduling import Schedule
 from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.blob import BACKEND_ID
@@ -53,5 +54,6 @@ def _streams(schedule: Schedule, blocks: WeightBlocks) -> frozenset[bytes]:
         blocks.block(operator, *channels).stream
         for plan in schedule.plans
         for operator, weights in plan.weights.items()
+        if isinstance(operator, ir.Convolution)
         for channels in weights.channels
     )
