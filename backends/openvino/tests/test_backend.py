@@ -64,6 +64,11 @@ def test_outputs_that_are_inputs_or_each_other() -> None:
     assert bytes(lower(twice, args)) == bytes(lower(twice, args))
 
 
+def test_an_output_that_is_an_input_is_written() -> None:
+    check(lambda x: (x.sum(), x.amax()), torch.tensor(3.0))
+    check(lambda x: (torch.any(x), ~x), torch.tensor(True))
+
+
 def test_a_dynamic_batch() -> None:
     others = [(torch.randn(n, 3, 8, 8),) for n in (1, 16, 4)]
     check(Net(), torch.randn(2, 3, 8, 8), dynamic_shapes=(BATCH,), others=others, atol=1e-5)

@@ -38,6 +38,12 @@ class Facts:
     kernels: tuple[str, ...] = ()
 
     @property
+    def whole(self) -> bool:
+        """Whether all of the model is taken. Of a quantized one, the calls may stay outside that quantize what comes in
+        and dequantize what goes out."""
+        return bool(self.taken) and all(operator.startswith("quantized_decomposed::") for operator in self.left)
+
+    @property
     def why_left(self) -> str:
         """The first few reasons."""
         reasons = list(dict.fromkeys(f"{node}: {reason}" for node, reason in self.left.items()))

@@ -16,20 +16,19 @@ def model_is_right(bench: Bench, stored: Stored, feature: str = "") -> None:
     """The model gives torch's results in every call, and is taken whole if its feature is claimed."""
     check_results(bench, stored, run(stored))
     facts, claimed = stored.facts, feature in bench.subject.claims.features
-    whole = bool(facts.taken) and not facts.left
     if claimed:
-        assert whole, f"{feature} is claimed, but not all of the model is taken: {facts.why_left}"
+        assert facts.whole, f"{feature} is claimed, but not all of the model is taken: {facts.why_left}"
         assert feature in facts.features, f"{feature} is claimed ({FEATURES[feature]}), and no delegate makes use of it"
     elif not facts.taken:
         raise Declined(facts.why_left)
-    elif whole and feature in facts.features:
+    elif facts.whole and feature in facts.features:
         raise Unclaimed(f"it is taken whole and right: {feature} may be claimed")
 
 
 def own_model_is_right(bench: Bench, stored: Stored) -> None:
     """The author's own model is taken whole, and gives torch's results."""
     facts = stored.facts
-    assert facts.taken and not facts.left, f"{stored.name} is claimed, and not taken whole: {facts.why_left}"
+    assert facts.whole, f"{stored.name} is claimed, and not taken whole: {facts.why_left}"
     check_results(bench, stored, run(stored))
 
 

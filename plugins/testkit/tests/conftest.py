@@ -56,9 +56,9 @@ class Installed:
             check = _check(session.subject, name)
             return session.result(check if programs is None else replace(check, programs=programs))
 
-    def isolated(self, name: str, limit: float = 60.0) -> Result:
+    def isolated(self, name: str, limit: float = 60.0, kind: Kind = Kind.BACKEND) -> Result:
         """What comes of a check in processes of their own."""
-        with self.session(Kind.BACKEND, None, limit) as session:
+        with self.session(kind, None, limit) as session:
             return session.result(_check(session.subject, name))
 
     @staticmethod

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import openvino
+from openvino import Output, Type
 from openvino import opset15 as opset
 from torch.export import ExportedProgram
 
@@ -60,7 +62,7 @@ def _lowered(
         results = builder.signature.outputs
         given = [builder.cast(output, dtype_of(node)) for output, node in zip(outputs, results, strict=True)]
         parameters = [*builder.parameters, *(parameter for parameter, _ in builder.weights.values())]
-        model = openvino.Model([opset.result(output) for output in given], parameters, "delegate")
+        model = openvino.Model([opset.result(_computed(output)) for output in given], parameters, "delegate")
     except RuntimeError as error:  # OpenVINO's checks of operands
         raise PreprocessError(f"OpenVINO {openvino.__version__} refuses the converted graph: {error}") from error
     xml, constants = _serialized(model)
@@ -98,6 +100,14 @@ def _name_by_place(model: openvino.Model) -> None:
         if operation.get_type_name() != "Parameter":
             operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
     for place, output in enumerate(model.outputs):
-        source = output.get_node().input_value(0).get_node()
-        if source.get_type_name() != "Parameter":  # whose name the other half reads
-            output.get_tensor().set_names({f"output_{place}"})
+        output.get_tensor().set_names({f"output_{place}"})
+
+
+def _computed(output: Output) -> Output:
+    """What is an input or a weight as it is, behind an operation that changes nothing: without one OpenVINO leaves the
+    memory that it is given for the output as it was."""
+    if output.get_node().get_type_name() != "Parameter":
+        return output
+    keep = opset.reduce_logical_or if output.get_element_type() == Type.boolean else opset.reduce_max
+    result: Output = keep(output, np.array([], np.int64), keep_dims=True).output(0)
+    return result

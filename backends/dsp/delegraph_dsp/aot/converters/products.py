@@ -24,6 +24,8 @@ MOST_EXACT = 2**20
 
 @TABLE.converts(aten.linear.default, keep_whole=True)
 def linear(graph: KernelGraph, node: Node, source: Node, weight: Node, bias: Node | None) -> View:
+    if len(source.meta["val"].shape) < 2:
+        raise Unsupported("multiplies a vector")
     return product(graph, node, source, weight, bias, transposed=True)
 
 
