@@ -33,11 +33,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "arithmetic": (lambda z, w: (z + w, z - w, z * w, -z, z.conj() * 2, z / 3, z * 2j, z / w), (Z, W)),
     "with_real": (lambda z, x: (z * x, z + x, x - z, z / (x.abs() + 1)), (Z, X)),
     "exp": (torch.exp, (Z,)),
+    "multiples": (lambda z, x: (torch.add(z, x, alpha=2), torch.sub(x, z, alpha=0.5), 1 / z), (Z, X)),
+    "reduced": (lambda z: (z.sum(1), z.mean((0, 2), keepdim=True), z.sum(), z.cumsum(-1)), (Z,)),
+    "chosen": (lambda z: torch.where(z.real > 0, z, torch.full((6, 8), 2 - 1j)), (Z,)),
     "matmul": (lambda z, w: z @ w.T, (Z, W)),
     "moved": (
         lambda z: (z.permute(2, 0, 1), z[:, 1:4], z[..., 2], z.reshape(3, 4, 8), z.unsqueeze(-1), z.transpose(-1, 0)),
         (Z,),
     ),
+    "turned": (lambda z: (z.flip(0, -1), torch.roll(z, 2, -1), torch.nn.functional.pad(z, (1, 2, 0, 1))), (Z,)),
     "joined": (lambda z, w: (torch.cat([z[0], w], -1), torch.stack([z[0], w]), w.expand(3, 6, 8)), (Z, W)),
     "joined_with_real": (lambda z, x: torch.cat([x, z, x.double()], 1), (Z, X)),
     "split": (lambda z: (*z.chunk(2, -1), *z.unbind(0)), (Z,)),
@@ -124,7 +128,7 @@ def test_fourier_transforms_of_sizes_are_exact(kind: str, size: int) -> None:
     ("function", "reason"),
     [
         (torch.sin, "no converter"),
-        (lambda z: torch.add(z, z, alpha=2), "alpha"),
+        (lambda z: torch.add(z, z, alpha=2j), "a complex alpha"),
     ],
 )  # fmt: skip
 def test_what_is_left(function: Callable[..., Any], reason: str) -> None:

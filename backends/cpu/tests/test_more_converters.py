@@ -35,6 +35,33 @@ def assigned(t: torch.Tensor) -> torch.Tensor:
 CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "atan2": (lambda a, b: torch.atan2(a[:, None], b), (SPECIAL, SPECIAL)),
     "atan2_of_quadrants": (torch.atan2, (X, X.flip(3))),
+    "recurrent_weights_that_are_computed": (
+        lambda t, h, w: torch.lstm(t, (h, h), [w * 2, w, w[:, 0], w[:, 0]], True, 1, 0.0, False, False, False),
+        (torch.randn(3, 2, 4), torch.randn(1, 2, 4), torch.randn(16, 4)),
+    ),
+    "hypot": (torch.hypot, (X, X.flip(3))),
+    "hypot_of_special_values": (lambda a: torch.hypot(a[:, None] * 1e30, a), (SPECIAL,)),
+    "fmax_and_fmin": (lambda a, b: (torch.fmax(a[:, None], b), torch.fmin(a[:, None], b)), (SPECIAL, SPECIAL)),
+    "fmax_of_integers": (torch.fmax, (IDS, IDS.flip(0))),
+    "copysign": (lambda a, b: (torch.copysign(a[:, None], b), torch.copysign(a, -2.0)), (SPECIAL, SPECIAL[:6])),
+    "ldexp": (lambda a, n: torch.ldexp(a, n - 2), (ROWS[:2], IDS)),
+    **{
+        f"shifts_of_{dtype}": (
+            lambda a, n: (a[:, None] << n, a[:, None] >> n, a << 3, a >> 1),
+            (torch.tensor([1, 5, 100, -1, -128, 127]).to(dtype), torch.tensor([0, 1, 7, 8, 31, 63, 64, -1]).to(dtype)),
+        )
+        for dtype in (torch.int8, torch.uint8, torch.int32, torch.int64)
+    },
+    "products_of_integers": (
+        lambda a, b: (a @ b.T, torch.addmm(a @ a.T, a, b.T, alpha=3), torch.addmv(a[:, 0], a, b[0], beta=2)),
+        (IDS, IDS.flip(1)),
+    ),
+    "addbmm": (lambda t: torch.addbmm(t[0, 0, :2, :2], t[0, :, :2], t[1].mT[:, :, :2], alpha=2), (X,)),
+    "diagonal_scatter": (lambda t: torch.diagonal_scatter(t, t[:, :, 0, :6], 1, -2, -1), (X,)),
+    "col2im_without_a_batch": (lambda t: F.fold(t, (4, 5), (2, 2)), (torch.randn(12, 12),)),
+    "searchsorted_with_a_sorter": (
+        lambda t, v: torch.searchsorted(t, v, sorter=t.argsort()), (ROWS, torch.randn(5, 3)),
+    ),
     "copy": (torch.ops.aten.copy.default, (ROWS, ROWS[0].double())),
     "assigned": (assigned, (X[0, 0],)),
     "empty_is_filled": (lambda t: torch.empty_like(t).fill_(2) + torch.empty(4).zero_(), (ROWS,)),
@@ -68,6 +95,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "pdist": (lambda t: F.pdist(t, 3.0), (ROWS,)),
     "index_put_mask": (lambda t, m: put(t, (m,), torch.tensor(9.0)), (ROWS, ROWS > 0)),
     "index_put_mask_rows": (lambda t, m, v: put(t, (m,), v), (ROWS, ROWS[:, 0] > 0, ROWS[1])),
+    "index_put_mask_values": (
+        lambda t, m, v: (put(t, (m,), v), put(t, (m,), v, True)), (ROWS, ROWS > 0, torch.randn(int((ROWS > 0).sum()))),
+    ),
+    "index_put_mask_of_rows": (
+        lambda t, m, v: (put(t, (m,), v), put(t > 0, (m,), v > 0), put(t, (m,), v[:, :1])),
+        (ROWS, torch.tensor([True, False, True, True, False]), torch.randn(3, 4)),
+    ),
     "index_put_mask_inner": (lambda t, m: put(t, (None, m), torch.ones(1), True), (ROWS, ROWS[0] > 0)),
     "index_put_none_between": (
         lambda t, i, v: put(t, (i[0], None, i[1]), v), (X, IDS[:, :2] % 2, torch.randn(2, 3, 8)),
@@ -129,6 +163,14 @@ def test_equals_eager(name: str) -> None:
 N, S = Dim("N", min=2, max=16), Dim("S", min=2, max=16)
 
 DYNAMIC: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[torch.Tensor, ...]], Any]] = {
+    "adaptive_average": (
+        lambda t: F.adaptive_avg_pool2d(t, (3, 4)), lambda n: (torch.randn(2, 3, n, 9),), ({2: N},),
+    ),
+    "adaptive_maximum": (lambda t: F.adaptive_max_pool1d(t, 5), lambda n: (torch.randn(2, 3, n),), ({2: N},)),
+    "mask": (
+        lambda t, m, v: put(t, (m,), v),
+        lambda n: (torch.zeros(8, 3), torch.arange(8) < n, torch.randn(n, 3)), (None, None, {0: N}),
+    ),
     "flatten": (lambda t: t.flatten(1) * 2, lambda n: (torch.randn(n, 3, 2),), ({0: N},)),
     "partial_rotary": (
         lambda t: torch.cat([t[..., :4] * 2, t[..., 4:]], -1), lambda n: (torch.randn(1, n, 4),), ({1: S},),

@@ -146,9 +146,10 @@ DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "complex": (torch.sin, (torch.ones(3, dtype=torch.complex64),), "no converter for aten.sin.default"),
     "empty": (lambda t: t.sum(0), (torch.ones(0, 3),), "a tensor is empty"),
     "no_converter": (torch.erfinv, (X,), "no converter for aten.erfinv.default"),
-    "mask_index": (
-        lambda t, m, v: t.index_put((m,), v), (X[0, 0], X[0, 0] > 0, torch.ones(int((X[0, 0] > 0).sum()))),
-        "depends on data",
+    "mask_behind_a_dim": (
+        lambda t, m, v: aten.index_put(t, (None, m), v),
+        (X[0, 0], X[0, 0, 0] > 0, torch.ones(8, int((X[0, 0, 0] > 0).sum()))),
+        "a mask behind other dims",
     ),
     "mask_beside_an_index": (
         lambda t, m, i: t.index_put((m, i), torch.tensor(0.0)), (X[0, 0], X[0, 0, 0] > X[0, 0, 0].max() - 1e-6, I),
@@ -164,10 +165,6 @@ DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "cubic_samples": (
         lambda t, g: aten.grid_sampler_2d(t, g, 2, 1, False), (X, torch.rand(2, 2, 2, 2)), "beyond the image",
     ),
-    "unbatched_columns": (lambda t: F.fold(t, (4, 5), (2, 2)), (torch.randn(12, 12),), "columns without a batch"),
-    "sorter": (
-        lambda t, i: torch.searchsorted(t, t, sorter=i), (X[0, 0, 0], X[0, 0, 0].argsort()), "a sorter",
-    ),
     "strides": (
         lambda t: torch.as_strided(t.permute(1, 0), (2, 2), (1, 1)), (X[0, 0],), "not contiguous",
     ),
@@ -176,11 +173,6 @@ DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
         "not of rows",
     ),
     "norm_order": (lambda t: torch.linalg.vector_norm(t, 3), (X,), "norm of order 3"),
-    "computed_recurrent_weights": (
-        lambda t, h, w: torch.lstm(t, (h, h), [w * 2, w, w[:, 0], w[:, 0]], True, 1, 0.0, False, False, False),
-        (torch.randn(3, 2, 4), torch.randn(1, 2, 4), torch.randn(16, 4)),
-        "weights that are computed",
-    ),
     "training_dropout": (
         lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5),
         (torch.randn(1, 2, 3, 4),),

@@ -3,6 +3,7 @@
 from delegraph_cpu.aot.converters import (  # noqa: F401
     antialiasing,
     attention,
+    bits,
     complex_numbers,
     control_flow,
     convolution,

@@ -6,19 +6,21 @@ nothing. Moves are those of the pairs, with a dim more. Fourier transforms are i
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 import delegraph_cpu.aot.converters.indexing  # the rows that pairs are moved by
+import delegraph_cpu.aot.converters.reductions
 import delegraph_cpu.aot.converters.shapes  # noqa: F401
+from delegraph.aot.authoring import numpy_dtype
 from delegraph_cpu.aot.converters.creation import CASTS
-from delegraph_cpu.aot.converters.pointwise import arc_tangent
+from delegraph_cpu.aot.converters.pointwise import arc_tangent, length
 from delegraph_cpu.aot.converters.table import TABLE, Check, OnnxConverter, aten
 from delegraph_cpu.aot.dtypes import COMPLEX
 from delegraph_cpu.aot.graph_builder import (
@@ -34,7 +36,7 @@ from delegraph_cpu.aot.graph_builder import (
 __all__ = ["convert_complex", "parts"]
 
 Operand: TypeAlias = "Node | complex | float"
-_DTYPES: Final = frozenset({*COMPLEX, torch.float32, torch.float64, torch.int64, torch.int32})
+_DTYPES: Final = frozenset({*COMPLEX, torch.float32, torch.float64, torch.int64, torch.int32, torch.bool})
 
 
 def convert_complex(names: str, check: Check | None = None) -> Callable[[Any], Any]:
@@ -77,15 +79,8 @@ def part(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 
 @convert_complex("abs")
-def length(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    """By the larger part, before it is squared: the square may be too large for its dtype, or too small."""
-    dtype, sizes = dtype_of(node), g.op("Abs", g.value(self))
-    real, imag = parts(g, sizes)
-    larger, smaller = g.op("Max", real, imag), g.op("Min", real, imag)
-    ratio = g.op("Div", smaller, g.op("Max", larger, g.tensor(torch.finfo(dtype).tiny, dtype)))
-    root = g.op("Sqrt", g.op("Add", g.op("Mul", ratio, ratio), g.tensor(1.0, dtype)))
-    infinite = g.op("Or", g.op("IsInf", real), g.op("IsInf", imag))  # beside what is not a number too
-    return g.op("Where", infinite, g.tensor(math.inf, dtype), g.op("Mul", larger, root))
+def abs_(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return length(g, *parts(g, g.value(self)), dtype_of(node))
 
 
 @convert_complex("angle")
@@ -135,11 +130,15 @@ for _names, _op_type in (("add.Tensor add.Scalar", "Add"), ("sub.Tensor sub.Scal
     ) -> ir.Value:
         dtype = dtype_of(node)
         (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
+        if alpha != 1:
+            factor = g.tensor(alpha, dtype)
+            c, d = g.op("Mul", c, factor), None if d is None else g.op("Mul", d, factor)
         real, zero = g.op(op_type, a, c), g.op("Sub", a, a) if b is None else g.op("Sub", c, c)
         imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
         return _pair(g, real, imag)
 
-    convert_complex(_names, check=lambda node, self, other, alpha: None if alpha == 1 else "alpha")(_sum)
+    convert_complex(_names, check=lambda node, self, other, alpha: (
+        "a complex alpha" if isinstance(alpha, complex) else None))(_sum)  # fmt: skip
 
 
 @convert_complex("mul.Tensor mul.Scalar")
@@ -182,6 +181,36 @@ def div(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
     return _pair(g, g.op("Div", real, divisor), g.op("Div", imag, divisor))
 
 
+@convert_complex("reciprocal")
+def reciprocal(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    result: ir.Value = div(g, node, 1.0, self)
+    return result
+
+
+@convert_complex("sum.dim_IntList mean.dim")
+def reduced(
+    g: GraphBuilder, node: Node, self: Node, dims: Sequence[int] | None, keepdim: bool, dtype: object
+) -> ir.Value:
+    """Each part by itself."""
+    rank, name = rank_of(self), "ReduceMean" if node.target == aten("mean.dim") else "ReduceSum"
+    axes = [dim % rank for dim in dims] if dims else range(rank)
+    value = g.cast(g.value(self), dtype_of(node)) if dtype_of(self) != dtype_of(node) else g.value(self)
+    return g.op(name, value, g.ints(list(axes)), keepdims=int(keepdim)) if rank else value
+
+
+@convert_complex("where.self", check=lambda node, condition, self, other: (
+    None if self.meta["val"].dtype == other.meta["val"].dtype else "real beside complex numbers"))  # fmt: skip
+def where(g: GraphBuilder, node: Node, condition: Node, self: Node, other: Node) -> ir.Value:
+    return g.op("Where", g.op("Unsqueeze", g.value(condition), g.ints([-1])), g.value(self), g.value(other))
+
+
+@convert_complex("full", check=lambda node, size, *_: (
+    None if all(isinstance(dim, int) for dim in size) else "a dynamic size"))  # fmt: skip
+def full(g: GraphBuilder, node: Node, size: Sequence[int], value: complex, *_: object) -> ir.Value:
+    pair = np.array([complex(value).real, complex(value).imag], numpy_dtype(dtype_of(node)))
+    return g.op("Expand", g.constant(pair), g.ints([*size, 2]))
+
+
 @convert_complex("exp")
 def exp(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     real, imag = parts(g, g.value(self))
@@ -193,7 +222,8 @@ def exp(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 _SIZED: Final = "view view_copy _unsafe_view reshape expand expand_copy"
 _ALONG_A_DIM: Final = """unsqueeze unsqueeze_copy squeeze.dim squeeze_copy.dim slice.Tensor slice_copy.Tensor cat
-select.int select_copy.int transpose.int transpose_copy.int split_with_sizes split_with_sizes_copy unbind.int"""
+select.int select_copy.int index_select cumsum transpose.int transpose_copy.int split_with_sizes
+split_with_sizes_copy unbind.int"""
 _WITHOUT_DIMS: Final = "clone alias alias_copy detach detach_copy index.Tensor"
 _DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2}
 
@@ -253,7 +283,7 @@ def _listed_dims_from_the_front(node: Node, arguments: list[Any]) -> list[Any]:
     return [arguments[0], [dim % rank_of(arguments[0]) for dim in arguments[1]]]
 
 
-for _name in ("squeeze.dims", "squeeze_copy.dims"):
+for _name in ("squeeze.dims", "squeeze_copy.dims", "flip"):
     _move(aten(_name), _listed_dims_from_the_front)
 for _name in _SIZED.split():
     _move(aten(_name), _one_size_more)
@@ -261,6 +291,7 @@ for _name in _ALONG_A_DIM.split():
     _move(aten(_name), _dims_from_the_front)
 for _name in _WITHOUT_DIMS.split():
     _move(aten(_name), lambda node, arguments: arguments)
+_move(aten("constant_pad_nd"), lambda node, arguments: [arguments[0], [0, 0, *arguments[1]], *arguments[2:]])
 for _name in ("permute", "permute_copy"):
     _move(aten(_name), _last_dim_stays)
 

@@ -39,7 +39,6 @@ def histc(g: GraphBuilder, node: Node, self: Node, bins: int, low: Scalar, high:
 @convert_with(
     "searchsorted.Tensor searchsorted.Scalar",
     dtypes=NUMBERS,
-    check=lambda node, *args: None if args[-1] is None else "a sorter",
 )
 def searchsorted(
     g: GraphBuilder,
@@ -49,10 +48,12 @@ def searchsorted(
     out_int32: bool,
     right: bool,
     side: str | None,
-    _sorter: None,
+    sorter: Node | None,
 ) -> ir.Value:
     dtype = dtype_of(sorted_sequence)
     sequence = g.value(sorted_sequence)
+    if sorter is not None:
+        sequence = g.op("GatherElements", sequence, g.value(sorter), axis=-1)
     if rank_of(sorted_sequence) > 1:
         sequence = g.op("Unsqueeze", sequence, g.ints([-2]))
     value = g.tensor(self, dtype)

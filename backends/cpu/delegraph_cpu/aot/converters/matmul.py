@@ -6,7 +6,7 @@ import onnx_ir as ir
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import REALS
+from delegraph_cpu.aot.dtypes import INDICES, NUMBERS, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, dtype_of, rank_of
 
 
@@ -21,21 +21,34 @@ def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | 
     return product if bias is None else g.op("Add", product, g.value(bias))
 
 
-@convert_with("mm bmm matmul dot mv", dtypes=REALS, keep=True)
+@convert_with("mm bmm matmul dot mv", dtypes=NUMBERS, keep=True)
 def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
     return g.op("MatMul", g.value(self), g.value(other))
 
 
-@convert_with("addmm", dtypes=REALS, keep=True)
+@convert_with("addmm", dtypes=NUMBERS, keep=True)
 def addmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    if dtype_of(node) in INDICES:  # for which there is no Gemm
+        return _sum(g, node, self, g.op("MatMul", g.value(mat1), g.value(mat2)), beta, alpha)
     return g.op("Gemm", g.value(mat1), g.value(mat2), g.value(self), alpha=float(alpha), beta=float(beta))
 
 
-@convert_with("baddbmm", dtypes=REALS, keep=True)
-def baddbmm(
+@convert_with("baddbmm addmv", dtypes=NUMBERS, keep=True)
+def baddbmm(g: GraphBuilder, node: Node, self: Node, one: Node, other: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    return _sum(g, node, self, g.op("MatMul", g.value(one), g.value(other)), beta, alpha)
+
+
+@convert_with("addbmm", dtypes=NUMBERS, keep=True)
+def addbmm(
     g: GraphBuilder, node: Node, self: Node, batch1: Node, batch2: Node, beta: Scalar, alpha: Scalar
 ) -> ir.Value:
-    product, added = g.op("MatMul", g.value(batch1), g.value(batch2)), g.value(self)
+    products = g.op("MatMul", g.value(batch1), g.value(batch2))
+    return _sum(g, node, self, g.op("ReduceSum", products, g.ints([0]), keepdims=0), beta, alpha)
+
+
+def _sum(g: GraphBuilder, node: Node, self: Node, product: ir.Value, beta: Scalar, alpha: Scalar) -> ir.Value:
+    """beta * self + alpha * product."""
+    added = g.value(self)
     if alpha != 1:
         product = g.op("Mul", product, g.tensor(alpha, dtype_of(node)))
     if beta != 1:

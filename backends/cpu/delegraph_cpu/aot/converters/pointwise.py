@@ -116,13 +116,13 @@ def arc_tangent(g: GraphBuilder, y: ir.Value, x: ir.Value, dtype: torch.dtype) -
     no_angle = g.op("And", g.op("Equal", x, zero), g.op("Equal", y, zero))
     quotient = g.op("Where", infinite, g.op("Mul", g.op("Sign", y), g.op("Sign", x)), g.op("Div", y, x))
     angle = g.op("Atan", g.op("Where", no_angle, y, quotient))
-    turned = g.op("Where", _is_negative(g, y, dtype), g.op("Sub", angle, pi), g.op("Add", angle, pi))
-    flat = g.op("Where", _is_negative(g, y, dtype), g.op("Neg", pi), pi)
+    turned = g.op("Where", is_negative(g, y, dtype), g.op("Sub", angle, pi), g.op("Add", angle, pi))
+    flat = g.op("Where", is_negative(g, y, dtype), g.op("Neg", pi), pi)
     turned = g.op("Where", no_angle, flat, turned)
-    return g.op("Where", _is_negative(g, x, dtype), turned, angle)
+    return g.op("Where", is_negative(g, x, dtype), turned, angle)
 
 
-def _is_negative(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
+def is_negative(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
     """Also of -0, of which the reciprocal is."""
     zero = g.tensor(0.0, dtype)
     signed = g.op("Where", g.op("Equal", value, zero), g.op("Reciprocal", value), value)
@@ -280,6 +280,36 @@ def fmod(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir
 
 
 # ---- comparison: computed in the operands' common dtype ---------------------------------------------------------
+
+for _name, _op_type in (("fmax", "Max"), ("fmin", "Min")):
+
+    def _number_of_two(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str = _op_type) -> ir.Value:
+        """Where one of them is not a number, the other."""
+        dtype = dtype_of(node)
+        one, two = g.tensor(self, dtype), g.tensor(other, dtype)
+        chosen = g.op(op_type, one, two)
+        if not dtype.is_floating_point:
+            return chosen
+        return g.op("Where", g.op("IsNaN", one), two, g.op("Where", g.op("IsNaN", two), one, chosen))
+
+    convert_with(_name, dtypes=NUMBERS)(_number_of_two)
+
+
+@convert_with("hypot", dtypes=REALS)
+def hypot(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    dtype = dtype_of(node)
+    return length(g, g.tensor(self, dtype), g.tensor(other, dtype), dtype)
+
+
+def length(g: GraphBuilder, x: ir.Value, y: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """That of (x, y), by the larger one before it is squared: a square may be too large for the dtype, or too small."""
+    one, two = g.op("Abs", x), g.op("Abs", y)
+    larger, smaller = g.op("Max", one, two), g.op("Min", one, two)
+    ratio = g.op("Div", smaller, g.op("Max", larger, g.tensor(torch.finfo(dtype).tiny, dtype)))
+    root = g.op("Sqrt", g.op("Add", g.op("Mul", ratio, ratio), g.tensor(1.0, dtype)))
+    infinite = g.op("Or", g.op("IsInf", one), g.op("IsInf", two))  # beside what is not a number too
+    return g.op("Where", infinite, g.tensor(math.inf, dtype), g.op("Mul", larger, root))
+
 
 for _name, _op_type, _negated in (
     ("eq", "Equal", False),

@@ -213,8 +213,7 @@ def _batched(g: GraphBuilder, self: Node, dims: int, op_type: str, **attributes:
 def _known_windows(node: Node, self: Node, output_size: Sequence[Size]) -> str | None:
     if all(wanted == 1 for wanted in output_size):
         return None
-    known = all(isinstance(size, int) for size in (*_spatial(self, len(output_size)), *output_size))
-    return None if known else "adaptive pooling of a dynamic dim"
+    return None if all(isinstance(size, int) for size in output_size) else "adaptive pooling to a dynamic size"
 
 
 def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str) -> ir.Value:
@@ -224,27 +223,35 @@ def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str
             axes = range(rank_of(self) - dims, rank_of(self))
             return extreme(g, kind, g.value(self), dtype_of(self), axes, keepdim=True)
         return _batched(g, self, dims, f"Global{kind}Pool")
-    before = [int(size) for size in _spatial(self, dims)]  # type: ignore[call-overload]
-    if any(size % wanted for size, wanted in zip(before, output_size, strict=True)):
+    before = _spatial(self, dims)
+    if not all(isinstance(size, int) and size % wanted == 0 for size, wanted in zip(before, output_size, strict=True)):
         return _by_windows(g, self, before, output_size, kind)
-    window = [size // wanted for size, wanted in zip(before, output_size, strict=True)]
+    window = [int(size) // wanted for size, wanted in zip(before, output_size, strict=True)]  # type: ignore[call-overload]
     return _batched(g, self, dims, f"{kind}Pool", kernel_shape=window, strides=window)
 
 
-def _by_windows(g: GraphBuilder, self: Node, before: Sequence[int], after: Sequence[int], kind: str) -> ir.Value:
+def _by_windows(g: GraphBuilder, self: Node, before: Sequence[object], after: Sequence[int], kind: str) -> ir.Value:
     """Dim by dim, each window a slice: they are of different sizes, and overlap."""
     value, rank = g.value(self), rank_of(self)
     for axis, size, wanted in zip(range(rank - len(after), rank), before, after, strict=True):
+        known = size if isinstance(size, int) else g.reshape(g.size(value, axis), [1])
         parts = []
         for i in range(wanted):
-            first, last = i * size // wanted, -(-(i + 1) * size // wanted)
-            part = g.op("Slice", value, g.ints([first]), g.ints([last]), g.ints([axis]))
+            first, last = _window_bound(g, i, known, wanted, 0), _window_bound(g, i + 1, known, wanted, wanted - 1)
+            part = g.op("Slice", value, first, last, g.ints([axis]))
             if kind == "Max":
                 parts.append(extreme(g, kind, part, dtype_of(self), [axis], keepdim=True))
             else:
                 parts.append(g.op("ReduceMean", part, g.ints([axis]), keepdims=1))
         value = g.op("Concat", *parts, axis=axis)
     return value
+
+
+def _window_bound(g: GraphBuilder, i: int, size: int | ir.Value, windows: int, more: int) -> ir.Value:
+    """(i * size + more) // windows, for a size that is known or an int64."""
+    if isinstance(size, int):
+        return g.ints([(i * size + more) // windows])
+    return g.op("Div", g.op("Add", g.op("Mul", size, g.ints([i])), g.ints([more])), g.ints([windows]))
 
 
 @convert_with(

@@ -37,13 +37,13 @@ def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, s
     return g.transpose(windows, [*order, axis + 1])
 
 
-def _whole_batch(node: Node, self: Node, output_size: Sequence[object], *_: object) -> str | None:
+def _known_size(node: Node, self: Node, output_size: Sequence[object], *_: object) -> str | None:
     if not all(isinstance(size, int) for size in output_size):
         return "the size of the result is dynamic"
-    return None if rank_of(self) == 3 else "columns without a batch"
+    return None
 
 
-@convert_with("col2im", dtypes=FLOATS, check=_whole_batch)
+@convert_with("col2im", dtypes=FLOATS, check=_known_size)
 def col2im(
     g: GraphBuilder,
     node: Node,
@@ -54,15 +54,17 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> ir.Value:
-    return g.op(
+    batched = rank_of(self) == 3
+    image = g.op(
         "Col2Im",
-        g.value(self),
+        g.value(self) if batched else g.op("Unsqueeze", g.value(self), g.ints([0])),
         g.ints(output_size),
         g.ints(kernel_size),
         dilations=list(dilation),
         pads=[*padding, *padding],
         strides=list(stride),
     )
+    return image if batched else g.op("Squeeze", image, g.ints([0]))
 
 
 @convert_with("grid_sampler_2d grid_sampler_3d", check=lambda node, input, grid, mode, padding, align: (

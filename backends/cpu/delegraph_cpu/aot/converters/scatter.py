@@ -34,9 +34,13 @@ def _index_put_check(
         return None
     if len(given) > 1 or dtype_of(given[0]) != torch.bool:
         return "a mask beside other indices"
-    behind = rank_of(self) - indices.index(given[0]) - rank_of(given[0])
-    same = rank_of(values) <= behind or values.meta["val"].numel() == 1
-    return None if same else "a mask of places that get values of their own: how many depends on data"
+    return None if _puts_the_same(self, indices, values) or given[0] is indices[0] else "a mask behind other dims"
+
+
+def _puts_the_same(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
+    """Whether a mask's places all get the same."""
+    dim, mask = next((dim, i) for dim, i in enumerate(indices) if i is not None)
+    return rank_of(values) <= rank_of(self) - dim - rank_of(mask) or values.meta["val"].numel() == 1
 
 
 @convert_with("index_put", dtypes=NUMBERS_OR_BOOL, check=_index_put_check)
@@ -46,8 +50,10 @@ def index_put(
     """ScatterND: of rows where they lie, else on the indexed dims, brought to the front and back."""
     dims = [dim for dim, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
-    if dtype_of(given[0]) == torch.bool:
+    if dtype_of(given[0]) == torch.bool and _puts_the_same(self, indices, values):
         return _put_where(g, self, given[0], dims[0], values, accumulate)
+    if dtype_of(given[0]) == torch.bool:
+        return _put_in_order(g, self, given[0], values, accumulate)
     if _puts_rows(self, indices, values):
         return _put_rows(g, self, indices, values, "add" if accumulate else None)
     rest = [dim for dim in range(rank_of(self)) if dim not in dims]
@@ -123,6 +129,28 @@ def _put_where(g: GraphBuilder, self: Node, mask: Node, dim: int, values: Node, 
     if accumulate:
         new = g.op("Add", g.value(self), new)
     return select_where(g, chosen, new, g.value(self), dtype)
+
+
+def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumulate: bool) -> ir.Value:
+    """The n-th place of the mask that is true gets the n-th of `values`; behind them is one more, for a mask without
+    any."""
+    dtype, behind = dtype_of(self), rank_of(self) - rank_of(mask)
+    rows, chosen = g.tensor(values, dtype), g.value(mask)
+    if rank_of(values) < behind + 1:
+        rows = g.op("Unsqueeze", rows, g.ints(range(behind + 1 - rank_of(values))))
+    rows = g.op(
+        "Pad",
+        g.cast(rows, torch.int32) if dtype == torch.bool else rows,
+        g.ints([*[0] * (behind + 1), 1, *[0] * behind]),
+    )
+    flat = g.cast(g.op("Reshape", chosen, g.ints([-1])), torch.int64)
+    number = g.op("Mul", g.op("CumSum", flat, g.constant(np.array(0)), exclusive=1), flat)
+    new = g.op("Gather", rows, g.op("Reshape", number, g.op("Shape", chosen)), axis=0)
+    new = g.cast(new, dtype) if dtype == torch.bool else new
+    if accumulate:
+        new = g.op("Add", g.value(self), new)
+    wide = g.op("Unsqueeze", chosen, g.ints([-1 - i for i in range(behind)])) if behind else chosen
+    return select_where(g, wide, new, g.value(self), dtype)
 
 
 @convert_with("masked_scatter", dtypes=NUMBERS_OR_BOOL)
@@ -247,6 +275,15 @@ def slice_scatter(
     value, axes = g.value(self), g.ints([axis])
     before = g.op("Slice", value, g.ints([0]), begin, axes)
     return g.op("Concat", before, middle, g.op("Slice", value, stop, g.ints([INT64_MAX]), axes), axis=axis)
+
+
+@convert_with("diagonal_scatter", dtypes=NUMBERS_OR_BOOL, check=lambda node, self, *_: (
+    None if all(isinstance(size, int) for size in shape_of(self)) else "the shape is dynamic"))  # fmt: skip
+def diagonal_scatter(g: GraphBuilder, node: Node, self: Node, src: Node, offset: int, dim1: int, dim2: int) -> ir.Value:
+    sizes = [int(size) for size in shape_of(self)]
+    places = torch.diagonal(torch.arange(math.prod(sizes)).reshape(sizes), offset, dim1, dim2).reshape(-1, 1)
+    flat, new = (g.op("Reshape", g.value(one), g.ints([-1])) for one in (self, src))
+    return g.op("Reshape", g.op("ScatterND", flat, g.constant(places.numpy()), new), g.ints(sizes))
 
 
 @convert_with("select_scatter", dtypes=NUMBERS_OR_BOOL, check=lambda node, self, src, dim, index: (

@@ -1,0 +1,77 @@
+"""Shifts of integers, and what a float's sign and exponent are changed by."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_cpu.aot.converters.pointwise import is_negative
+from delegraph_cpu.aot.converters.table import convert_with
+from delegraph_cpu.aot.dtypes import FLOATS, INDICES, NUMBERS
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, outer_dtype_of
+
+INT64 = torch.int64
+
+# ---- shifts: ONNX has none of signed integers ---------------------------------------------------------------------
+
+
+@convert_with(
+    """bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor
+    __lshift__.Tensor __lshift__.Scalar""",
+    dtypes=INDICES,
+)
+def left_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+    """Times a power of 2, whose highest bits are lost; 0 for all bits and more."""
+    product = g.op("Mul", g.tensor(self, INT64), _power_of_2(g, node, other, beyond=0))
+    return g.cast(product, dtype_of(node))
+
+
+@convert_with(
+    """bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor
+    __rshift__.Tensor __rshift__.Scalar""",
+    dtypes=INDICES,
+)
+def right_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+    """Divided by a power of 2 and rounded down: by halves of it, for 2 ** 63 is no int64."""
+    value, dtype = g.tensor(self, INT64), outer_dtype_of(node)
+    last = torch.iinfo(dtype).bits - 1
+    shift = g.tensor(other, INT64)
+    outside = g.op("Or", g.op("Less", shift, g.tensor(0, INT64)), g.op("Greater", shift, g.tensor(last, INT64)))
+    shift = g.op("Where", outside, g.tensor(last, INT64), shift)
+    one = g.op("Min", shift, g.tensor(1, INT64))
+    for part in (one, g.op("Sub", shift, one)):
+        power = g.op("Gather", g.constant(_POWERS), part)
+        value = g.op("Div", g.op("Sub", value, g.op("Mod", value, power)), power)
+    return g.cast(value, dtype_of(node))
+
+
+_POWERS = np.array([1 << n for n in range(63)], np.int64)
+
+
+def _power_of_2(g: GraphBuilder, node: Node, shift: TensorLike, beyond: int) -> ir.Value:
+    """2 ** shift in int64, and `beyond` where the dtype of `node` does not have as many bits."""
+    bits = torch.iinfo(outer_dtype_of(node)).bits
+    powers = [np.int64(-(2**63)) if n == 63 else np.int64(1 << n) for n in range(bits)]
+    places = g.op("Add", g.tensor(shift, INT64), g.tensor(1, INT64))
+    limited = g.op("Max", g.op("Min", places, g.tensor(bits + 1, INT64)), g.tensor(0, INT64))
+    return g.op("Gather", g.constant(np.array([beyond, *powers, beyond], np.int64)), limited)
+
+
+# ---- floats -------------------------------------------------------------------------------------------------------
+
+
+@convert_with("ldexp.Tensor", dtypes=NUMBERS)
+def ldexp(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    dtype = dtype_of(node)
+    return g.op("Mul", g.tensor(self, dtype), g.op("Pow", g.tensor(2.0, dtype), g.tensor(other, dtype)))
+
+
+@convert_with("copysign.Tensor copysign.Scalar", dtypes=NUMBERS, check=lambda node, *_: (
+    None if dtype_of(node) in FLOATS else "in double"))  # fmt: skip
+def copysign(g: GraphBuilder, node: Node, self: Node, other: TensorLike) -> ir.Value:
+    """With the sign of a zero, too; that of what is not a number ONNX does not tell, and is taken for plus."""
+    dtype = dtype_of(node)
+    size = g.op("Abs", g.tensor(self, dtype))
+    return g.op("Where", is_negative(g, g.tensor(other, dtype), dtype), g.op("Neg", size), size)
