@@ -94,10 +94,11 @@ def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
 
 
 def _name_by_place(model: openvino.Model) -> None:
-    """Name whatever is not an input by its place: OpenVINO numbers it by all that the process has ever made, and the
-    same graph would be another file each time."""
+    """Name by its place what is neither an input nor named after a node: OpenVINO numbers it by all that the process
+    has ever made, and the same graph would be another file each time."""
     for place, operation in enumerate(model.get_ordered_ops()):
-        if operation.get_type_name() != "Parameter":
+        after_a_node = "/" in operation.get_friendly_name()
+        if operation.get_type_name() != "Parameter" and not after_a_node:
             operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
     for place, output in enumerate(model.outputs):
         output.get_tensor().set_names({f"output_{place}"})
