@@ -18,6 +18,8 @@ from tests.environment import Environment
 import delegraph
 from delegraph.cli import main
 
+pytestmark = pytest.mark.models
+
 ROOT = Path(__file__).parents[1]
 
 

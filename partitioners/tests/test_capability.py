@@ -222,6 +222,7 @@ def programs(draw: st.DrawFn) -> tuple[ExportedProgram, Any, frozenset[int]]:
     return export(model, (X,)).run_decompositions(), model, unsupported
 
 
+@pytest.mark.models
 @given(programs())
 @settings(deadline=None, max_examples=25)
 def test_the_delegated_program_computes_the_same(case: tuple[ExportedProgram, Any, frozenset[int]]) -> None:

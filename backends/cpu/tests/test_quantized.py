@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -666,34 +667,10 @@ def test_rows_of_a_quantized_table(per_channel: bool) -> None:
 EMBEDDINGS = {"embedding_byte": (-128, 127), "embedding_4bit": (-8, 7), "embedding_2bit": (-2, 1)}
 
 
-@pytest.fixture
-def embeddings() -> Iterator[None]:
-    """ExecuTorch's operators, as its own package registers them; each by its formula."""
-    with torch.library._scoped_library("quantized_decomposed", "FRAGMENT") as library:
-        for name, (low, _) in EMBEDDINGS.items():
-            arguments = "Tensor weight, Tensor scales, Tensor? zeros, int low, int high, Tensor indices"
-            library.define(f"{name}({arguments}) -> Tensor")
-            library.define(f"{name}.dtype({arguments}, *, ScalarType? dtype=None) -> Tensor")
-
-            def formula(
-                weight: Tensor, scales: Tensor, zeros: Tensor | None, low: int, high: int, indices: Tensor,
-                dtype: torch.dtype | None = None, name: str = name,
-            ) -> Tensor:  # fmt: skip
-                shifts = {"embedding_4bit": (4, 0), "embedding_2bit": (0, 2, 4, 6)}.get(name)
-                rows = weight[indices]
-                if shifts:
-                    parts = [(rows >> shift & high - low).to(torch.int8) + low for shift in shifts]
-                    rows = torch.stack(parts, -1).flatten(-2)
-                groups = rows.float().unflatten(-1, (1 if scales.dim() == 1 else scales.shape[1], -1))
-                of_rows, offsets = (
-                    None if t is None else t.reshape(t.shape[0], -1, 1)[indices] for t in (scales, zeros)
-                )
-                real = (groups - (0 if offsets is None else offsets)) * of_rows
-                return real.flatten(-2).to(dtype or scales.dtype)
-
-            for overload in ("", ".dtype"):
-                library.impl(f"{name}{overload}", formula, "CompositeExplicitAutograd")
-        yield
+@pytest.fixture(scope="module")
+def embeddings() -> None:
+    """ExecuTorch's operators, which its own package registers, or `delegraph-executorch`."""
+    import_module("delegraph_executorch.exir.passes.quantized_ops")
 
 
 @pytest.mark.usefixtures("embeddings")

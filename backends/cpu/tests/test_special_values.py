@@ -21,6 +21,8 @@ from backends.cpu.tests.test_converters import CASES, x
 from numpy.typing import NDArray
 from torch import nn
 
+pytestmark = pytest.mark.models
+
 SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "-0": -0.0, "denormal": 1e-40}
 
 # What backends/cpu/README.md says: case -> the special values for which it differs, and why.

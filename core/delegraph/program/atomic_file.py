@@ -109,7 +109,7 @@ def _write(target: str, pieces: Iterable[Buffer], cleanup: ExitStack) -> _Tempor
     if old is not None and not (old.st_mode & 0o222 and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "this file is read-only; remove it or make it writable", target)
     folder = os.path.dirname(target)
-    if not os.path.isdir(folder):
+    if not os.path.exists(folder):
         name = os.path.basename(target)
         raise FileNotFoundError(errno.ENOENT, f"there is no such folder to save {name!r} in; make it first", folder)
     made = _create(folder, 0o666 if old is None else 0o600)

@@ -37,6 +37,8 @@ from delegraph.program.weights_origin import PROGRAM_KEY, WeightsOrigin
 
 from .conftest import plan, tensor
 
+pytestmark = pytest.mark.models
+
 Told = Callable[..., Any]
 Refused = Callable[..., str]
 

@@ -69,7 +69,8 @@ def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=f"No such file or directory: '{re.escape(str(tmp_path / 'no'))}'$"):
+    where = re.escape(str(tmp_path / "no"))
+    with pytest.raises(FileNotFoundError, match=f"no such folder to save 'm.pte' in; make it first: '{where}'$"):
         write_atomically(tmp_path / "no" / "m.pte", [b"new"])
 
 
