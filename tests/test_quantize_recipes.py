@@ -80,6 +80,7 @@ RECIPES = [  # at least so many dB, and at most so many bytes of constants where
 ]
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(("recipe", "decibels", "nbytes"), RECIPES, ids=[name for name, *_ in RECIPES])
 def test_a_recipe_from_one_call_to_the_kernels(
     recipe: str, decibels: int, nbytes: int, net: Net, float_program: ExportedProgram

@@ -18,6 +18,8 @@ from torch import nn
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig
 
+pytestmark = pytest.mark.models
+
 SCRIPT = Path(__file__).parent / "interop" / "run_quantized.py"
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from plugins.aten.tests.random_programs import Program, Recipe, recipes
@@ -30,6 +31,7 @@ drawn = settings(
 )
 
 
+@pytest.mark.models
 @drawn
 @given(recipes())
 def test_portable_and_aten_and_eager_agree(recipe: Recipe) -> None:

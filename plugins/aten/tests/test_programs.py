@@ -110,6 +110,7 @@ def test_state_is_written_in_place() -> None:
     assert [run(torch.ones(2)).tolist() for _ in range(3)] == [[2, 2], [4, 4], [6, 6]]
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(
     ("name", "tolerance"),
     [
