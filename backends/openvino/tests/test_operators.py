@@ -131,6 +131,8 @@ TABLE: dict[str, Case] = {
     "sum dims": (lambda a: a.sum((0, -1), keepdim=True), (x(2, 3, 4),)),
     "sum of bools": (lambda a: a.sum(1, dtype=torch.int32), (BOOLS,)),
     "mean": (lambda a: a.mean((0, 2)), (x(2, 3, 4),)),
+    "mean of a scalar": (lambda a: a.mean(0), (torch.tensor(2.5),)),
+    "a scalar, flipped": (lambda a: a.flip(0) * 2, (torch.tensor(2.5),)),
     "mean of all": (lambda a: a.mean(), (x(2, 3, 4),)),
     "prod": (lambda a: a.prod(1), (x(2, 3),)),
     "amax": (lambda a: a.amax((0, 2)), (x(2, 3, 4),)),

@@ -113,7 +113,7 @@ def unbind(g: GraphBuilder, node: Node, x: Node, dim: int) -> tuple[Output, ...]
 
 @converts("flip.default", dtypes=ALL)
 def flip(g: GraphBuilder, node: Node, x: Node, dims: Sequence[int]) -> Output:
-    if not dims:
+    if not dims or not shape_of(x):
         return g.value(x)
     axes = [dim % len(shape_of(x)) for dim in dims]
     ends = ([-1] * len(axes), [-LAST] * len(axes), [-1] * len(axes), axes)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import torch
 from openvino import Output
 from torch.fx import Node
 
 from delegraph.aot.authoring import used_results
 from delegraph_openvino.aot.converters.convolution import _each
-from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of, shape_of
+from delegraph_openvino.aot.graph_builder import GraphBuilder, shape_of
 from delegraph_openvino.aot.table import converts
 
 _RANKS: Final = {"1d": 1, "2d": 2, "3d": 3}
@@ -90,11 +89,3 @@ def adaptive_avg_pool(g: GraphBuilder, node: Node, x: Node, size: Any) -> Output
     if _to_one(node, x, size):
         return g.op("reduce_mean", x, g.vector(list(range(2, dims + 2))), keep_dims=True)
     return g.op("adaptive_avg_pool", x, g.vector(_each(size, dims)))
-
-
-@converts("mean.dim", keep=True)
-def mean(g: GraphBuilder, node: Node, x: Node, dims: Any, keep_dims: bool, dtype: torch.dtype | None) -> Output:
-    rank = len(shape_of(x))
-    axes = sorted({dim % rank for dim in dims} if dims else range(rank))
-    value = g.cast(x, dtype_of(node))
-    return g.op("reduce_mean", value, g.vector(axes), keep_dims=keep_dims) if axes else value

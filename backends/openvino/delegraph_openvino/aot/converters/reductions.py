@@ -20,6 +20,10 @@ def _axes(x: Node, dims: Any) -> list[int]:
     return sorted({dim % rank for dim in wanted}) if rank else []
 
 
+def _has_dims(node: Node, x: Node, *_: Any) -> str | None:
+    return None if shape_of(x) else "its operand is a scalar"
+
+
 def _reduced(g: GraphBuilder, op: str, value: Output, axes: list[int], keep_dims: bool) -> Output:
     return g.op(op, value, g.vector(axes), keep_dims=keep_dims) if axes else value
 
@@ -43,6 +47,11 @@ def product(g: GraphBuilder, node: Node, x: Node, dim: int, keep_dims: bool, *_:
 @converts("mean.default")
 def mean_of_all(g: GraphBuilder, node: Node, x: Node, *_: Any) -> Output:
     return _reduced(g, "reduce_mean", g.cast(x, dtype_of(node)), _axes(x, None), False)
+
+
+@converts("mean.dim", keep=True)
+def mean(g: GraphBuilder, node: Node, x: Node, dims: Any, keep_dims: bool, *_: Any) -> Output:
+    return _reduced(g, "reduce_mean", g.cast(x, dtype_of(node)), _axes(x, dims), keep_dims)
 
 
 @converts("amax.default", "amin.default", dtypes=NUMBERS)
@@ -97,26 +106,22 @@ def _places(g: GraphBuilder, x: Output, k: Any, axis: int, largest: bool) -> lis
     return made
 
 
-@converts("argmax.default", "argmin.default", dtypes=NUMBERS)
+@converts("argmax.default", "argmin.default", dtypes=NUMBERS, check=_has_dims)
 def place_of_extreme(g: GraphBuilder, node: Node, x: Node, dim: int | None, keep_dims: bool) -> Output:
     shape = shape_of(x)
     value = g.value(x) if dim is not None else g.op("reshape", x, g.vector([-1]), special_zero=False)
-    axis = 0 if dim is None or not shape else dim % len(shape)
+    axis = 0 if dim is None else dim % len(shape)
     _, places = _places(g, value, 1, axis, "argmax" in str(node.target))
     if dim is None:
         return g.op("reshape", places, g.vector([1] * len(shape) if keep_dims else []), special_zero=False)
     return places if keep_dims else g.op("squeeze", places, g.vector([axis]))
 
 
-@converts("max.dim", "min.dim", dtypes=NUMBERS)
+@converts("max.dim", "min.dim", dtypes=NUMBERS, check=_has_dims)
 def extreme_and_place(g: GraphBuilder, node: Node, x: Node, dim: int, keep_dims: bool) -> tuple[Output, ...]:
-    axis = dim % max(1, len(shape_of(x)))
+    axis = dim % len(shape_of(x))
     found = _places(g, g.value(x), 1, axis, ".max." in str(node.target))
     return tuple(f if keep_dims else g.op("squeeze", f, g.vector([axis])) for f in found)
-
-
-def _has_dims(node: Node, x: Node, *_: Any) -> str | None:
-    return None if shape_of(x) else "its operand is a scalar"
 
 
 @converts("topk.default", dtypes=NUMBERS, check=_has_dims)
