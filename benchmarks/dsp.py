@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.in_turn import in_turn
 from benchmarks.pages import markdown, put
 from delegraph.aot import edge_program
 from delegraph_dsp.aot.lowering import Compiled, compile_program
@@ -157,25 +158,13 @@ def products() -> str:
     rows = []
     for size in PRODUCTS:
         for dtype in ("float16", "int8"):
-            here, there = _in_turn(*_product(dtype, *size))
+            here, there = in_turn(*_product(dtype, *size))
             macs = np.prod(size) / 1e6
             shape = "{} x {}x{} by {}x{}".format(size[0], *size[1:3], *size[2:])
             rows.append((there / here, [f"{shape}, {dtype}", f"{macs / here:,.0f}", f"{macs / there:,.0f}"]))
     rows.sort(key=lambda row: row[0])
     head = ["products, MMAC/s", "here", "TOSA reference model", ""]
     return markdown(head, [[*cells, f"{ratio:.2f}x"] for ratio, cells in rows])
-
-
-def _in_turn(here: Callable[[], Any], there: Callable[[], Any], rounds: int = 7) -> tuple[float, float]:
-    taken = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        here()
-        middle = time.perf_counter()
-        there()
-        taken.append((middle - start, time.perf_counter() - middle))
-    ours, theirs = (median(column) for column in zip(*taken[1:], strict=True))
-    return ours, theirs
 
 
 def _product(dtype: str, batch: int, m: int, k: int, n: int) -> tuple[Callable[[], Any], Callable[[], Any]]:

@@ -26,6 +26,7 @@ from backends.npu.tests.layers import exported
 from backends.npu.tests.networks import NETWORKS, Layer
 from torch.export import ExportedProgram
 
+from benchmarks.in_turn import in_turn
 from benchmarks.pages import markdown, put
 from delegraph.aot import edge_program
 from delegraph.interfaces import BackendInitContext
@@ -212,16 +213,8 @@ def _total(network: str, rows: Sequence[Speed]) -> list[str]:
     ]
 
 
-def _speed(layer: Layer, rounds: int = 7) -> Speed:
-    here, there = _run(measure(layer, VELA_DEVICE).blob), _tosa_run(layer)
-    taken: list[tuple[float, float]] = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        here()
-        middle = time.perf_counter()
-        there()
-        taken.append((middle - start, time.perf_counter() - middle))
-    ours, theirs = (median(column) for column in zip(*taken[1:], strict=True))
+def _speed(layer: Layer) -> Speed:
+    ours, theirs = in_turn(_run(measure(layer, VELA_DEVICE).blob), _tosa_run(layer))
     return Speed(layer, ours, theirs)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
 
+from benchmarks.pages import markdown
 from benchmarks.processes import ROOT
 
 OURS: Final = "delegraph"
@@ -156,12 +157,6 @@ def failures(measured: list[Row]) -> list[list[str]]:
     return table
 
 
-def markdown(table: list[list[str]]) -> str:
-    """The table, its first row as heading."""
-    head, *body = ["| " + " | ".join(row) + " |" for row in table]
-    return "\n".join([head, "|" + "---|" * len(table[0]), *body])
-
-
 def text(results: Figures) -> str:
     """All tables, with headings."""
     measured = list(rows(results))
@@ -180,7 +175,7 @@ def text(results: Figures) -> str:
     parts = [f"Revision {results['revision']}. {where}. {versions}."]
     for title, table in sections:
         if len(table) > 1:
-            parts += [f"## {title}", markdown(table)]
+            parts += [f"## {title}", markdown(table[0], table[1:])]
     return "\n\n".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core.tests.plugins.command_line import run
 
-from delegraph.cli import plugins
 from delegraph.plugins import PluginRegistry, use_registry
 
 Install = Callable[..., Path]
@@ -23,14 +22,6 @@ ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
 def _only_acme(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELEGRAPH_PLUGINS", "acme")
     monkeypatch.setenv("DELEGRAPH_DISABLE_PLUGINS", "delegraph")
-
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser(prog="delegraph")
-    plugins.add_parser(parser.add_subparsers(required=True))
-    args = parser.parse_args(["plugins", *words])
-    code: int = args.run(args)
-    return code
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> Any:

@@ -5,13 +5,13 @@ Plug-ins are loaded in this process, and tried out on no model: `test_doctor.py`
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from core.tests.plugins.command_line import run
 
 from delegraph.cli import plugins
 from delegraph.plugins import check as checking
@@ -55,14 +55,6 @@ def other(install: Install) -> None:
     install(
         "acme-compiler", {"memory_planners": {"compiler": "acme_plan:plan"}}, {"acme_plan.py": "def plan(a, b): ..."}
     )
-
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser(prog="delegraph")
-    plugins.add_parser(parser.add_subparsers(required=True))
-    args = parser.parse_args(["plugins", *words])
-    code: int = args.run(args)
-    return code
 
 
 def backend(source: str, identity: str = "Npu", lowering: str = "Npu", wanted: str = "Npu") -> tuple[Any, Any]:

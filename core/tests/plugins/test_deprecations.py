@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core.tests.plugins.command_line import run
 
-from delegraph.cli import plugins as cli
 from delegraph.deprecation import DeprecatedName
 from delegraph.errors import PluginLoadError, PluginVersionError
 from delegraph.lazy import lazy_names
@@ -277,14 +276,6 @@ class Backend:
 def only_acme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELEGRAPH_PLUGINS", "acme")
     monkeypatch.setenv("DELEGRAPH_DISABLE_PLUGINS", "delegraph")
-
-
-def run(*words: str) -> int:
-    parser = argparse.ArgumentParser(prog="delegraph")
-    cli.add_parser(parser.add_subparsers(required=True))
-    args = parser.parse_args(["plugins", *words])
-    code: int = args.run(args)
-    return code
 
 
 def check_here(offers: Any, limit: float, questions: Any) -> Sequence[CheckResult]:

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import aten, convert_with, schema_arguments
+from delegraph_cpu.aot.converters.table import aten, convert_with, per_dim, schema_arguments
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
 
 PADDINGS = frozenset({aten("pad"), aten("constant_pad_nd")})
@@ -45,14 +45,14 @@ def geometry(
 ) -> tuple[Node, dict[str, Any]]:
     """What is convolved and the attributes of Conv, with `look_through` those of a padding before it among them."""
     dims = rank_of(weight) - 2
-    dilations = _per_dim(dilation, dims)
+    dilations = per_dim(dilation, dims)
     if isinstance(padding, str):
         begins, ends = _named_padding(padding, weight, dilations)
     else:
-        begins = ends = _per_dim(padding, dims)
+        begins = ends = per_dim(padding, dims)
     source, before, after = _without_padding(input, dims) if look_through else (input, [0] * dims, [0] * dims)
     pads = [a + b for a, b in zip(begins, before, strict=True)] + [a + b for a, b in zip(ends, after, strict=True)]
-    return source, {"strides": _per_dim(stride, dims), "pads": pads, "dilations": dilations, "group": groups}
+    return source, {"strides": per_dim(stride, dims), "pads": pads, "dilations": dilations, "group": groups}
 
 
 @convert_with("convolution _convolution")
@@ -96,17 +96,13 @@ def _conv_transpose(
         value,
         g.value(weight),
         None if bias is None else g.value(bias),
-        strides=_per_dim(stride, dims),
-        pads=_per_dim(padding, dims) * 2,
-        output_padding=_per_dim(output_padding, dims),
-        dilations=_per_dim(dilation, dims),
+        strides=per_dim(stride, dims),
+        pads=per_dim(padding, dims) * 2,
+        output_padding=per_dim(output_padding, dims),
+        dilations=per_dim(dilation, dims),
         group=groups,
     )
     return result if batched else g.op("Squeeze", result, g.ints([0]))
-
-
-def _per_dim(values: Sequence[int], dims: int) -> list[int]:
-    return list(values) * dims if len(values) == 1 else list(values)
 
 
 def _named_padding(padding: str, weight: Node, dilations: Sequence[int]) -> tuple[list[int], list[int]]:

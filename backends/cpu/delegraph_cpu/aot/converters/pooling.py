@@ -16,6 +16,7 @@ from delegraph_cpu.aot.converters.table import (
     aten,
     convert_with,
     only_first_result_used,
+    per_dim,
     schema_arguments,
     used_results,
 )
@@ -38,11 +39,6 @@ number. To find a NaN in a window takes as long as to pool it."""
 def _dims(node: Node) -> int:
     """The number of pooled dims, from the operator's name."""
     return int(next(c for c in str(node.target) if c.isdigit()))
-
-
-def _per_dim(values: Sequence[int] | int, dims: int) -> list[int]:
-    values = [values] if isinstance(values, int) else list(values)
-    return values * dims if len(values) == 1 else values
 
 
 def _spatial(node: Node, dims: int) -> tuple[object, ...]:
@@ -83,8 +79,8 @@ def _max_pools(
 ) -> Sequence[ir.Value]:
     """The maxima, and if there are to be two results, where they stand."""
     dims = _dims(node)
-    kernel, pads, dilations = _per_dim(kernel_size, dims), _per_dim(padding, dims), _per_dim(dilation, dims)
-    strides = _per_dim(stride, dims) if stride else kernel
+    kernel, pads, dilations = per_dim(kernel_size, dims), per_dim(padding, dims), per_dim(dilation, dims)
+    strides = per_dim(stride, dims) if stride else kernel
     # What is beyond the input never wins, so that ceil_mode is nothing but more padding at the end.
     more = _overhang(node, self, kernel, strides, pads, dilations) if ceil_mode else [0] * dims
     ends = [p + m for p, m in zip(pads, more, strict=True)]
@@ -161,8 +157,8 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> ir.Value:
     dims = _dims(node)
-    kernel, pads = _per_dim(kernel_size, dims), _per_dim(padding, dims)
-    strides = _per_dim(stride, dims) if stride else kernel
+    kernel, pads = per_dim(kernel_size, dims), per_dim(padding, dims)
+    strides = per_dim(stride, dims) if stride else kernel
     more = _overhang(node, self, kernel, strides, pads, [1] * dims) if ceil_mode else [0] * dims
     ends = [p + m for p, m in zip(pads, more, strict=True)]
     own_count = any(more) or divisor_override is not None
@@ -190,9 +186,9 @@ def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[A
     if divisor and divisor[0] is not None:
         return torch.tensor(whole / divisor[0], dtype=dtype).numpy()
     counts = torch.ones([1] * dims)
-    steps = zip(_spatial(self, dims), _spatial(node, dims), _per_dim(padding, dims), kernel, strict=True)
+    steps = zip(_spatial(self, dims), _spatial(node, dims), per_dim(padding, dims), kernel, strict=True)
     for dim, (size, windows, pad, width) in enumerate(steps):
-        step = _per_dim(stride, dims)[dim] if stride else width
+        step = per_dim(stride, dims)[dim] if stride else width
         first = torch.arange(int(windows)) * step - pad  # type: ignore[call-overload]
         low, high = (-pad, int(size) + pad) if count_include_pad else (0, int(size))  # type: ignore[call-overload]
         inside = (first + width).clamp(max=high) - first.clamp(min=low)

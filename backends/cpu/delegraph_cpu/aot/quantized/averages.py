@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.table import per_dim
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
 from delegraph_cpu.aot.quantized.pointwise import unary
 from delegraph_cpu.aot.quantized.table import activation, integers_for
@@ -60,11 +61,11 @@ def avg_pool(
 ) -> Integers | None:
     """Where all windows are divided by the same number."""
     dims = rank_of(self) - 2
-    kernel, pads = _per_dim(kernel_size, dims), _per_dim(padding, dims)
+    kernel, pads = per_dim(kernel_size, dims), per_dim(padding, dims)
     counts_differ = ceil_mode or (any(pads) and not count_include_pad and divisor_override is None)
     if counts_differ or rank_of(node) != len(kernel) + 2:
         return None
-    strides = _per_dim(stride, dims) if stride else kernel
+    strides = per_dim(stride, dims) if stride else kernel
     return _window_average(g, node, self, kernel, strides, pads, divisor_override or prod(kernel))
 
 
@@ -92,7 +93,3 @@ def _window_average(
 
 _MOST_AVERAGED = 2**23
 """Sums of as many uint8 fit int32 (`MlasQLinearGlobalAveragePool`)."""
-
-
-def _per_dim(values: Sequence[int], dims: int) -> list[int]:
-    return list(values) * dims if len(values) == 1 else list(values)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.table import per_dim
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.values import Integers
@@ -49,7 +50,7 @@ def conv_transpose(
     if not all(isinstance(size, int) for size in sizes):
         return None
     h, w, height, width = map(int, sizes)
-    pads, kernel, step = list(padding) * (3 - len(padding)), factors.content.shape[2:], stride[0]
+    pads, kernel, step = per_dim(padding, 2), factors.content.shape[2:], stride[0]
     down = _Places.of(h, kernel[0], step, pads[0], height)
     across = _Places.of(w, kernel[1], step, pads[1], width)
     if min(down.before, down.after, across.before, across.after) < 0:
