@@ -139,8 +139,10 @@ class Folding:
             return replace(source, shape=(n, h, w, c), content=source.content.transpose(moved))
         node = self._inputs.pop(source, None)
         if node is not None:
-            target = replace(source, shape=(n, h, w, c))
-            self.values[node] = Laid(target, laid.shape, order)
+            target, outside = replace(source, shape=(n, h, w, c)), self.values[node]
+            # in its own dims: those of `laid` may be more, to be broadcast, or permuted
+            of_n, of_h, of_w, of_c = (outside.order[axis] for axis in moved)
+            self.values[node] = Laid(target, outside.shape, (of_n, of_h, of_w, of_c))
             return target
         target = replace(source, name=self.name(source.name), shape=(n, h, w, c))
         if keeps_place(source.shape, moved):
