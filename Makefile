@@ -13,7 +13,7 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels zoo opinfo opinfo-cpu soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu soak fuzz lint types
 .PHONY: floors check bench bench-peers setup-peers clean docs test-site release
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test-openvino  the backend on OpenVINO"
 	@echo "make test-accuracy  models trained here, quantized by each recipe and in training: how many digits they still read"
 	@echo "make wheels  every distribution built into dist/; make test-wheels installs them, and plug-ins, in empty environments"
+	@echo "make test-scaffold  what \`delegraph new\` writes, of each kind, installed beside the wheels: its own tests pass"
 	@echo "make docs    the documentation as a site, in build/site; make test-site reads it in a browser"
 	@echo "make test-executorch  compares with ExecuTorch; make test-upstream runs its own tests here, and its backends"
 	@echo "make check   lint, types, floors of the architecture"
@@ -77,7 +78,7 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not oracles and not soak and not zoo and not site and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not oracles and not soak and not zoo and not scaffold and not site and not wheels and not install"
 
 test-models: setup
 	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
@@ -154,6 +155,10 @@ build/twine/.installed: requirements-release.txt
 test-wheels: wheels
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "wheels or install"
 
+# What `delegraph new` writes, installed beside the wheels in an environment that sees nothing of this checkout.
+test-scaffold: wheels
+	$(BIN)/python -m pytest -q -n 2 -m scaffold tests/packaging/test_scaffold.py
+
 opinfo: setup
 	rm -rf build/opinfo
 	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_opinfo.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
@@ -162,7 +167,7 @@ opinfo-cpu: setup
 	rm -rf build/opinfo-cpu
 	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table; exit $$status
 
-conformance: setup
+conformance: wheels
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m conformance --conformance-report build/conformance
 
 soak: setup

@@ -43,7 +43,7 @@ class SampleNamePartitioner(Partitioner):
             if count < self.minimum_calls:
                 del node.meta["delegation_tag"]
                 if node.op == "call_function":
-                    declined[name] = f"a partition of {count} calls, and sample_name takes {self.minimum_calls} or more"
+                    declined[name] = f"of {count} calls, and sample_name takes {self.minimum_calls} or more"
         kept = {tag: spec for tag, spec in result.partition_tags.items() if calls[tag] >= self.minimum_calls}
         return PartitionResult(result.tagged_exported_program, kept, declined)
 
