@@ -15,6 +15,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 import delegraph
+from delegraph import ExecutorchBackendConfig, LoweringConfig
 from delegraph.errors import InvalidArgument
 from delegraph_npu.aot.calls import operator_name
 from delegraph_npu.aot.partitioner import npu_partitioner, reason_to_leave
@@ -261,6 +262,19 @@ def test_no_path_of_the_author_is_in_the_file(tmp_path: Path) -> None:
     assert [one.backend for one in lowered.report.methods["forward"].delegates] == ["NpuBackend"]
     assert str(tmp_path).encode() not in bytes(lowered)
     assert b"ethos-u55-256" in bytes(lowered)
+
+
+@pytest.mark.parametrize("constants", ["*bias", "*"])
+def test_a_layer_with_a_constant_in_a_file_of_its_own_is_left(constants: str, tmp_path: Path) -> None:
+    layer, x = Of(lambda held, x: q(F.linear(q(x), weight(8, 8), held.bias)), held=nn.Linear(8, 8)), torch.randn(2, 8)
+    expected = layer(x)  # and the weight is a constant from here on
+    config = LoweringConfig(executorch=ExecutorchBackendConfig(external_constants={constants: "own"}))
+    lowered = delegraph.lower(layer, (x,), backends=[("npu", {"take_all": True})], config=config)
+    report = lowered.report.methods["forward"]
+    assert not report.delegates and all(entry.reasons["npu"] for entry in report.leftovers)
+    lowered.save(tmp_path / "layer.pte")
+    loaded = delegraph.load(tmp_path / "layer.pte", data_path=tmp_path / "own.ptd")
+    assert torch.equal(torch.from_numpy(loaded(x.numpy())), expected)
 
 
 def test_an_operand_is_shared_within_a_partition_alone() -> None:

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 import torch
 from torch.fx import Node
 
-from delegraph.aot import schema_arguments
-from delegraph_npu.aot.calls import operator_name
+from delegraph.aot import external_tag, schema_arguments
+from delegraph_npu.aot.calls import is_dequantize, operator_name
 from delegraph_npu.aot.ir import Laid
 
 __all__ = ["OPERATORS", "Annotate", "Check", "Convert", "Row", "aten", "operator", "row_of", "unfit_sizes"]
@@ -48,7 +48,9 @@ class Row:
 
     def reason(self, node: Node) -> str | None:
         """None if the NPU computes `node`, its operands being quantized; else why not."""
-        return unfit_sizes(node) or (self.check(node, *schema_arguments(node)) if self.check is not None else None)
+        outside = _external_constant(node) if self.annotate is Annotate.LAYER else None
+        refused = outside or unfit_sizes(node)
+        return refused or (self.check(node, *schema_arguments(node)) if self.check is not None else None)
 
 
 OPERATORS: Final[dict[str, Row]] = {}
@@ -97,3 +99,10 @@ def unfit_sizes(node: Node) -> str | None:
         if value.numel() == 0:
             return "a tensor without elements"
     return None if isinstance(node.meta.get("val"), torch.Tensor) else "it gives several results"
+
+
+def _external_constant(node: Node) -> str | None:
+    """Why a layer stays outside whose weight or bias is to lie in a `.ptd`; None if it has none there."""
+    read = [*node.all_input_nodes, *(s for n in node.all_input_nodes if is_dequantize(n) for s in n.all_input_nodes)]
+    names = [constant.name for constant in read if external_tag(constant) is not None]
+    return f"{names[0]} goes to a .ptd: the NPU's are compressed ahead of time, into the program" if names else None
