@@ -37,6 +37,10 @@ class TestOpenVino(BackendConformance):
     name = "openvino"
 
 
+class TestOpenVinoQuantizer(QuantizerConformance):
+    name = "openvino"
+
+
 class TestPortable(KernelsConformance):
     name = "portable"
 
