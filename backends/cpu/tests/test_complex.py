@@ -28,6 +28,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "rotary": (rotated, (X, torch.polar(torch.ones(6, 4), torch.randn(6, 4)))),
     "rotary_made_inside": (lambda x, a: rotated(x, torch.polar(torch.ones_like(a), a)), (X, torch.randn(6, 4))),
     "parts": (lambda z: (z.real, z.imag, z.abs(), z.angle()), (Z,)),
+    "without_dims": (
+        lambda z: (z[0].squeeze(), z[0].squeeze(0), z[0].t(), z[0].mean(0), z[0].sum(0), z[0].unsqueeze(-1)),
+        (Z[0, 0],),
+    ),
     "made": (torch.complex, (X, X.flip(0))),
     "made_of_parts_of_different_shapes": (torch.complex, (X, X[0, :, :1])),
     "arithmetic": (lambda z, w: (z + w, z - w, z * w, -z, z.conj() * 2, z / 3, z * 2j, z / w), (Z, W)),
@@ -129,6 +133,8 @@ def test_fourier_transforms_of_sizes_are_exact(kind: str, size: int) -> None:
     [
         (torch.sin, "no converter"),
         (lambda z: torch.add(z, z, alpha=2j), "a complex alpha"),
+        (lambda z: torch.angle(z.to(torch.complex128)), "an arc tangent in double precision"),
+        (lambda z: z[0, 0, 0].cumsum(0), "a complex number without dims"),
     ],
 )  # fmt: skip
 def test_what_is_left(function: Callable[..., Any], reason: str) -> None:

@@ -56,6 +56,21 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda a, b: (a @ b.T, torch.addmm(a @ a.T, a, b.T, alpha=3), torch.addmv(a[:, 0], a, b[0], beta=2)),
         (IDS, IDS.flip(1)),
     ),
+    "masked_scatter_by_a_mask_of_more_dims": (
+        torch.masked_scatter,
+        (ROWS[0], ROWS > 0, ROWS.flip(0)),
+    ),
+    "powers_of_integers": (lambda a, b: (a**b, 2**a, a**3), (IDS - 1, IDS.flip(1) - 2)),
+    "bytes_that_wrap": (
+        lambda t: (torch.full_like(t, -9), t.new_full((2,), -5), t == -1, t > -3, t.to(torch.int8) >= 128),
+        (torch.tensor([0, 1, 253, 254, 255], dtype=torch.uint8),),
+    ),
+    "sums_and_products_as_bool": (
+        lambda t: (t.sum(1, dtype=torch.bool), t.prod(1, dtype=torch.bool)),
+        (IDS > 0,),
+    ),
+    "edges_cropped_and_repeated": (lambda t: F.pad(t, (-2, 3, 1, -4), mode="replicate"), (X,)),
+    "edges_cut_off_and_repeated": (lambda t: F.pad(t, (-8, 9, 0, 0), mode="replicate"), (X,)),
     "addbmm": (lambda t: torch.addbmm(t[0, 0, :2, :2], t[0, :, :2], t[1].mT[:, :, :2], alpha=2), (X,)),
     "diagonal_scatter": (lambda t: torch.diagonal_scatter(t, t[:, :, 0, :6], 1, -2, -1), (X,)),
     "col2im_without_a_batch": (lambda t: F.fold(t, (4, 5), (2, 2)), (torch.randn(12, 12),)),
@@ -201,6 +216,12 @@ def test_dynamic_sizes_do_not_cut(name: str) -> None:
     for size in (2, 7):
         args = make(size)
         compare([loaded(*map(as_array, args))], function(*args))
+
+
+def test_an_output_padding_as_large_as_the_stride_is_left() -> None:
+    """onnxruntime holds it for an error; torch allows it below the dilation."""
+    program = edge(Function(lambda t: F.conv_transpose2d(t, t[0, :, None, :3, :3], dilation=3, output_padding=2)), (X,))
+    assert "an output padding as large as the stride" in declined(program).values()
 
 
 def test_experts_are_one_delegate() -> None:

@@ -30,6 +30,10 @@ _NARROW = HALVES + FLOAT8
 _SUMS_OF_PRODUCTS = {
     f"aten::{name}.out"
     for name in ("addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "convolution", "dot", "linear", "mm", "mv")
+} | {
+    *("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv1d.padding", "aten::conv2d.padding"),
+    *("aten::conv3d.padding", "aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input"),
+    *("aten::dot", "aten::matmul", "aten::mv"),
 }
 """Their rounding errors grow with the terms, not with the result, where terms cancel."""
 

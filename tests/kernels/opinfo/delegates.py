@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import onnxruntime
 import torch
-from tests.kernels.opinfo.entries import Declined
+from tests.kernels.opinfo.entries import Declined, EntryResult, run_entry
 from tests.kernels.opinfo.record import Call
 from tests.kernels.opinfo.results import FOLDER
 from tests.kernels.oracle import Oracle, to_numpy, to_torch
@@ -17,15 +17,21 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from delegraph_cpu.aot.convert import ConvertedModel, PartitionConverter, support
+from delegraph_cpu.aot.converters import TABLE
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.nodes import CallConverter
 from delegraph_cpu.runtime.ort_values import as_array, ort_value
 from delegraph_cpu.sessions import create_session
 
-__all__ = ["DELEGATES", "DelegateOracle"]
+__all__ = ["DELEGATES", "DelegateOracle", "run_entry_on_delegates"]
 
 DELEGATES = FOLDER.with_name("opinfo-cpu")
 """Where a run leaves its results, one file an entry."""
+
+
+def run_entry_on_delegates(name: str) -> EntryResult:
+    """Run the entry `name` of the database, each call as a delegate; what the backend keeps whole is a call as well."""
+    return run_entry(name, ("run",), DelegateOracle, frozenset(TABLE.kept_whole))
 
 
 class DelegateOracle(Oracle):
@@ -41,6 +47,8 @@ class DelegateOracle(Oracle):
         if self.call.result is None:
             raise Declined("in place: lowering makes it functional")
         wanted = pytree.tree_leaves(list(expected))
+        if not wanted:
+            raise Declined("it gives no tensors")
         for used in dict.fromkeys([len(wanted), 1]):
             graph, inputs, outputs = _graph(self.call, wanted, used)
             reason = support(outputs[0])

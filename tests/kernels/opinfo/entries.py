@@ -15,6 +15,7 @@ import torch
 from tests.kernels.opinfo.compare import check, why_not_compared
 from tests.kernels.opinfo.record import Call, Recording, record
 from tests.kernels.oracle import Oracle
+from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from delegraph.errors import RuntimeFault
@@ -97,13 +98,16 @@ class Declined(Exception):
 
 
 def run_entry(
-    name: str, modes: Sequence[str] = Oracle.modes, oracle_of: Callable[[Call], Oracle] | None = None
+    name: str,
+    modes: Sequence[str] = Oracle.modes,
+    oracle_of: Callable[[Call], Oracle] | None = None,
+    whole: frozenset[OpOverload] = frozenset(),
 ) -> EntryResult:
-    """Run every sample of every dtype that torch's CPU kernels support, and compare every call that has a kernel: with
-    what the kernel gives, or the oracle that `oracle_of` makes for the call."""
+    """Run every sample of every dtype that torch's CPU kernels support, and compare every call that has a kernel, or
+    that is of `whole`: with what the kernel gives, or the oracle that `oracle_of` makes for the call."""
     oracle = Oracle()
     run = _Run(EntryResult(name), tuple(modes), oracle_of or (lambda call: oracle))
-    for dtype, recording in recordings(name):
+    for dtype, recording in recordings(name, whole):
         run.count(dtype, recording)
     run.other_dtypes()
     return run.result
@@ -181,7 +185,7 @@ class _Run:
             _note(cell, f"{type(failure).__name__}: {failure}")
 
 
-def recordings(name: str) -> Iterator[tuple[str, Recording | None]]:
+def recordings(name: str, whole: frozenset[OpOverload] = frozenset()) -> Iterator[tuple[str, Recording | None]]:
     """(dtype, recording) of every sample of an entry; None stands for samples that the database fails to make."""
     info = ENTRIES[name]
     for dtype in sorted(info.supported_dtypes("cpu"), key=str):
@@ -193,7 +197,7 @@ def recordings(name: str) -> Iterator[tuple[str, Recording | None]]:
             yield _name(dtype), None
             continue
         for sample in samples:
-            yield _name(dtype), record(partial(info, sample.input, *sample.args, **sample.kwargs))
+            yield _name(dtype), record(partial(info, sample.input, *sample.args, **sample.kwargs), whole)
 
 
 def _seed() -> None:

@@ -2,14 +2,14 @@
 
 A sample is run on real tensors under a dispatch mode that does what lowering does to a program: composite operators
 are decomposed with lowering's own table, in-place calls become functional ones, and what is left is rewritten to the
-edge dialect by lowering's own rewrites. A composite operator that has a kernel is recorded as well, before it is
-decomposed: a backend or the user may keep it whole.
+edge dialect by lowering's own rewrites. A composite operator that has a kernel, or that a backend keeps whole, is
+recorded as well, before it is decomposed.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -28,7 +28,7 @@ from delegraph.aot.functional.decompose import core_aten_table, is_composite
 from delegraph.aot.graph.out_variants import find_out_variant, gives_scalar, operator_of
 from delegraph.program.prim_op_names import BUILT_IN
 
-__all__ = ["Call", "Recording", "out_overload", "record"]
+__all__ = ["Call", "Recording", "name_of", "out_overload", "record"]
 
 aten = torch.ops.aten
 
@@ -37,8 +37,8 @@ _IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of the kernel `op`. `function` is the functional operator, `result` what it gives for the arguments,
-    which are copies with the strides that they had at the call."""
+    """A call of the kernel `op`, or of an operator that is kept whole. `function` is the functional operator, `result`
+    what it gives for the arguments, which are copies with the strides that they had at the call."""
 
     op: str
     function: OpOverload
@@ -82,12 +82,13 @@ class Recording:
     refusal: str = ""
 
 
-def record(run: Callable[[], object]) -> Recording:
-    """Record what `run` calls. An exception of torch's ends the recording and is its `refusal`."""
-    recorder = _Recorder()
+def record(run: Callable[[], object], whole: frozenset[OpOverload] = frozenset()) -> Recording:
+    """Record what `run` calls, and of composites those of `whole`. An exception of torch's ends the recording and is
+    its `refusal`."""
+    recorder = _Recorder(_names_by_function(whole))
     with warnings.catch_warnings(action="ignore"), torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):
         try:
-            with enable_python_dispatcher(), recorder, _kept_whole(recorder):
+            with enable_python_dispatcher(), recorder, _kept_whole(recorder, _implicit_composites(whole)):
                 run()
         except Exception as refusal:  # whatever torch raises on a sample is its answer
             recorder.recording.refusal = f"{_plainly(run)}{type(refusal).__name__}: {refusal}"
@@ -104,8 +105,11 @@ def _plainly(run: Callable[[], object]) -> str:
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self) -> None:
+    """Fills `recording`. `names` has the functions whose calls are recorded, composites among them."""
+
+    def __init__(self, names: Mapping[OpOverload, str]) -> None:
         super().__init__()
+        self.names = names
         self.recording = Recording()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -113,15 +117,15 @@ class _Recorder(TorchDispatchMode):
         twin = _functional_twin(function)
         if twin is not None:
             return self._in_place(function, twin, args, kwargs)
-        kernel = _kernels_by_function().get(function)
+        name = self.names.get(function)
         composite = is_composite(function)
-        if composite and kernel is None:
+        if composite and name is None:
             return self._decomposed(function, args, kwargs)
         args_before, kwargs_before = _snapshot((args, kwargs))
         result = function(*args, **kwargs)
         after = _snapshot(result)
-        if kernel is not None and not _number_for_a_tensor(function, args):
-            self._add(kernel, function, args_before, kwargs_before, after)
+        if name is not None and not _number_for_a_tensor(function, args):
+            self._add(name, function, args_before, kwargs_before, after)
         if composite:
             self._decomposed(function, _snapshot(args_before), _snapshot(kwargs_before))
         else:
@@ -129,12 +133,12 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def whole(self, function: OpOverload, *args: Any, **kwargs: Any) -> Any:
-        """A composite operator with a kernel, met before the dispatcher decomposed it: recorded, then decomposed."""
+        """A composite operator that is recorded, met before the dispatcher decomposed it: recorded, then decomposed."""
         with _disable_current_modes():
             args_before, kwargs_before = _snapshot((args, kwargs))
             result = _snapshot(function._op_dk(_IMPLICIT, *args, **kwargs))
         if not _number_for_a_tensor(function, args):
-            self._add(_kernels_by_function()[function], function, args_before, kwargs_before, result)
+            self._add(self.names[function], function, args_before, kwargs_before, result)
         return function._op_dk(_IMPLICIT, *args, **kwargs)
 
     def _in_place(self, function: OpOverload, twin: OpOverload, args: Any, kwargs: Any) -> Any:
@@ -183,9 +187,8 @@ class _Recorder(TorchDispatchMode):
 
 
 @contextmanager
-def _kept_whole(recorder: _Recorder) -> Iterator[None]:
-    """Let `recorder` see operators that have a kernel and that torch decomposes before a mode could see them."""
-    operators = _implicit_composites()
+def _kept_whole(recorder: _Recorder, operators: list[OpOverload]) -> Iterator[None]:
+    """Let `recorder` see `operators`, which torch decomposes before a mode could see them."""
     before = {function: dict(function.py_kernels) for function in operators}
     for function in operators:
         function.py_kernels[_IMPLICIT] = partial(recorder.whole, function)
@@ -200,9 +203,9 @@ def _kept_whole(recorder: _Recorder) -> Iterator[None]:
 
 
 @cache
-def _implicit_composites() -> list[OpOverload]:
+def _implicit_composites(whole: frozenset[OpOverload]) -> list[OpOverload]:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return [f for f in _kernels_by_function() if has(f.name(), "CompositeImplicitAutograd")]
+    return [f for f in _names_by_function(whole) if has(f.name(), "CompositeImplicitAutograd")]
 
 
 def _functional_twin(function: OpOverload) -> OpOverload | None:
@@ -279,6 +282,21 @@ def out_overload(op: str) -> OpOverload:
     base, _, overload = name.partition(".")
     found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
     return found
+
+
+@cache
+def _names_by_function(whole: frozenset[OpOverload]) -> dict[OpOverload, str]:
+    """Functional overload -> the kernel that its calls are recorded as; of those of `whole` without one, their own."""
+    return {function: function.name() for function in whole} | _kernels_by_function()
+
+
+def name_of(function: OpOverload) -> str:
+    """What calls of `function` are recorded as: the kernel that runs it, or its own name if there is none."""
+    kernel = _kernels_by_function().get(function)
+    if kernel is not None:
+        return kernel
+    variant = find_out_variant(function)
+    return function.name() if variant is None or str(variant.operator) not in LIBRARY_OF else str(variant.operator)
 
 
 @cache

@@ -113,14 +113,16 @@ class GraphBuilder:
         return found
 
     def tensor(self, argument: TensorLike, dtype: torch.dtype) -> ir.Value:
-        """`argument` as a value of `dtype`: a node, cast if it must be, or a constant made of a Python number.
+        """`argument` as a value of `dtype`: a node, cast if it must be, or a constant made of a Python number, which
+        wraps where bytes have no negative ones.
 
         A bare value is taken to be of `dtype` already.
         """
         if isinstance(argument, ir.Value):
             return argument
         if not isinstance(argument, Node):
-            return self.constant(np.array(argument, numpy_dtype(dtype)))
+            wrapped = argument % 256 if dtype == torch.uint8 and isinstance(argument, int) else argument
+            return self.constant(np.array(wrapped, numpy_dtype(dtype)))
         if dtype_of(argument) == dtype:
             return self.value(argument)
         number = self.number(argument)

@@ -83,7 +83,8 @@ def abs_(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return length(g, *parts(g, g.value(self)), dtype_of(node))
 
 
-@convert_complex("angle")
+@convert_complex("angle", check=lambda node, self: (
+    "an arc tangent in double precision" if outer_dtype_of(self) == torch.complex128 else None))  # fmt: skip
 def angle(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     real, imag = parts(g, g.value(self))
     return arc_tangent(g, imag, real, dtype_of(node))
@@ -193,7 +194,7 @@ def reduced(
 ) -> ir.Value:
     """Each part by itself."""
     rank, name = rank_of(self), "ReduceMean" if node.target == aten("mean.dim") else "ReduceSum"
-    axes = [dim % rank for dim in dims] if dims else range(rank)
+    axes = [dim % rank for dim in dims] if dims and rank else range(rank)
     value = g.cast(g.value(self), dtype_of(node)) if dtype_of(self) != dtype_of(node) else g.value(self)
     return g.op(name, value, g.ints(list(axes)), keepdims=int(keepdim)) if rank else value
 
@@ -201,7 +202,9 @@ def reduced(
 @convert_complex("where.self", check=lambda node, condition, self, other: (
     None if self.meta["val"].dtype == other.meta["val"].dtype else "real beside complex numbers"))  # fmt: skip
 def where(g: GraphBuilder, node: Node, condition: Node, self: Node, other: Node) -> ir.Value:
-    return g.op("Where", g.op("Unsqueeze", g.value(condition), g.ints([-1])), g.value(self), g.value(other))
+    return g.op(
+        "Where", g.op("Unsqueeze", g.tensor(condition, torch.bool), g.ints([-1])), g.value(self), g.value(other)
+    )
 
 
 @convert_complex("full", check=lambda node, size, *_: (
@@ -224,6 +227,7 @@ _SIZED: Final = "view view_copy _unsafe_view reshape expand expand_copy"
 _ALONG_A_DIM: Final = """unsqueeze unsqueeze_copy squeeze.dim squeeze_copy.dim slice.Tensor slice_copy.Tensor cat
 select.int select_copy.int index_select cumsum transpose.int transpose_copy.int split_with_sizes
 split_with_sizes_copy unbind.int"""
+_NEVER_OF_SCALARS: Final = frozenset({"index_select", "cumsum", "flip"})
 _WITHOUT_DIMS: Final = "clone alias alias_copy detach detach_copy index.Tensor"
 _DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2}
 
@@ -231,6 +235,7 @@ _DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2}
 def _move(operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], list[Any]]) -> None:
     """Let pairs be moved as `operator` moves real tensors, its arguments changed by `rewrite` for the dim more."""
     real = TABLE[operator]
+    check = _has_a_dim(real.check) if str(operator).split(".")[1] in _NEVER_OF_SCALARS else real.check
 
     def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
         joins = operator is aten("cat")
@@ -241,7 +246,18 @@ def _move(operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], 
         moved: Converted = real.convert(g, twin, *pytree.tree_map_only(Node, lambda n: twins.get(n, n), changed))
         return moved
 
-    TABLE.of_complex.add(operator, OnnxConverter(convert, _DTYPES, real.check))
+    TABLE.of_complex.add(operator, OnnxConverter(convert, _DTYPES, check))
+
+
+def _has_a_dim(check: Check | None) -> Check:
+    """`check`, where the first dim cannot be the pairs' own."""
+
+    def checked(node: Node, self: Node, *arguments: Any) -> str | None:
+        if not rank_of(self):
+            return "a complex number without dims"
+        return None if check is None else check(node, self, *arguments)
+
+    return checked
 
 
 def _as_pairs(g: GraphBuilder, operand: Node, like: Node) -> Node:
@@ -269,7 +285,7 @@ def _one_size_more(node: Node, arguments: list[Any]) -> list[Any]:
 def _dims_from_the_front(node: Node, arguments: list[Any]) -> list[Any]:
     name = str(node.target).split(".")[1]
     rank = rank_of(arguments[0]) if isinstance(arguments[0], Node) else rank_of(arguments[0][0])
-    rank += "unsqueeze" in name
+    rank = rank + 1 if "unsqueeze" in name else max(rank, 1)
     at = [1, 2] if name.startswith("transpose") else [_DIM_AT.get(name, 1)]
     return [argument % rank if i in at else argument for i, argument in enumerate(arguments)]
 
@@ -280,7 +296,7 @@ def _last_dim_stays(node: Node, arguments: list[Any]) -> list[Any]:
 
 
 def _listed_dims_from_the_front(node: Node, arguments: list[Any]) -> list[Any]:
-    return [arguments[0], [dim % rank_of(arguments[0]) for dim in arguments[1]]]
+    return [arguments[0], [dim % max(rank_of(arguments[0]), 1) for dim in arguments[1]]]
 
 
 for _name in ("squeeze.dims", "squeeze_copy.dims", "flip"):

@@ -55,7 +55,23 @@ def geometry(
     return source, {"strides": per_dim(stride, dims), "pads": pads, "dilations": dilations, "group": groups}
 
 
-@convert_with("convolution _convolution")
+def _pads_within_strides(
+    node: Node, input: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, output_padding: Any, *_: object
+) -> str | None:
+    """onnxruntime holds an output padding that the stride cannot leave for an error; torch allows the dilation's."""
+    dims = rank_of(weight) - 2
+    pairs = zip(per_dim(output_padding, dims), per_dim(stride, dims), strict=True)
+    return "an output padding as large as the stride" if any(0 < step <= pad for pad, step in pairs) else None
+
+
+def _transposed_pads_within_strides(
+    node: Node, input: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, *_: object,
+) -> str | None:  # fmt: skip
+    return _pads_within_strides(node, input, weight, bias, stride, padding, output_padding) if transposed else None
+
+
+@convert_with("convolution _convolution", check=_transposed_pads_within_strides)
 def convolution(
     g: GraphBuilder,
     node: Node,
@@ -75,7 +91,7 @@ def convolution(
     return conv(g, node, input, weight, bias, stride, padding, dilation, groups)
 
 
-@convert_with("conv_transpose1d conv_transpose2d.input conv_transpose3d.input", keep=True)
+@convert_with("conv_transpose1d conv_transpose2d.input conv_transpose3d.input", check=_pads_within_strides, keep=True)
 def _conv_transpose(
     g: GraphBuilder,
     node: Node,

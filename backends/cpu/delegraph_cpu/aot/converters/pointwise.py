@@ -226,7 +226,12 @@ def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) ->
         return g.op("Sqrt", base)
     if known == -0.5 and outer_dtype_of(node) != torch.float16:  # torch: the reciprocal root, but for float16
         return g.op("Reciprocal", g.op("Sqrt", base))
-    return g.op("Pow", base, g.tensor(exponent, dtype))
+    power = g.tensor(exponent, dtype)
+    result = g.op("Pow", base, power)
+    if dtype not in INDICES or (known is not None and known >= 0):
+        return result
+    zero = g.tensor(0, dtype)  # whose reciprocal no integer is; torch gives 0
+    return g.op("Where", g.op("And", g.op("Equal", base, zero), g.op("Less", power, zero)), zero, result)
 
 
 @convert_with("div.Tensor_mode div.Scalar_mode", dtypes=NUMBERS)
@@ -329,6 +334,9 @@ for _name, _op_type, _negated in (
         negated: bool = _negated,
     ) -> ir.Value:
         dtype = _common_dtype(self, other)
+        if dtype in NARROW:  # a number wraps beside them
+            other = int(torch.tensor(other).to(dtype)) if isinstance(other, int) else other
+            dtype = torch.int32
         if dtype == BOOL and op_type != "Equal":
             dtype = torch.int32
         if isinstance(self, Node) and dtype_of(self) == BOOL and not isinstance(other, Node | bool):
@@ -336,7 +344,7 @@ for _name, _op_type, _negated in (
         result = g.op(op_type, g.tensor(self, dtype), g.tensor(other, dtype))
         return g.op("Not", result) if negated else result
 
-    convert_with(f"{_name}.Tensor {_name}.Scalar", dtypes=NUMBERS_OR_BOOL)(_compare)
+    convert_with(f"{_name}.Tensor {_name}.Scalar", dtypes=NUMBERS_OR_BOOL | NARROW)(_compare)
 
 
 def _common_dtype(*operands: Any) -> torch.dtype:

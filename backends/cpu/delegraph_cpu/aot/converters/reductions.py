@@ -38,7 +38,10 @@ for _names, _op_type, _dtypes in (
     def _reduction(
         g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: object, op_type: str = _op_type
     ) -> ir.Value:
-        return _reduce(g, op_type, g.tensor(self, dtype_of(node)), _axes(self, dim), keepdim)
+        axes = _axes(self, dim)
+        if dtype_of(node) == torch.bool and axes:
+            return g.cast(_reduce(g, op_type, g.tensor(self, torch.int64), axes, keepdim), torch.bool)
+        return _reduce(g, op_type, g.tensor(self, dtype_of(node)), axes, keepdim)
 
     convert_with(_names, dtypes=_dtypes)(_reduction)
 

@@ -156,7 +156,7 @@ def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumul
 @convert_with("masked_scatter", dtypes=NUMBERS_OR_BOOL)
 def masked_scatter(g: GraphBuilder, node: Node, self: Node, mask: Node, source: Node) -> ir.Value:
     """The n-th place that is true gets the n-th element."""
-    value = g.value(self)
+    value = g.op("Expand", g.value(self), g.op("Shape", g.value(mask)))  # the mask may have more dims
     chosen = g.op("Expand", g.value(mask), g.op("Shape", value))
     flat = g.cast(g.op("Reshape", chosen, g.ints([-1])), torch.int64)
     number = g.op("CumSum", flat, g.constant(np.array(0)))

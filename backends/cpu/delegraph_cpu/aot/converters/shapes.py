@@ -215,7 +215,15 @@ def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], v
     return padded(g, node, self, pad, "constant", value)
 
 
-@convert_with("pad", dtypes=NUMBERS_OR_BOOL, keep=True)
+def _edges_are_left(node: Node, self: Node, pad: Sequence[Size], mode: str = "replicate", *_: object) -> str | None:
+    """torch repeats edges that it cuts off as well."""
+    sides = zip(reversed(shape_of(self)), pad[::2], pad[1::2], strict=False)
+    known = [side for side in sides if all(isinstance(number, int) for number in side)]
+    cut = any(size + min(before, 0) + min(after, 0) <= 0 for size, before, after in known)  # type: ignore[operator]
+    return "edges repeated that are cut off" if mode == "replicate" and cut else None
+
+
+@convert_with("pad", dtypes=NUMBERS_OR_BOOL, check=_edges_are_left, keep=True)
 def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, value: Scalar | None) -> ir.Value:
     return padded(g, node, self, pad, PAD_MODES[mode], value or 0)
 
@@ -225,7 +233,7 @@ def reflection_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Si
     return padded(g, node, self, padding, "reflect")
 
 
-@convert_with("replication_pad1d replication_pad2d replication_pad3d", dtypes=NUMBERS)
+@convert_with("replication_pad1d replication_pad2d replication_pad3d", dtypes=NUMBERS, check=_edges_are_left)
 def replication_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
     return padded(g, node, self, padding, "edge")
 
