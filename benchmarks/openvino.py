@@ -2,7 +2,8 @@
 
 The workers of `benchmarks.peers`: each contender in a process of its own, quantized by its own quantizer (OpenVINO by
 NNCF, on its own conversion of the torch module), all loaded, then called in rounds, in another order each time. Files
-are made two at a time before anything is measured, and stay for later runs. Needs `make setup-peers`.
+are made two at a time before anything is measured (`--prepare`: and nothing is), and stay for later runs of the same
+revision. Needs `make setup-peers`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,16 @@ FILES: Final = ROOT / "build" / "openvino-files"
 Figures = dict[Contender, dict[str, Any]]
 
 
-def measure(models: list[str], threads: list[int], rounds: int, seconds: float) -> dict[tuple[str, int], Figures]:
-    """What each contender took, by model and number of threads."""
+def files(models: list[str]) -> dict[str, Figures]:
+    """Each model's files, by its name; those of an earlier run of this revision are found."""
     those = [Contender(peer, precision) for peer in (HERE, *OTHERS) for precision in PRECISIONS]
-    made = {name: prepared(name, 1, those, FILES / name, patience=600, jobs=2) for name in models}
+    return {name: prepared(name, 1, those, FILES / name, patience=600, jobs=2) for name in models}
+
+
+def measure(
+    made: dict[str, Figures], threads: list[int], rounds: int, seconds: float
+) -> dict[tuple[str, int], Figures]:
+    """What each contender took, by model and number of threads."""
     return {
         (name, number): measured(found, FILES / name, number, rounds, seconds, prefix=[])
         for name, found in made.items()
@@ -76,13 +83,19 @@ def main() -> int:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.2, help="of each round")
+    parser.add_argument(
+        "--prepare", action="store_true", help="only make the files, of which a busy machine is no harm"
+    )
     parser.add_argument("--into", type=Path, help="a page that gets the tables between its marks")
     options = parser.parse_args()
     if not PEERS.exists():
         print(f"missing: {PYTHON['OpenVINO']}; make setup-peers")
         return 1
+    made = files(options.models.split(","))
+    if options.prepare:
+        return 0
     threads = [int(number) for number in options.threads.split(",")]
-    results = measure(options.models.split(","), threads, options.rounds, options.seconds)
+    results = measure(made, threads, options.rounds, options.seconds)
     for found in results.values():
         for one, figures in found.items():
             if "error" in figures:
