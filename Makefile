@@ -216,6 +216,7 @@ $(PEERS)/.installed: requirements-peers.txt
 bench-peers: setup setup-executorch setup-peers
 	$(BIN)/python -m benchmarks.peers --peers all --patience 600
 	$(BIN)/python -m benchmarks.peers.report --into docs/benchmarks.md
+	$(BIN)/python -m benchmarks.openvino --into backends/openvino/README.md
 
 clean:
 	rm -rf $(VENV) $(EXECUTORCH) build dist

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import openvino
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import preparing, report
 from benchmarks.peers.contenders import Contender, contenders
@@ -132,3 +133,19 @@ def test_slow_peers_compete_on_small_models_unless_they_are_named() -> None:
     assert "torch.compile" in {one.peer for one in contenders("mlp", "", "float32")}
     assert "torch.compile" not in {one.peer for one in contenders("vit_tiny", "", "float32")}
     assert contenders("vit_tiny", "torch.compile;XNNPACK", "bfloat16") == [Contender("torch.compile", "bfloat16")]
+
+
+def test_the_table_of_the_openvino_backend_has_what_it_lost_first() -> None:
+    def measured(*milliseconds: float) -> dict[Contender, dict[str, Any]]:
+        peers_ = (openvino.HERE, *openvino.OTHERS)
+        return {Contender(one, "int8"): figures(ms) for one, ms in zip(peers_, milliseconds, strict=True)}
+
+    won, lost, failed = measured(1.0, 2.0, 4.0), measured(2.0, 1.0, 3.0), measured(1.0, 2.0, 4.0)
+    failed[Contender("OpenVINO", "int8")] = {"error": "it fell"}
+    failed[Contender("delegraph", "int8")] = {"error": "it fell"}
+    text = openvino.table({("mlp", 1): won, ("lstm", 2): lost, ("minilm", 1): failed}, "int8")
+    assert text.splitlines()[2:] == [
+        "| minilm | 1 | 1.000 | failed | failed | - | 40 / - / - |",
+        "| lstm | 2 | 2.000 | 1.000 | 3.000 | 0.50x | 40 / 40 / 40 |",
+        "| mlp | 1 | 1.000 | 2.000 | 4.000 | 2.00x | 40 / 40 / 40 |",
+    ]

@@ -18,9 +18,11 @@ __all__ = ["OURS", "PYTHON", "Contender", "command", "contenders", "machine", "r
 
 OURS: Final = "delegraph"
 WORKER: Final = Path(__file__).with_name("worker.py")
-PYTHON: Final = {OURS: Path(sys.executable), "XNNPACK": EXECUTORCH} | dict.fromkeys(
-    ("eager", "torch.compile", "onnxruntime", "onnxruntime, dynamo", "OpenVINO"), PEERS
-)
+PYTHON: Final = {
+    OURS: Path(sys.executable),
+    f"{OURS} on openvino": Path(sys.executable),
+    "XNNPACK": EXECUTORCH,
+} | dict.fromkeys(("eager", "torch.compile", "onnxruntime", "onnxruntime, dynamo", "OpenVINO"), PEERS)
 QUANTIZED: Final = ("int8", "int8_dynamic", "int4")
 OFFERS: Final = {
     OURS: ("float32", "bfloat16", *QUANTIZED),

@@ -1,4 +1,4 @@
-"""Delegraph on its CPU backend."""
+"""Delegraph on its CPU backend, or on another one that the peer's name ends with."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def prepare(peer: str, precision: str, model: Any, data: Any, folder: Path) -> f
     import delegraph
     from benchmarks.peers.models import Narrow
 
-    calibration = 0.0
+    calibration, own = 0.0, _backend(peer)
     if precision == "bfloat16":
         model = Narrow(model)
     if precision in RECIPES:
         start = time.perf_counter()
-        model = delegraph.quantize(model, data, recipe=RECIPES[precision], backends=["cpu"])
+        model = delegraph.quantize(model, data, recipe=RECIPES[precision], backends=[own])
         calibration = time.perf_counter() - start
         # XNNPACK and OpenVINO round the values, too, that they multiply with weights of 4 bits
-        backend = "cpu{int8_inputs=true}" if precision == "int4" else "cpu"
+        backend = "cpu{int8_inputs=true}" if precision == "int4" else own
         lowered = delegraph.lower(model, backends=[backend])
     else:
-        lowered = delegraph.lower(model, data[0], backends=["cpu"])
+        lowered = delegraph.lower(model, data[0], backends=[own])
     lowered.save(folder / "model.pte")
     return calibration
 
@@ -35,5 +35,11 @@ def load(peer: str, precision: str, folder: Path, arrays: list[Any], threads: in
     """A call that gives the first output."""
     import delegraph
 
-    method = delegraph.load(folder / "model.pte", backend_options={"cpu": {"num_threads": threads}})["forward"].method
+    options = {_backend(peer): {"num_threads": threads}}
+    method = delegraph.load(folder / "model.pte", backend_options=options)["forward"].method
     return lambda: method.execute(arrays)[0]
+
+
+def _backend(peer: str) -> str:
+    """`delegraph on openvino` is on `openvino`."""
+    return peer.partition(" on ")[2] or "cpu"

@@ -26,6 +26,7 @@ import numpy as np
 
 PEERS = {
     "delegraph": "delegraph_side",
+    "delegraph on openvino": "delegraph_side",
     "eager": "torch_side",
     "torch.compile": "torch_side",
     "onnxruntime": "onnxruntime_side",
