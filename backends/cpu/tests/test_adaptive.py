@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from delegraph_cpu.runtime import adaptive, open_session
 from delegraph_cpu.runtime.adaptive import AdaptiveSession
-from delegraph_cpu.runtime.other_processes import PERIOD, CoresOfOthers
+from delegraph_cpu.runtime.other_processes import LONG, PERIOD, CoresOfOthers, Load
 
 X = torch.randn(4, 8)
 
@@ -25,12 +25,13 @@ class Machine:
 
     def __init__(self) -> None:
         self.time = self.busy = self.own = 100.0
+        self.running = 1
         self.looks = 0
         self.others = CoresOfOthers(lambda: self.time, self.look, lambda: self.own)
 
-    def look(self) -> float:
+    def look(self) -> Load:
         self.looks += 1
-        return self.busy
+        return Load(self.busy, self.running)
 
     def passes(self, seconds: float, *, others: float, own: float) -> float:
         self.time += seconds
@@ -43,7 +44,16 @@ def test_cores_of_others_are_those_that_this_process_does_not_use() -> None:
     machine = Machine()
     assert machine.others() == 0
     assert machine.passes(2 * PERIOD, others=0.75, own=1.5) == pytest.approx(0.75)
-    assert machine.passes(3 * PERIOD, others=0, own=2) == pytest.approx(0)
+    assert machine.passes(2 * PERIOD, others=0, own=2) == pytest.approx(0)
+
+
+def test_who_computed_while_nothing_was_called_may_be_gone() -> None:
+    """A pipeline of processes takes turns: the cores that the others used are free when it is this one's."""
+    machine = Machine()
+    assert machine.passes(10 * LONG, others=1, own=0) == 0
+    machine.running = 2  # this process and another one
+    assert machine.passes(10 * LONG, others=0, own=0) == 1
+    assert machine.passes(PERIOD, others=0.25, own=1) == pytest.approx(0.25)
 
 
 def test_a_look_is_taken_once_in_a_while() -> None:

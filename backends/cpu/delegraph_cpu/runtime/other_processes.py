@@ -6,49 +6,64 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["CoresOfOthers", "busy_seconds"]
+__all__ = ["CoresOfOthers", "Load", "load_now"]
 
 PERIOD: Final = 0.2
 """Seconds from one look to the next, which takes some 50 us; 20 ticks of the kernel's clock for each core."""
+LONG: Final = 3 * PERIOD
+"""Seconds without a look after which the mean since the last one tells of then, not of now."""
 
 _BUSY: Final = (0, 1, 2, 5, 6, 7)
 """Of a line of /proc/stat (man 5 proc): user, nice, system, irq, softirq, steal; the rest is idle, or counted twice."""
 
 
-class CoresOfOthers:
-    """How many cores other processes have kept busy of late, of those that this process may run on.
+class Load(NamedTuple):
+    """What all processes together have used, and how many of their threads compute or wait for a core."""
 
-    `clock`, `busy` and `own` are seconds: the time, and the CPU time of everybody and of this process.
+    busy_seconds: float
+    running: float
+
+
+class CoresOfOthers:
+    """How many cores other processes keep busy, of those that this process may run on.
+
+        calls follow each other    the mean since the last look: others' CPU time by time
+        the first for a while      others that run at this moment: who ran while nothing was called here may be gone
+
+    `clock` is in seconds, and `own` the CPU seconds of this process.
     """
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        busy: Callable[[], float] | None = None,
+        load: Callable[[], Load] | None = None,
         own: Callable[[], float] = time.process_time,
     ) -> None:
-        self._clock, self._busy, self._own = clock, busy or busy_seconds, own
-        self._at, self._others = clock(), self._busy() - own()
+        self._clock, self._load, self._own = clock, load or load_now, own
+        self._at, self._others = clock(), self._load().busy_seconds - own()
         self._cores = 0.0
 
     def __call__(self) -> float:
-        """As it was between the last two looks; a look is taken where the last one was a while ago."""
+        """As it was at the last look; one is taken where that was a while ago."""
         passed = self._clock() - self._at
         if passed >= PERIOD:
-            others = self._busy() - self._own()
-            self._cores = max(0.0, (others - self._others) / passed)
+            load = self._load()
+            others = load.busy_seconds - self._own()
+            self._cores = max(0.0, (others - self._others) / passed if passed < LONG else load.running - 1)
             self._at, self._others = self._at + passed, others
         return self._cores
 
 
-def busy_seconds() -> float:
-    """CPU seconds of all processes since the machine started, on the cores that this one may use.
+def load_now() -> Load:
+    """Of all processes since the machine started, on the cores that this one may use.
 
     Raises `OSError` where the system does not tell: this is Linux's /proc/stat.
     """
-    allowed = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    lines = (line.split() for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu"))
-    ticks = sum(int(times[column]) for name, *times in lines if name in allowed for column in _BUSY)
-    return ticks / os.sysconf("SC_CLK_TCK")
+    allowed = os.sched_getaffinity(0)
+    lines = dict(line.partition(" ")[::2] for line in Path("/proc/stat").read_text().splitlines())
+    times = [line.split() for core in allowed if (line := lines.get(f"cpu{core}")) is not None]
+    ticks = sum(int(own[column]) for own in times for column in _BUSY)
+    share = len(allowed) / (os.cpu_count() or len(allowed))
+    return Load(ticks / os.sysconf("SC_CLK_TCK"), int(lines.get("procs_running", 1)) * share)
