@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -70,6 +71,24 @@ def test_a_mask_that_is_known_costs_what_it_hides(form: str) -> None:
     mask = make(torch.arange(6)).expand(1, 1, 6, 6)
     (got,) = Lowered(program)(x)
     np.testing.assert_allclose(got, F.scaled_dot_product_attention(x, x, x, mask), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1.0, 12.0])
+def test_a_mask_that_hides_by_a_number_makes_no_subnormal_weights(factor: float) -> None:
+    """Swin's -100: e^-100 is subnormal. A score that is larger still counts; a row that is NaN stays so."""
+    hidden = torch.where(torch.eye(6).bool(), 0.0, -100.0)[None, None]
+    x, values = factor * torch.randn(2, 2, 6, 4), torch.randn(2, 2, 6, 4)
+    model = Function(lambda q, v: F.scaled_dot_product_attention(q, q, v, hidden * 1.0, scale=1.0))
+    program = edge(model, (x, values))
+    found = operators(program)
+    assert found["Max"] == found["Softmax"] == 1 and "Attention" not in found
+    expected = F.scaled_dot_product_attention(x, x, values, hidden, scale=1.0)
+    assert (factor == 1.0) == torch.allclose(expected, values)  # or else some larger score is seen through the mask
+    lowered = Lowered(program)
+    np.testing.assert_allclose(lowered(x, values)[0], expected, rtol=1e-4, atol=1e-5)
+    x[0, 0, 2, 1] = math.nan
+    expected = F.scaled_dot_product_attention(x, x, values, hidden, scale=1.0)
+    np.testing.assert_allclose(lowered(x, values)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_transposes_and_reshapes_that_undo_each_other_vanish() -> None:
