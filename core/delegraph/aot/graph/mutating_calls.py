@@ -63,6 +63,9 @@ _aten = torch.ops.aten
 _OTHER_NAMES = {
     _aten.transpose_.default: _aten.transpose.int,
     _aten.swapaxes_.default: _aten.swapaxes.default,
+    _aten.pow_.Tensor: _aten.pow.Tensor_Tensor,
+    _aten.float_power_.Tensor: _aten.float_power.Tensor_Tensor,
+    _aten.floor_divide_.Tensor: _aten.floor_divide.default,
 }
 """Twins whose overloads have other names."""
 
