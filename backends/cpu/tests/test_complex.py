@@ -135,6 +135,7 @@ def test_fourier_transforms_of_sizes_are_exact(kind: str, size: int) -> None:
         (lambda z: torch.add(z, z, alpha=2j), "a complex alpha"),
         (lambda z: torch.angle(z.to(torch.complex128)), "an arc tangent in double precision"),
         (lambda z: z[0, 0, 0].cumsum(0), "a complex number without dims"),
+        (lambda z: torch.nn.functional.pad(z, (1, 2), value=3.0), "a padding other than 0"),
     ],
 )  # fmt: skip
 def test_what_is_left(function: Callable[..., Any], reason: str) -> None:

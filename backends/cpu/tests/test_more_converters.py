@@ -61,6 +61,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         (ROWS[0], ROWS > 0, ROWS.flip(0)),
     ),
     "powers_of_integers": (lambda a, b: (a**b, 2**a, a**3), (IDS - 1, IDS.flip(1) - 2)),
+    "powers_that_wrap": (
+        lambda a: (a**9, (a * 1000) ** 6, (a * 40).to(torch.uint8) ** 7, a.int() ** 33),
+        (IDS + 3,),
+    ),
     "bytes_that_wrap": (
         lambda t: (torch.full_like(t, -9), t.new_full((2,), -5), t == -1, t > -3, t.to(torch.int8) >= 128),
         (torch.tensor([0, 1, 253, 254, 255], dtype=torch.uint8),),

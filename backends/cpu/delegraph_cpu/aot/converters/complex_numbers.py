@@ -232,10 +232,17 @@ _WITHOUT_DIMS: Final = "clone alias alias_copy detach detach_copy index.Tensor"
 _DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2}
 
 
-def _move(operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], list[Any]]) -> None:
-    """Let pairs be moved as `operator` moves real tensors, its arguments changed by `rewrite` for the dim more."""
+def _move(
+    operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], list[Any]], check: Check | None = None
+) -> None:
+    """Let pairs be moved as `operator` moves real tensors, its arguments changed by `rewrite` for the dim more.
+
+    `check` is in place of that of real tensors.
+    """
     real = TABLE[operator]
-    check = _has_a_dim(real.check) if str(operator).split(".")[1] in _NEVER_OF_SCALARS else real.check
+    check = check or real.check
+    if str(operator).split(".")[1] in _NEVER_OF_SCALARS:
+        check = _has_a_dim(check)
 
     def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
         joins = operator is aten("cat")
@@ -307,7 +314,11 @@ for _name in _ALONG_A_DIM.split():
     _move(aten(_name), _dims_from_the_front)
 for _name in _WITHOUT_DIMS.split():
     _move(aten(_name), lambda node, arguments: arguments)
-_move(aten("constant_pad_nd"), lambda node, arguments: [arguments[0], [0, 0, *arguments[1]], *arguments[2:]])
+_move(
+    aten("constant_pad_nd"),
+    lambda node, arguments: [arguments[0], [0, 0, *arguments[1]], *arguments[2:]],
+    lambda node, self, pad, value, *_: "a padding other than 0" if value else None,  # of both parts it would be
+)
 for _name in ("permute", "permute_copy"):
     _move(aten(_name), _last_dim_stays)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import onnx_ir as ir
 import torch
@@ -226,12 +226,27 @@ def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) ->
         return g.op("Sqrt", base)
     if known == -0.5 and outer_dtype_of(node) != torch.float16:  # torch: the reciprocal root, but for float16
         return g.op("Reciprocal", g.op("Sqrt", base))
+    if dtype in INDICES and isinstance(known, int) and 2 < known <= _MULTIPLIED:
+        return _multiplied(g, base, known)
     power = g.tensor(exponent, dtype)
     result = g.op("Pow", base, power)
     if dtype not in INDICES or (known is not None and known >= 0):
         return result
     zero = g.tensor(0, dtype)  # whose reciprocal no integer is; torch gives 0
     return g.op("Where", g.op("And", g.op("Equal", base, zero), g.op("Less", power, zero)), zero, result)
+
+
+_MULTIPLIED: Final = 64
+"""Powers of integers up to this one are products, which wrap as torch's; onnxruntime's Pow is one of doubles."""
+
+
+def _multiplied(g: GraphBuilder, base: ir.Value, exponent: int) -> ir.Value:
+    """By squares: x^6 = (x^3)^2."""
+    if exponent == 1:
+        return base
+    half = _multiplied(g, base, exponent // 2)
+    square = g.op("Mul", half, half)
+    return g.op("Mul", square, base) if exponent % 2 else square
 
 
 @convert_with("div.Tensor_mode div.Scalar_mode", dtypes=NUMBERS)
