@@ -110,9 +110,7 @@ WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "transpose": lambda c, x: c.t()[0].sub_(1),
     "permute": lambda c, x: c.permute(1, 0)[2:4].mul_(2),
     "transpose_": lambda c, x: c.clone().transpose_(0, 1).add_(1),
-    "other overloads": lambda c, x: (
-        c.abs().add(1).pow_(x).floor_divide_(x.abs() + 1).double().float_power_(x.double())
-    ),
+    "other overloads": lambda c, x: c.abs().add(1).pow_(x).floor_divide_(x.abs() + 1).double().float_power_(x.double()),
     "unsqueeze": lambda c, x: c.unsqueeze(0)[0, 1].add_(2),
     "diagonal": lambda c, x: c.diagonal().fill_(0),
     "flatten": lambda c, x: c.flatten()[3:5].add_(9),
