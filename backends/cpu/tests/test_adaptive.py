@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from delegraph_cpu.runtime import adaptive, open_session
 from delegraph_cpu.runtime.adaptive import AdaptiveSession
-from delegraph_cpu.runtime.other_processes import LONG, PERIOD, CoresOfOthers, Load
+from delegraph_cpu.runtime.other_processes import LONG, PERIOD, SOON, CoresOfOthers, Load
 
 X = torch.randn(4, 8)
 
@@ -54,6 +54,18 @@ def test_who_computed_while_nothing_was_called_may_be_gone() -> None:
     machine.running = 2  # this process and another one
     assert machine.passes(10 * LONG, others=0, own=0) == 1
     assert machine.passes(PERIOD, others=0.25, own=1) == pytest.approx(0.25)
+
+
+def test_who_ran_at_the_first_call_is_soon_looked_at_again() -> None:
+    """The caller itself, mostly: it would cost all calls of a fifth of a second their second core."""
+    machine = Machine()
+    machine.running = 2
+    assert machine.passes(10 * LONG, others=0, own=0) == 1
+    assert machine.passes(SOON / 2, others=0, own=2) == 1
+    assert machine.passes(SOON, others=0, own=2) == pytest.approx(0)
+    looks = machine.looks
+    machine.passes(PERIOD / 2, others=0, own=2)
+    assert machine.looks == looks
 
 
 def test_a_look_is_taken_once_in_a_while() -> None:

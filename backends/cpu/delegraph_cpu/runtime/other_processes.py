@@ -14,6 +14,8 @@ PERIOD: Final = 0.2
 """Seconds from one look to the next, which takes some 50 us; 20 ticks of the kernel's clock for each core."""
 LONG: Final = 3 * PERIOD
 """Seconds without a look after which the mean since the last one tells of then, not of now."""
+SOON: Final = PERIOD / 4
+"""Seconds to the next look where this one saw a moment alone: whoever ran then, such as the caller, may be done."""
 
 _BUSY: Final = (0, 1, 2, 5, 6, 7)
 """Of a line of /proc/stat (man 5 proc): user, nice, system, irq, softirq, steal; the rest is idle, or counted twice."""
@@ -30,7 +32,8 @@ class CoresOfOthers:
     """How many cores other processes keep busy, of those that this process may run on.
 
         calls follow each other    the mean since the last look: others' CPU time by time
-        the first for a while      others that run at this moment: who ran while nothing was called here may be gone
+        the first for a while      others that run at this moment: who ran while nothing was called here may be gone;
+                                   soon the mean since then
 
     `clock` is in seconds, and `own` the CPU seconds of this process.
     """
@@ -43,16 +46,16 @@ class CoresOfOthers:
     ) -> None:
         self._clock, self._load, self._own = clock, load or load_now, own
         self._at, self._others = clock(), self._load().busy_seconds - own()
-        self._cores = 0.0
+        self._cores, self._due = 0.0, PERIOD
 
     def __call__(self) -> float:
         """As it was at the last look; one is taken where that was a while ago."""
         passed = self._clock() - self._at
-        if passed >= PERIOD:
-            load = self._load()
+        if passed >= self._due:
+            load, late = self._load(), passed >= LONG
             others = load.busy_seconds - self._own()
-            self._cores = max(0.0, (others - self._others) / passed if passed < LONG else load.running - 1)
-            self._at, self._others = self._at + passed, others
+            self._cores = max(0.0, load.running - 1 if late else (others - self._others) / passed)
+            self._at, self._others, self._due = self._at + passed, others, SOON if late else PERIOD
         return self._cores
 
 
