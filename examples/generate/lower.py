@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--checkpoint", type=Path, help="a local folder of transformers, instead of training")
     parser.add_argument("--tokenizer", type=Path, help="its tokenizer.json, if it is not in the checkpoint's folder")
     parser.add_argument("--recipe", default="float", help="of delegraph.quantize: int8_dynamic, int4_weight_only, …")
+    parser.add_argument("--backend", default="cpu", help="with options: cpu{int8_products=true}")
     parser.add_argument("--context", type=int, default=256, help="tokens that the cache has room for")
     parser.add_argument("--width", type=int, default=128, help="of the model that is trained")
     parser.add_argument("--steps", type=int, default=600, help="how long it is trained")
@@ -45,9 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
     methods = exported(model, given.context)
     quantized: Any = methods
     if given.recipe != "float":
-        quantized = delegraph.quantize(methods, recipe=given.recipe, backends=["cpu"])
+        quantized = delegraph.quantize(methods, recipe=given.recipe, backends=[given.backend])
     sharing = delegraph.ExecutorchBackendConfig(share_mutable_buffers=True)
-    lowered = delegraph.lower(quantized, backends=["cpu"], config=sharing)
+    lowered = delegraph.lower(quantized, backends=[given.backend], config=sharing)
     given.folder.mkdir(parents=True, exist_ok=True)
     lowered.save(given.folder / "model.pte")
     tokenizer.save(str(given.folder / "tokenizer.json"))

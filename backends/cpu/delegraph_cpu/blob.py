@@ -6,7 +6,8 @@ All integers are little endian. Graph and weights begin at multiples of 64 bytes
 is an ONNX ModelProto without its large weights: the header says for each of them where it lies here, or under which
 key it lies in the program's named data. The weights are not summed: that would read them all at each load.
 
-Version 2 has the states: buffers that the graph changes, each an input and an output of it. Version 1 has none.
+Version 2 has the states: buffers that the graph changes, each an input and an output of it. Version 3 has weights that
+are unpacked when it is loaded: the graph's are made of those that lie here.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ __all__ = [
     "Blob",
     "StateInfo",
     "TensorInfo",
+    "UnpackedWeight",
     "Weight",
     "pack",
     "unpack",
 ]
 
 BACKEND_ID: Final = "CpuBackend"
-BLOB_VERSION: Final = 2
-READABLE_VERSIONS: Final = (1, 2)
+BLOB_VERSION: Final = 3
+READABLE_VERSIONS: Final = (1, 2, 3)
 ALIGNMENT: Final = 64
 
 _MAGIC: Final = b"DLGRCPU"
@@ -72,6 +74,23 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class UnpackedWeight:
+    """A weight of the graph, int8, that is made of others which are not the graph's, by their names: see `codes.py`."""
+
+    name: str
+    packed: str
+    scale: str
+    row_scale: str
+    zero_point: str | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it is made of."""
+        every = (self.packed, self.scale, self.row_scale, self.zero_point)
+        return tuple(name for name in every if name is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class StateInfo:
     """A mutable buffer, by its name in the model: the graph's input `name`, and its new value, the output `output`.
 
@@ -97,7 +116,7 @@ class StateInfo:
 class Blob:
     """A blob's content. `graph` and `data` (what offsets of weights and states count from) are views when read.
 
-    `multiply_adds` is about what a run computes; None: not known.
+    `multiply_adds` is about what a run computes; None: not known. `unpacked` are made of `weights`.
     """
 
     onnxruntime: str
@@ -108,6 +127,7 @@ class Blob:
     data: Buffer = b""
     states: tuple[StateInfo, ...] = ()
     multiply_adds: int | None = None
+    unpacked: tuple[UnpackedWeight, ...] = ()
 
 
 def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
@@ -136,6 +156,7 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
             "states": states,
             "graph": len(blob.graph),
             "multiply_adds": blob.multiply_adds,
+            "unpacked": [asdict(weight) for weight in blob.unpacked],
         }
     ).encode()
     crc = zlib.crc32(blob.graph, zlib.crc32(header))
@@ -168,6 +189,7 @@ def unpack(processed: Buffer) -> Blob:
             view[_aligned(graph_start + graph_size) :],
             tuple(_state(entry) for entry in fields["states"]) if version > 1 else (),
             _size_or_none(fields.get("multiply_adds")),  # blobs of earlier versions of this package have none
+            tuple(_unpacked(entry) for entry in fields["unpacked"]) if version > 2 else (),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise _damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
@@ -199,6 +221,12 @@ def _weight(entry: dict[str, Any]) -> Weight:
         _size(entry["offset"]),
         None if key is None else _text(key),
     )
+
+
+def _unpacked(entry: dict[str, Any]) -> UnpackedWeight:
+    zero_point = entry["zero_point"]
+    name, packed, scale, row_scale = (_text(entry[field]) for field in ("name", "packed", "scale", "row_scale"))
+    return UnpackedWeight(name, packed, scale, row_scale, None if zero_point is None else _text(zero_point))
 
 
 def _state(entry: dict[str, Any]) -> StateInfo:
@@ -244,7 +272,7 @@ def _check_names(blob: Blob) -> None:
         raise _damaged("an output is listed twice, or is an input")
     if len({state.buffer for state in blob.states}) < len(blob.states):
         raise _damaged("a state is listed twice")
-    names = [weight.name for weight in blob.weights]
+    names = [*(weight.name for weight in blob.weights), *(weight.name for weight in blob.unpacked)]
     if len(set(names)) < len(names):
         raise _damaged("a weight is listed twice")
 

@@ -125,7 +125,7 @@ def test_foreign_bytes_and_other_formats_are_named() -> None:
         unpack(b"XNNPACK!" + bytes(64))
     newer = b"DLGRCPU\x09" + sample()[8:]
     with pytest.raises(
-        DelegateInvalidCompatibility, match=f"has format 9, this delegraph-cpu reads 1 and {BLOB_VERSION}"
+        DelegateInvalidCompatibility, match=f"has format 9, this delegraph-cpu reads 1 and 2 and {BLOB_VERSION}"
     ):
         unpack(newer)
     with pytest.raises(DelegateInvalidCompatibility, match="it has 3 bytes"):

@@ -266,6 +266,7 @@ CASES: dict[str, Case] = {
     "attention": (F.scaled_dot_product_attention, (x(2, 3, 5, 4), x(2, 3, 6, 4), x(2, 3, 6, 4))),
     "attention_3d": (F.scaled_dot_product_attention, (x(3, 5, 4), x(3, 6, 4), x(3, 6, 4))),
     "attention_other_value_size": (F.scaled_dot_product_attention, (x(2, 3, 5, 4), x(2, 3, 6, 4), x(2, 3, 6, 8))),
+    "attention_of_long_rows": (F.scaled_dot_product_attention, (x(2, 3, 5, 4), x(2, 3, 1030, 4), x(2, 3, 1030, 8))),
     "attention_scaled": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.3),
         (x(2, 3, 5, 4), x(2, 3, 6, 4), x(2, 3, 6, 4)),
@@ -413,6 +414,7 @@ CASES: dict[str, Case] = {
     "scatter_number": (lambda t, i: t.scatter(1, i, 2.0), (x(3, 5), torch.tensor([[0], [4], [2]]))),
     "scatter_add": (lambda t, i, v: t.scatter_add(1, i, v), (x(3, 5), torch.tensor([[0, 0]] * 3), x(3, 2))),
     "slice_scatter": (lambda t, v: torch.slice_scatter(t, v, 1, 1, 3), (x(3, 5), x(3, 2))),
+    "slice_scatter_of_nothing": (lambda t, v: torch.slice_scatter(t, v, 1, 3, 2) + 1, (x(3, 5), x(3, 0))),
     "select_scatter": (lambda t, v: torch.select_scatter(t, v, 1, -1), (x(3, 5), x(3))),
     "tril_triu": (lambda t: (t.tril(), t.triu(1), t.tril(-1)), (x(4, 5),)),
     "one_hot": (lambda i: F.one_hot(i, 5).float(), (whole(4, low=0, high=5),)),

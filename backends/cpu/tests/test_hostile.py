@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from onnx import TensorProto, helper
 
 from delegraph.errors import DelegateInvalidCompatibility, Internal
 from delegraph.interfaces import BackendInitContext
-from delegraph_cpu.blob import Blob, TensorInfo, Weight, pack
+from delegraph_cpu.blob import Blob, TensorInfo, UnpackedWeight, Weight, pack
 from delegraph_cpu.runtime.backend import CpuBackend
+from delegraph_cpu.runtime.unpacking import unpacked_weights
 
 X, Y = TensorInfo("x", "float32", (2,)), TensorInfo("y", "float32", (2,))
 ONES = np.ones(2, np.float32)
@@ -211,3 +213,68 @@ def test_a_loop_that_never_ends_is_stopped() -> None:
             backend.execute(Context(), handle, [ONES, out])
         thread.join()
         backend.cancel(handle, False)
+
+
+CODES = {
+    "p": np.zeros((2, 4), np.uint8),
+    "s": np.ones((2, 2), np.float32),
+    "r": np.ones(2, np.float32),
+    "z": np.zeros((2, 2), np.uint8),
+}
+UNPACKED = UnpackedWeight("w", "p", "s", "r", "z")
+
+
+def test_a_weight_that_is_unpacked() -> None:
+    """Into twice the bytes that lie in the blob: nothing in a header says how large it is."""
+    taken = unpacked_weights([UNPACKED], CODES | {"other": ONES}, 8)
+    assert {name: array.shape for name, array in taken.items()} == {"w": (2, 8), "other": (2,)}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"p": np.zeros((2, 4), np.int8)},
+        {"p": np.zeros(8, np.uint8)},
+        {"p": np.zeros((3, 4), np.uint8)},
+        {"s": np.ones((2, 3), np.float32)},
+        {"s": np.ones((2, 0), np.float32)},
+        {"s": np.ones((2, 2), np.float64)},
+        {"r": np.ones(3, np.float32)},
+        {"r": np.ones((2, 2), np.float32)},
+        {"z": np.zeros((1, 2), np.uint8)},
+    ],
+)
+def test_a_weight_that_is_unpacked_from_what_does_not_belong_together(lie: dict[str, Any]) -> None:
+    packed = blob(b"", weights=CODES | lie, unpacked=(UNPACKED,))
+    with pytest.raises(DelegateInvalidCompatibility, match="weight 'w' cannot be made of what the header names"):
+        load(packed)
+
+
+def test_a_weight_that_is_unpacked_from_nothing() -> None:
+    with pytest.raises(DelegateInvalidCompatibility, match="cannot be made"):
+        load(blob(b"", unpacked=(UNPACKED,)))
+
+
+def test_a_weight_that_is_unpacked_twice() -> None:
+    with pytest.raises(DelegateInvalidCompatibility, match="listed twice"):
+        load(blob(b"", weights=CODES, unpacked=(UNPACKED, UNPACKED)))
+
+
+def test_scales_that_are_no_numbers() -> None:
+    """They make weights that mean nothing, and no warning."""
+    lie = {"s": np.array([[np.nan, np.inf], [0, -1]], np.float32), "r": np.zeros(2, np.float32)}
+    assert unpacked_weights([UNPACKED], CODES | lie, 8)["w"].dtype == np.int8
+
+
+def test_weights_that_are_unpacked_from_the_same_bytes_are_one() -> None:
+    again = replace(UNPACKED, name="v")
+    taken = unpacked_weights([UNPACKED, again], CODES, 8)
+    assert taken["v"] is taken["w"]
+
+
+def test_a_thousand_weights_of_the_same_bytes() -> None:
+    """Each with scales of its own: a small file would take much memory."""
+    scales = {f"s{i}": np.ones((2, 2), np.float32) for i in range(1000)}
+    weights = [replace(UNPACKED, name=f"w{i}", scale=f"s{i}") for i in range(1000)]
+    with pytest.raises(DelegateInvalidCompatibility, match="share bytes"):
+        unpacked_weights(weights, CODES | scales, 5000)

@@ -49,6 +49,12 @@ def test_attention_is_one_operator_without_transposes() -> None:
     assert "Softmax" not in found
 
 
+@pytest.mark.parametrize(("length", "found"), [(1024, "MultiHeadAttention"), (1023, "Attention")])
+def test_attention_to_long_rows_never_has_all_scores_at_once(length: int, found: str) -> None:
+    given = (torch.randn(1, 2, rows, 4) for rows in (3, length, length))
+    assert operators(edge(Function(F.scaled_dot_product_attention), tuple(given)))[found] == 1
+
+
 MASKS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], set[str]]] = {
     "hides nothing": (lambda rows: rows >= 0, set()),
     "adds nothing": (lambda rows: (rows * 0).float(), set()),

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import delegraph
 from delegraph.interfaces import CompileSpec
 from delegraph_cpu import sessions
 from delegraph_cpu.aot.partitioner import cpu_partitioner
@@ -655,6 +656,31 @@ def test_inputs_rounded_to_int8() -> None:
     assert cpu_partitioner(int8_inputs=True).delegation_spec.compile_specs == [CompileSpec("int8_inputs", b"1")]  # type: ignore[attr-defined]
 
 
+def rounded(layer: Any, x: Tensor, option: str) -> tuple[Counter[str], Any, int]:
+    """Lowered with `option`: the operators, the result, and how many bytes it takes."""
+    ours = Lowered(edge(layer, (x,)), compile_specs=[CompileSpec(option, b"1")])
+    return operators(ours), ours(x)[0], len(ours.processed)
+
+
+def off_by_halves_of(x: Tensor, weight: Tensor) -> Any:
+    """How much a product may be off of which each row of `x` is rounded to its 127 steps."""
+    return (x.abs().amax(-1, keepdim=True) / 127 / 2 * weight.abs().sum(1)).numpy() * 1.001 + 1e-5
+
+
+@pytest.mark.parametrize("shape", [(16, 64), (2, 3, 4, 64)])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("option", ["int8_inputs", "int8_products"])
+def test_many_rows_are_rounded_by_themselves(shape: Sequence[int], biased: bool, option: str) -> None:
+    """A row of large values costs others nothing, and one of zeros is one of zeros."""
+    layer, x = Layer(Weight(10, 64, biased=biased), F.linear), random(*shape)
+    x[0], x[-1] = x[0] * 1000, 0
+    found, result, _ = rounded(layer, x, option)
+    assert found["QGemm"] == 1
+    expected = layer(x).detach().numpy()
+    assert (np.abs(result - expected) <= off_by_halves_of(x, layer.weight())).all()
+    np.testing.assert_array_equal(result[-1], expected[-1])
+
+
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_rows_of_a_quantized_table(per_channel: bool) -> None:
     weight = Weight(50, 40, per_channel=per_channel)
@@ -732,6 +758,52 @@ def test_inputs_of_weights_of_4_bits_are_rounded_where_that_is_faster(rows: int,
     ours = Lowered(edge(layer, (x,)), compile_specs=[CompileSpec("int8_inputs", b"1")])
     error = np.abs(ours(x)[0] - layer(x).numpy()).max()
     assert (error > 1e-3) == rounded
+
+
+@pytest.mark.parametrize(
+    ("inner", "group", "zero_points"), [(64, 32, True), (128, 128, False), (60, 30, False), (20, 10, True)]
+)
+@pytest.mark.parametrize("rows", [16, 70])
+def test_weights_of_4_bits_become_int8_at_load(inner: int, group: int, zero_points: bool, rows: int) -> None:
+    """Each is off by half a step of its row at most; the file has the codes."""
+    layer, x = Packed(80, inner, group, zero_points), random(rows, inner)
+    found, result, stored = rounded(layer, x, "int8_products")
+    assert found["QGemm"] == 1
+    weight = layer(torch.eye(inner)).T  # (80, inner)
+    weight_steps = weight.abs().amax(1) / 127
+    within = off_by_halves_of(x, weight.abs() + weight_steps[:, None] / 2)
+    within += (x.abs().sum(-1, keepdim=True) * weight_steps / 2).numpy()
+    assert (np.abs(result - layer(x).numpy()) <= within).all()
+    assert stored < 80 * inner // 2 + 80 * inner // group * 5 + 80 * 8 + 4000
+
+
+@pytest.mark.parametrize(("least", "found"), [(1, "MatMulNBits"), (2, "QGemm")])
+def test_as_many_rows_as_there_are(least: int, found: str) -> None:
+    """A prompt has several; where there may be one alone, as in generation, codes are read as they are."""
+    layer = Packed(80, 64, 32, zero_points=False)
+    dynamic = ({1: torch.export.Dim("length", min=least, max=32)},)
+    program = edge(layer, (random(1, 20, 64),), dynamic)
+    ours = Lowered(program, compile_specs=[CompileSpec("int8_products", b"1")])
+    assert operators(ours)[found] == 1
+    for length in (3, 32):
+        x = random(1, length, 64)
+        assert np.abs(ours(x)[0] - layer(x).numpy()).max() < 0.3  # of values up to 100
+
+
+def test_a_row_of_zeros_of_4_bits() -> None:
+    layer = Packed(80, 64, 32, zero_points=False)
+    layer.packed[5] = 0x88  # type: ignore[index]
+    _, result, _ = rounded(layer, random(16, 64), "int8_products")
+    assert (result[:, 5] == 0).all()
+
+
+def test_methods_of_many_rows_and_of_one_share_codes() -> None:
+    """As those of a language model that read its prompt, and go on."""
+    layer = Packed(512, 512, 32, zero_points=False)
+    programs = {name: torch.export.export(layer, (random(rows, 512),)) for name, rows in (("read", 32), ("go_on", 1))}
+    one = len(bytes(delegraph.lower(programs["go_on"], backends=["cpu{int8_products=true}"])))
+    both = len(bytes(delegraph.lower(programs, backends=["cpu{int8_products=true}"])))
+    assert both < one + 512 * 512 // 2 // 4
 
 
 @pytest.mark.parametrize(

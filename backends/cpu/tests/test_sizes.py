@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.cpu.tests.harness import Function, as_array
+from backends.cpu.tests.harness import Function, as_array, declined, edge
 from torch.export import Dim
 
 import delegraph
@@ -179,3 +179,14 @@ def test_a_size_that_is_given_is_computed_outside() -> None:
         product, size = loaded(as_array(x))
         compare(product, module(x)[0])
         assert size == 2 * n
+
+
+def test_values_of_which_only_the_data_says_how_many() -> None:
+    """Whether they are one nobody knows before; to ask for it is an error of torch's."""
+
+    class Doubled(torch.nn.Module):
+        def forward(self, t: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+            return t.index_put((m,), t[m] * 2)
+
+    t = torch.randn(4, 3)
+    assert "index_put" not in " ".join(declined(edge(Doubled(), (t, t > 0))))

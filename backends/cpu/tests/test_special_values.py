@@ -52,9 +52,9 @@ DIFFERENT: dict[str, tuple[frozenset[str], str]] = {
 
 
 def specials(args: tuple[torch.Tensor, ...], value: float) -> Iterator[list[torch.Tensor]]:
-    """`args` with `value` in one place of one float operand, or in all of its places."""
+    """`args` with `value` in one place of one float operand that has elements, or in all of its places."""
     for index, argument in enumerate(args):
-        if not argument.is_floating_point():
+        if not argument.is_floating_point() or not argument.numel():
             continue
         last = argument.numel() - 1
         for place in (0, last // 2, last, slice(None)):

@@ -19,6 +19,7 @@ from delegraph_cpu.aot.fusions import fusions
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, inner_shape_of, outer_dtype_of
 from delegraph_cpu.aot.nodes import CallConverter, support
 from delegraph_cpu.blob import TensorInfo
+from delegraph_cpu.codes import Codes
 
 __all__ = ["ConvertedModel", "ExternalWeight", "convert", "support"]
 
@@ -47,7 +48,7 @@ class State:
 class ConvertedModel:
     """The ONNX model of a partition, with the inputs and outputs of its delegate call in order; `states` are inputs and
     outputs of the model behind these, `external` weights further inputs. `debug_handles` are, by the names of values,
-    those of the calls whose conversion made them."""
+    those of the calls whose conversion made them; `codes`, by the names of weights, what these are stored as."""
 
     model: ir.Model
     inputs: tuple[TensorInfo, ...]
@@ -55,14 +56,16 @@ class ConvertedModel:
     states: tuple[State, ...] = ()
     external: tuple[ExternalWeight, ...] = ()
     debug_handles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    codes: Mapping[str, Codes] = field(default_factory=dict)
 
 
-def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> ConvertedModel:
+def convert(program: ExportedProgram, *, int8_inputs: bool = False, int8_products: bool = False) -> ConvertedModel:
     """The ONNX model of `program`. Raises `UnsupportedOperator` for a node that `support` declines.
 
-    `int8_inputs`: see `cpu_partitioner`.
+    `int8_inputs`, `int8_products`: see `cpu_partitioner`.
     """
-    builder = GraphBuilder(int8_inputs=int8_inputs)
+    builder = GraphBuilder(int8_inputs=int8_inputs, int8_products=int8_products)
+    builder.ranges = program.range_constraints
     made = PartitionConverter(builder)
     outputs = made.convert_program(program)
     states = [made.states[node] for node in made.signature.states]
@@ -73,6 +76,7 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False) -> Converted
         tuple(states),
         tuple(made.externals),
         {str(value.name): handles for value, handles in builder.debug_handles.items()},
+        builder.codes,
     )
 
 

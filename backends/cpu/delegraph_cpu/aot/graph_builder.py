@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 import torch
 from numpy.typing import NDArray
 from torch.fx import Node
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.program.flat_tensor import TensorLayout
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, computed_in, onnx_type
 from delegraph_cpu.blob import TensorInfo
+from delegraph_cpu.codes import Codes
 
 if TYPE_CHECKING:
     from delegraph_cpu.aot.quantized.values import Affine, Integers
@@ -42,12 +45,16 @@ class GraphBuilder:
     `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
     int64 scalar. `integers` are what values on a grid are made of, and `wanted` is the grid that all users of a node's
     result put it on, for operators that compute on integers (`quantized/`); `constants` are contents that are known, as
-    they are within the delegate; `int8_inputs` is the partitioner's option.
-    `debug_handles` says which calls of the program each value was made for.
+    they are within the delegate; `int8_inputs` and `int8_products` are the partitioner's options. `codes` are what
+    weights of int8 are stored as, by their names. `debug_handles` says which calls of the program each value was made
+    for; `ranges` are those of the program's symbolic sizes.
     """
 
-    def __init__(self, *, int8_inputs: bool = False) -> None:
-        self.int8_inputs = int8_inputs
+    def __init__(self, *, int8_inputs: bool = False, int8_products: bool = False) -> None:
+        self.int8_inputs = int8_inputs or int8_products
+        self.int8_products = int8_products
+        self.codes: dict[str, Codes] = {}
+        self.ranges: Mapping[sympy.Symbol, ValueRanges[Any]] = {}
         self.values: dict[Node, Converted] = {}
         self.nodes: list[ir.Node] = []
         self.initializers: dict[str, ir.Value] = {}
@@ -162,6 +169,16 @@ class GraphBuilder:
     def size(self, value: ir.Value, dim: int) -> ir.Value:
         """Size of `value` along `dim` (not negative), an int64 scalar."""
         return self.reshape(self.op("Shape", value, start=dim, end=dim + 1), [])
+
+    def bounds(self, size: torch.SymInt) -> tuple[int, float]:
+        """The least and the largest value of a dynamic size, as the program has it: torch's own ranges begin at 2,
+        whatever the user says."""
+        known = bound_sympy(size.node.expr, {**size.node.shape_env.var_to_range, **self.ranges})
+        return int(known.lower), float(known.upper)
+
+    def sizes_but_last(self, value: ir.Value, last: int) -> ir.Value:
+        """The sizes of `value`, but of the last dim `last`."""
+        return self.op("Concat", self.op("Shape", value, start=0, end=-1), self.ints([last]), axis=0)
 
     # ---- operators -------------------------------------------------------------------------------
 

@@ -29,13 +29,27 @@ from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.work import multiply_adds
-from delegraph_cpu.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, StateInfo, TensorInfo, Weight, pack
+from delegraph_cpu.blob import (
+    ALIGNMENT,
+    BACKEND_ID,
+    BLOB_VERSION,
+    Blob,
+    StateInfo,
+    TensorInfo,
+    UnpackedWeight,
+    Weight,
+    pack,
+)
+from delegraph_cpu.codes import Codes
 from delegraph_cpu.sessions import create_session
 
 __all__ = ["CpuLowering"]
 
 INT8_INPUTS: Final = "int8_inputs"
 """The compile spec for linear layers with quantized weights to round their inputs."""
+
+INT8_PRODUCTS: Final = "int8_products"
+"""And for those of 4 bits to multiply integers, which they are made of when the delegate is loaded."""
 
 INLINE_BYTES: Final = 256
 """Weights up to this size stay in the graph."""
@@ -54,6 +68,7 @@ class Compiled:
     graph: bytes
     in_place: dict[str, str]
     weights: dict[str, NDArray[Any]]
+    unpacked: tuple[UnpackedWeight, ...]
     multiply_adds: int | None
     debug_handles: dict[str, tuple[int, ...]]
 
@@ -91,16 +106,37 @@ class CpuLowering(BackendDetails):
 
 
 def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> Compiled:
-    converted = convert(program, int8_inputs=any(spec.key == INT8_INPUTS for spec in compile_specs))
+    asked = {spec.key for spec in compile_specs}
+    converted = convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked)
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
         model, weights, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
         weights = store_halves(model, weights)
-    weights = widen_kernels(model, weights)
+    weights, unpacked = _as_codes(widen_kernels(model, weights), converted.codes)
     _refer_to(model, converted.external)
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
-    return Compiled(converted, graph, in_place, weights, multiply_adds(program.graph), debug_handles)
+    return Compiled(converted, graph, in_place, weights, unpacked, multiply_adds(program.graph), debug_handles)
+
+
+def _as_codes(
+    weights: Mapping[str, NDArray[Any]], codes: Mapping[str, Codes]
+) -> tuple[dict[str, NDArray[Any]], tuple[UnpackedWeight, ...]]:
+    """`weights` with what those of int8 are to be unpacked from at load in their place, and how."""
+    stored: dict[str, NDArray[Any]] = {}
+    unpacked = []
+    for name, array in weights.items():
+        row_scale = codes[name].row_scale() if name in codes else None
+        if row_scale is None or not np.array_equal(array, codes[name].as_int8(row_scale)):
+            stored[name] = array  # or something else by now
+            continue
+        of = codes[name]
+        parts: dict[str, NDArray[Any]] = {"packed": of.packed, "scale": of.scale, "row_scale": row_scale}
+        if of.zero_point is not None:
+            parts["zero_point"] = of.zero_point
+        stored |= {f"{name}.{part}": made for part, made in parts.items()}
+        unpacked.append(UnpackedWeight(name, **{part: f"{name}.{part}" for part in parts}))
+    return stored, tuple(unpacked)
 
 
 def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
@@ -121,7 +157,7 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
     states, contents = _states(compiled)
     blob = Blob(
         onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph, states=states,
-        multiply_adds=compiled.multiply_adds,
+        multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked,
     )  # fmt: skip
     chunks += contents
     return PreprocessResult(

@@ -39,6 +39,7 @@ from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
 from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
 from delegraph_cpu.runtime.ort_values import as_array, numpy_dtype, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
+from delegraph_cpu.runtime.unpacking import unpacked_weights
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -96,9 +97,11 @@ class CpuBackend(BackendInterface):
         `InvalidArgument` for options (see `CpuOptions`) that do not exist or contradict those of earlier delegates.
         """
         blob = unpack(processed)
-        refuse_files(blob.graph, {weight.name for weight in blob.weights})
         options = self._defaults().updated(context.runtime_specs)
-        weights = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
+        lying = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
+        elsewhere = {weight.key: weight.nbytes for weight in blob.weights if weight.key is not None}
+        weights = unpacked_weights(blob.unpacked, lying, len(blob.data) + sum(elsewhere.values()))
+        refuse_files(blob.graph, weights)
         session, memory = open_session(blob, weights, options, context.event_tracer)
         return CpuHandle(session, blob, memory, _run_options(), hold_states(blob, context.mutable_buffer))
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.empty_results import is_empty
 from delegraph_cpu.aot.converters.indexing import has_dims, stacked
 from delegraph_cpu.aot.converters.not_a_number import has_nan
 from delegraph_cpu.aot.converters.pointwise import select_where
@@ -40,7 +41,8 @@ def _index_put_check(
 def _puts_the_same(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
     """Whether a mask's places all get the same."""
     dim, mask = next((dim, i) for dim, i in enumerate(indices) if i is not None)
-    return rank_of(values) <= rank_of(self) - dim - rank_of(mask) or values.meta["val"].numel() == 1
+    one = all(isinstance(size, int) and size == 1 for size in shape_of(values))
+    return one or rank_of(values) <= rank_of(self) - dim - rank_of(mask)
 
 
 @convert_with("index_put", dtypes=NUMBERS_OR_BOOL, check=_index_put_check)
@@ -257,10 +259,12 @@ def _known_place(node: Node, self: Node, src: Node, dim: int, start: object, end
     return "a place counted from the end of a dynamic dim" if negative else None
 
 
-@convert_with("slice_scatter", dtypes=NUMBERS_OR_BOOL, check=_known_place)
+@convert_with("slice_scatter", dtypes=NUMBERS_OR_BOOL, check=_known_place, takes_empty=True)
 def slice_scatter(
     g: GraphBuilder, node: Node, self: Node, src: Node, dim: int, start: Size | None, end: Size | None, step: int
 ) -> ir.Value:
+    if is_empty(src.meta["val"]):
+        return g.value(self)
     size, axis, middle = shape_of(self)[dim], dim % rank_of(self), g.value(src)
     if isinstance(size, int) and not isinstance(start, Node) and not isinstance(end, Node):
         first, last, _ = slice(start, end).indices(size)

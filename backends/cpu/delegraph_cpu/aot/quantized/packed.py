@@ -21,6 +21,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantizations
 from delegraph_cpu.aot.converters.table import TABLE, OnnxConverter, aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.quantized.by_row import product_by_row, unpacked_product_by_row
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import symmetric_weight
 
@@ -52,22 +53,30 @@ def weight_only_linear(g: GraphBuilder, node: Node, input: Node, weight: Node, b
     """`input @ weight.T + bias` in float32, if the weight is a constant of a form known here."""
     if dtype_of(input) != torch.float32:
         return None
-    if _has_many_rows(input) and not g.int8_inputs:
-        product = _product_of_floats(g, input, weight)
-        if product is not None:
-            return product if bias is None else g.op("Add", product, g.value(bias))
+    product = _of_many_rows(g, input, weight) or _of_codes(g, input, weight)
+    return product if product is None or bias is None else g.op("Add", product, g.value(bias))
+
+
+def _of_many_rows(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+    """A product of integers or of floats, if that is faster than one of codes."""
+    fewest, most = _rows(g, input)
+    if fewest >= MANY_ROWS:
+        return (product_by_row if g.int8_inputs else _product_of_floats)(g, input, weight)
+    return unpacked_product_by_row(g, input, weight) if fewest > 1 and most >= MANY_ROWS else None
+
+
+def _of_codes(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
     packed = _packed_weight(g, weight)
     parts = _parts_of_bytes(g, weight) if packed is None else [packed]
     if not parts:
         return None
     inner = int(shape_of(weight)[1])
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
-    rounded = g.int8_inputs and not (packed is not None and _has_many_rows(input))
+    rounded = g.int8_inputs and _rows(g, input)[0] < MANY_ROWS
     x = g.value(input)
     if packed is not None and packed.filled_from:
         x, inner = _filled(g, x, rank_of(input), packed), packed.codes.shape[1] * packed.group
-    product = g.total([_matmul(g, weight.name, x, part, inner, rounded) for part in parts])
-    return product if bias is None else g.op("Add", product, g.value(bias))
+    return g.total([_matmul(g, weight.name, x, part, inner, rounded) for part in parts])
 
 
 def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: _Codes) -> ir.Value:
@@ -109,9 +118,11 @@ def _product_of_floats(g: GraphBuilder, input: Node, node: Node) -> ir.Value | N
     return g.reshape(product, (*shape_of(input)[:-1], rows))
 
 
-def _has_many_rows(input: Node) -> bool:
-    *rows, _ = shape_of(input)
-    return all(isinstance(size, int) for size in rows) and prod(rows) >= MANY_ROWS
+def _rows(g: GraphBuilder, input: Node) -> tuple[int, float]:
+    """How many rows it has, at least and at most."""
+    *outer, _ = shape_of(input)
+    bounds = [(size, size) if isinstance(size, int) else g.bounds(size) for size in outer]
+    return prod(least for least, _ in bounds), prod(most for _, most in bounds)
 
 
 MANY_ROWS: Final = 16

@@ -40,16 +40,11 @@ def _gemm(g: GraphBuilder, node: Node, x: Integers, weight: Weight, bias: Node |
     inputs = (rows, *x.inputs(g), *weight.inputs, steps, *output)
     result = g.op("QGemm", *inputs, domain=CONTRIB, transB=1)
     if rank_of(node) != 2:
-        result = g.reshape(g.record(result, [-1, weight.content.shape[0]]), shape_of(node), lambda: _sizes(g, node, x))
+        rows = g.record(result, [-1, weight.content.shape[0]])
+        result = g.reshape(rows, shape_of(node), lambda: g.sizes_but_last(x.value, int(shape_of(node)[-1])))
     if wanted is not None:
         return Integers.on(result, wanted)
     return result if rest is None else g.op("Add", result, g.constant(rest))
-
-
-def _sizes(g: GraphBuilder, node: Node, x: Integers) -> ir.Value:
-    """The sizes of `x` but for the last, which is the node's own."""
-    last = int(shape_of(node)[-1])
-    return g.op("Concat", g.op("Shape", x.value, start=0, end=-1), g.ints([last]), axis=0)
 
 
 @integers_for("mm bmm matmul")
