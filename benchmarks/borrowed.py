@@ -1,8 +1,9 @@
 """`python -m benchmarks.borrowed [--models a,b] [--threads 1,2]`: what a call costs on top of onnxruntime's own.
 
-One session of onnxruntime, that of the model's delegate, is called in six ways in turn: by itself, with arrays (`run`)
-and with everything bound once (`run_with_iobinding`), and through Delegraph with inputs and outputs copied, as it is
-loaded by default, into the caller's arrays (`out=`), and with a new input array in each call.
+One session of onnxruntime, that of the model's delegate, is called in seven ways in turn: by itself, with arrays
+(`run`), with everything bound once, so that it takes no input and gives no result (`run_with_iobinding`), and with the
+inputs bound and the outputs copied in each call (`bound anew`); and through Delegraph with inputs and outputs copied,
+as it is loaded by default, into the caller's arrays (`out=`), and with a new input array in each call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.models import MODELS, make
 from benchmarks.processes import in_process
 from delegraph.runtime import Borrowing
 
-WAYS = ("run", "run_with_iobinding", "copied", "default", "out=", "new arrays")
+WAYS = ("run", "run_with_iobinding", "bound anew", "copied", "default", "out=", "new arrays")
 
 
 def microseconds(name: str, seconds: float = 8.0) -> dict[str, float]:
@@ -67,9 +68,20 @@ def _calls(data: bytes, arrays: list[Any]) -> dict[str, Callable[[list[Any]], ob
         binding.bind_ortvalue_input(input_name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
     for output, array in zip(session.get_outputs(), targets, strict=True):
         binding.bind_ortvalue_output(output.name, onnxruntime.OrtValue.ortvalue_from_numpy(np.empty_like(array)))
+    anew = session.io_binding()
+    for output in session.get_outputs():
+        anew.bind_output(output.name, "cpu")
+
+    def bound_anew(given: list[Any]) -> object:
+        for input_name, array in zip(names, given, strict=True):
+            anew.bind_cpu_input(input_name, array)
+        session.run_with_iobinding(anew)
+        return anew.copy_outputs_to_cpu()
+
     return {
         "run": lambda given: session.run(None, dict(zip(names, given, strict=True))),
         "run_with_iobinding": lambda given: session.run_with_iobinding(binding),
+        "bound anew": bound_anew,
         "copied": copied.execute,
         "default": method.execute,
         "out=": lambda given: method.execute(given, out=targets),

@@ -31,7 +31,7 @@ WRONG_THERE = {"int64": {1: "remainder of negative integers by a number has the 
 def _in_executorch(python: str, action: str, directory: Path) -> dict[str, Any]:
     script = ROOT / "tests" / "interop" / "run_executorch.py"
     ran = subprocess.run(
-        [python, str(script), action, str(directory)], capture_output=True, text=True, timeout=600, check=False
+        [python, str(script), action, str(directory)], capture_output=True, text=True, timeout=1800, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     results: dict[str, Any] = torch.load(directory / ("write_errors.pt" if action == "write" else "results.pt"))
@@ -137,7 +137,7 @@ def test_a_training_step_lowered_here_trains_there(executorch_python: str, tmp_p
     delegraph.lower(joint).save(tmp_path / "step.pte")
     torch.save(batch, tmp_path / "batch.pt")
     command = [executorch_python, "-c", TRAIN, str(tmp_path / "step.pte"), str(tmp_path / "batch.pt")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=True)
     losses = [float(line.split()[1]) for line in ran.stdout.splitlines() if line.startswith("loss")]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     expected = []

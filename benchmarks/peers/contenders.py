@@ -27,13 +27,14 @@ QUANTIZED: Final = ("int8", "int8_dynamic", "int4")
 OFFERS: Final = {
     OURS: ("float32", "bfloat16", *QUANTIZED),
     "eager": ("float32", "bfloat16"),
-    "torch.compile": ("float32", "bfloat16"),
+    "torch.compile": ("float32",),
     "onnxruntime": ("float32", *QUANTIZED),
     "onnxruntime, dynamo": ("float32",),
     "OpenVINO": ("float32", "bfloat16", *QUANTIZED),
     "XNNPACK": ("float32", *QUANTIZED),
 }
-"""What each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none."""
+"""What each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none. torch compiles a
+model when it is first called, for a minute and more for each number of threads: in bfloat16 eager stands for it."""
 SLOW: Final = ("torch.compile", "onnxruntime, dynamo", "XNNPACK")
 SMALL: Final = ("mlp", "lstm")
 """Models for which, if nobody says otherwise, those compete, too, that take minutes to get ready for the others."""

@@ -62,7 +62,8 @@ def _make(group: Sequence[Contender], name: str, batch: int, folder: Path, patie
         shutil.rmtree(folder / str(one), ignore_errors=True)
     peer, precisions = group[0].peer, ";".join(one.precision for one in group)
     process = subprocess.Popen(
-        command("prepare", peer, precisions, folder, name, batch),
+        command("prepare", peer, precisions, folder.absolute(), name, batch),
+        cwd=folder,  # onnxruntime's quantizer leaves files where it runs
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -48,7 +48,7 @@ def programs(executorch_python: str, tmp_path_factory: pytest.TempPathFactory) -
         (directory / file).write_bytes(emitted[name].data)
     torch.save({name: (file, CASES[name].calls) for name, file in files.items()}, directory / "cases.pt")
     command = [executorch_python, str(HERE / "run_programs.py"), str(directory)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     registered = frozenset((directory / "operators.txt").read_text().split())
     return Programs(emitted, failed, torch.load(directory / "results.pt"), registered)
