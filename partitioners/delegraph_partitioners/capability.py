@@ -23,16 +23,17 @@ from delegraph_partitioners.propose_partitions import Unit, components, propose_
 __all__ = ["TRIVIAL_OPERATORS", "CapabilityBasedPartitioner", "Support"]
 
 _ATEN_TRIVIAL = """
-    alias alias_copy clone contiguous detach detach_copy expand expand_copy lift_fresh_copy permute permute_copy reshape
-    select select_copy slice slice_copy squeeze squeeze_copy t t_copy transpose transpose_copy unsqueeze unsqueeze_copy
-    _unsafe_view view view_copy _to_copy
+    alias alias_copy clone contiguous detach detach_copy expand expand_copy full lift_fresh_copy permute permute_copy
+    reshape select select_copy slice slice_copy squeeze squeeze_copy t t_copy transpose transpose_copy unsqueeze
+    unsqueeze_copy _unsafe_view view view_copy _to_copy
 """
 
 TRIVIAL_OPERATORS: frozenset[str] = frozenset(
     [f"aten::{name}" for name in _ATEN_TRIVIAL.split()]
     + ["dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order"]
 )
-"""Operators that only rename, move or copy elements: a delegate of nothing else costs more than it saves."""
+"""Operators that only rename, move or copy elements, or repeat a number: a delegate of nothing else costs more than it
+saves, and hides from other backends what it holds."""
 
 
 class CapabilityBasedPartitioner(Partitioner):

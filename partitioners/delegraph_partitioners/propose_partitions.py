@@ -11,6 +11,7 @@ supported to unsupported and back, and each time costs a group. So no two groups
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
@@ -54,21 +55,32 @@ def _sink(reads: Sequence[Collection[int]], taken: Sequence[bool], level: list[i
     """Move units that nothing in their own level reads to the first level that does, if no more values cross then.
 
     Backwards, so that the readers' numbers are final. `latest` bounds each unit's number from above, `first` is the
-    lowest number among the supported units that read it.
+    lowest number among the supported units that read it. A weight follows to where it is multiplied, however many
+    calls unpack and dequantize it: what they alone read moves with them, and is not counted.
     """
+    alone = _read_by_one_alone(reads, taken)
     no_bound = len(level)
     latest = [no_bound] * len(level)
     first = [no_bound] * len(level)
     for i in reversed(range(len(level))):
         if taken[i]:
             if level[i] < first[i] <= latest[i] and first[i] < no_bound:
-                crossing = sum(level[source] < first[i] for source in reads[i])
+                crossing = sum(level[source] < first[i] and not alone[source] for source in reads[i])
                 level[i] = first[i] if crossing <= 1 else level[i]
             latest[i] = level[i]
         for source in reads[i]:
             latest[source] = min(latest[source], latest[i] - (taken[source] and not taken[i]))
             if taken[i]:
                 first[source] = min(first[source], level[i])
+
+
+def _read_by_one_alone(reads: Sequence[Collection[int]], taken: Sequence[bool]) -> list[bool]:
+    """Whether a supported unit has one reader, and all units that it reads, and those that they do, likewise."""
+    readers = Counter(source for sources in reads for source in sources)
+    alone: list[bool] = []
+    for i, sources in enumerate(reads):
+        alone.append(taken[i] and readers[i] == 1 and all(alone[source] for source in sources))
+    return alone
 
 
 def components(nodes: Iterable[Node]) -> list[list[Node]]:

@@ -249,3 +249,35 @@ def test_support_that_returns_a_bool() -> None:
         caught.value
     )
     assert caught.value.node == "relu"
+
+
+class Scaled(torch.nn.Module):
+    """Two products with weights that several calls compute from constants; what is left to kernels is between them."""
+
+    def __init__(self, *, shared: bool) -> None:
+        super().__init__()
+        self.first, self.scale = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4, 1))
+        self.second = self.first if shared else torch.nn.Parameter(torch.randn(4, 4))
+        self.shared = shared
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.first * self.scale.exp()
+        between = (x @ weight).relu()
+        return between @ (weight if self.shared else (self.second.sin() * self.scale.exp()).t())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_computed_from_constants_is_where_it_is_read(shared: bool) -> None:
+    program = export(Scaled(shared=shared), (X,)).run_decompositions()
+    first, second = taken(lower(program, CapabilityBasedPartitioner("Blank", unless("relu"))))
+    if shared:  # read by both: computed once
+        assert (first, second) == (("exp", "mul", "mm"), ("mm_1",))
+    else:
+        assert (first, second) == (("exp", "mul", "mm"), ("sin", "exp_1", "mul_1", "permute", "mm_1"))
+
+
+def test_a_delegate_of_nothing_but_a_number_repeated_is_not_made() -> None:
+    program = functional(lambda x: x.relu() + torch.full((4,), 2.0), X)
+    delegated = lower(program, CapabilityBasedPartitioner("Blank", unless("relu", "add")))
+    assert taken(delegated) == []
+    assert "only together with views and copies" in declined(delegated)["full"]
