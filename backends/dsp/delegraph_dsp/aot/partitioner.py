@@ -146,7 +146,7 @@ class Support:
         if node.op != "call_function" or quantize_call(node) is not None:
             return "is not an operator of the DSP"
         if node not in self._known:
-            self._known[node] = self._alone(node) or self._input_reason(node)
+            self._known[node] = self._alone(node) or self._input_reason(node) or self._reader_reason(node)
         return self._known[node]
 
     def _input_reason(self, node: Node) -> str | None:
@@ -160,10 +160,18 @@ class Support:
                 return f"its input {source.name} is not computed by the DSP"
         return None
 
+    def _reader_reason(self, node: Node) -> str | None:
+        """Whether what is only moved is read by kernels, if it is codes with scales by channel, which may not leave."""
+        if not is_move(node) or _first_result(node).dtype == torch.float32:
+            return None  # what is float32 is written on a grid, or not taken
+        grid = _Alone(self.constants(node.graph), self.half_for_float).grid_behind(node)
+        if grid is None or grid.granularity is Granularity.TENSOR:
+            return None
+        elsewhere = any(self._operator(user) is not None for user in node.users)
+        return "is a quantized weight that is read where the DSP does not compute" if elsewhere else None
+
     def _comes_as_codes(self, source: Node) -> bool:
-        value = source.meta["val"]
-        value = value[0] if isinstance(value, tuple | list) else value
-        is_float = source.op == "call_function" and value.dtype == torch.float32
+        is_float = source.op == "call_function" and _first_result(source).dtype == torch.float32
         return is_float and _Alone(self.constants(source.graph), self.half_for_float).grid_behind(source) is not None
 
     def _read_elsewhere(self, source: Node) -> bool:
@@ -210,9 +218,7 @@ class Support:
     def _left_in_float(self, node: Node, made: View | Sequence[View | None]) -> bool:
         """Whether a float32 result would be computed as float16 without anybody having asked for it."""
         first = made if isinstance(made, View) else made[0]
-        result: Any = node.meta["val"]
-        result = result[0] if isinstance(result, tuple | list) else result
-        return result.dtype == torch.float32 and first is not None and first.grid is None
+        return _first_result(node).dtype == torch.float32 and first is not None and first.grid is None
 
 
 class _Alone(KernelGraph):
@@ -273,3 +279,8 @@ def _shape_reason(node: Node) -> str | None:
         if tensor.numel() == 0:
             return "has no elements"
     return None
+
+
+def _first_result(node: Node) -> Any:
+    value = node.meta["val"]
+    return value[0] if isinstance(value, tuple | list) else value

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments, user_location
+from delegraph.aot.authoring import as_array
 from delegraph.errors import UnsupportedOperator
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import Grid, QuantizedCall, call_at, grid_of, head_of, is_dequantize, operator_name
@@ -93,7 +94,7 @@ class Folding:
     def content(self, node: Node) -> NDArray[Any] | None:
         """A constant's elements; None if `node` is not one."""
         found = self._contents.get(node.name)
-        return None if found is None else found.detach().cpu().contiguous().numpy()
+        return None if found is None else as_array(found)
 
     # ---- operands ---------------------------------------------------------------------------------------------------
 
