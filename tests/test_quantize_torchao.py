@@ -14,6 +14,7 @@ from torchao.quantization.quant_primitives import MappingType
 
 import delegraph
 from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig
+from delegraph.aot.authoring import as_array
 
 pytestmark = pytest.mark.models
 
@@ -67,6 +68,33 @@ def test_a_quantized_model_lowers_as_it_is(config: Any, share: float) -> None:
     assert "access_subclass_inner_tensor" not in report
     got, wanted = np.asarray(delegraph.load(bytes(lowered))(X.numpy())), model(X).detach().numpy()
     np.testing.assert_allclose(got, wanted, atol=0.005 * np.abs(wanted).max())  # a step of a value, where it is a tie
+
+
+@pytest.mark.parametrize("backends", [[], ["cpu"]], ids=["kernels", "cpu"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("config", [config for config, _ in CONFIGS.values()], ids=CONFIGS)
+def test_models_of_half_precision_too(config: Any, dtype: torch.dtype, backends: list[str]) -> None:
+    """As language models come: values and scales of 16 bits around the codes."""
+    model, x = net().to(dtype), X.to(dtype)
+    ao.quantize_(model, config)
+    lowered = delegraph.lower(model, (x,), backends=backends, dynamic_shapes=DYNAMIC)
+    assert len(bytes(lowered)) < 0.45 * FLOAT_NBYTES
+    got = torch.tensor(np.asarray(delegraph.load(bytes(lowered))(as_array(x))).astype(np.float32))
+    wanted = model(x).float()
+    error = (got - wanted).norm() / wanted.norm()
+    # Their roundings: a delegate has fewer of them, so that a value halfway between two codes may get the other.
+    assert error < (0.02 if dtype == torch.bfloat16 else 0.01), error
+
+
+@pytest.mark.parametrize("shape", [(3, 256), (2, 20, 256)], ids=str)
+@pytest.mark.parametrize("name", ["int8 x int8", "int8 with zero point x int8"])
+def test_products_of_integers_unfold_nothing_on_cpu(name: str, shape: tuple[int, ...]) -> None:
+    model, x = net(), torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+    ao.quantize_(model, CONFIGS[name][0])
+    lowered = delegraph.lower(model, (x,), backends=["cpu"])
+    assert len(bytes(lowered)) < 0.36 * FLOAT_NBYTES
+    got, wanted = np.asarray(delegraph.load(bytes(lowered))(x.numpy())), model(x).detach().numpy()
+    np.testing.assert_allclose(got, wanted, atol=0.01 * np.abs(wanted).max())  # a value halfway between two codes
 
 
 def test_programs_and_settings_of_all_kinds() -> None:

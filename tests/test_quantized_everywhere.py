@@ -17,6 +17,7 @@ from torch import nn
 
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig
+from delegraph.aot.authoring import as_array
 
 pytestmark = pytest.mark.models
 
@@ -65,14 +66,25 @@ class Quantized:
     within: float
 
 
-def _quantized(model: nn.Module, data: list[tuple[torch.Tensor]], recipe: str, steps: float | None = None) -> Quantized:
-    quantized = delegraph.quantize(model.eval(), data, recipe=recipe, backends=["cpu"])
+def _quantized(
+    model: nn.Module,
+    data: list[tuple[torch.Tensor]],
+    recipe: str,
+    steps: float | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Quantized:
+    data = [tuple(tensor.to(dtype) for tensor in batch) for batch in data]  # type: ignore[misc]
+    quantized = delegraph.quantize(model.eval().to(dtype), data, recipe=recipe, backends=["cpu"])
     with torch.no_grad():
-        expected = quantized.program.module()(*data[0]).numpy()
+        expected = quantized.program.module()(*data[0]).float().numpy()
     # Values of 8 bits: where sums are rounded apart, an integer in the middle is the next one, here and there.
     rounded = 0.02 if recipe.startswith("int8") and "weight_only" not in recipe else 1e-5
-    steps = steps or rounded
+    steps = steps or max(rounded, ROUNDINGS[dtype])
     return Quantized(quantized, data[0][0], expected, steps * float(np.abs(expected).max()))
+
+
+ROUNDINGS = {torch.float32: 0.0, torch.float16: 0.005, torch.bfloat16: 0.03}
+"""What a few of them add up to, as a share of the largest value: a delegate rounds less often than torch."""
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +94,10 @@ def models() -> Mapping[str, Quantized]:
     rows = [(torch.randn(4, 64),) for _ in range(3)]
     recipes = ("int8", "int8_dynamic", "int8_weight_only", "int4_weight_only", "int8_dynamic_int4_weight")
     made = {f"linear_{recipe}": _quantized(linear(), rows, recipe) for recipe in recipes}
+    for dtype in (torch.bfloat16, torch.float16):
+        name = str(dtype).removeprefix("torch.")
+        made |= {f"linear_{recipe}_{name}": _quantized(linear(), rows, recipe, dtype=dtype) for recipe in recipes}
+        made[f"convolutional_int8_{name}"] = _quantized(Convolutional(), images, "int8", dtype=dtype)
     return {
         "convolutional_int8": _quantized(Convolutional(), images, "int8"),
         "upsampling_int8": _quantized(Upsampling(), images, "int8"),
@@ -102,25 +118,25 @@ def files(models: Mapping[str, Quantized], tmp_path_factory: pytest.TempPathFact
 
 
 def _check(model: Quantized, got: Any) -> None:
-    np.testing.assert_allclose(np.asarray(got), model.expected, atol=model.within, rtol=0)
+    np.testing.assert_allclose(np.asarray(got).astype(np.float32), model.expected, atol=model.within, rtol=0)
 
 
 def test_on_cpu(models: Mapping[str, Quantized]) -> None:
     for model in models.values():
         lowered = delegraph.lower(model.program, backends=["cpu"])
         assert not lowered.report.methods["forward"].leftovers
-        _check(model, delegraph.load(bytes(lowered))(model.x.numpy()))
+        _check(model, delegraph.load(bytes(lowered))(as_array(model.x)))
 
 
 def test_on_portable(models: Mapping[str, Quantized], files: Path) -> None:
     for name, model in models.items():
-        _check(model, delegraph.load(files / f"{name}.pte")(model.x.numpy()))
+        _check(model, delegraph.load(files / f"{name}.pte")(as_array(model.x)))
 
 
 def test_in_aten_mode(models: Mapping[str, Quantized]) -> None:
     for model in models.values():
         program = bytes(delegraph.lower(model.program, config=ExecutorchBackendConfig(kernels=["aten"])))
-        _check(model, delegraph.load(program, kernels=["aten"])(model.x.numpy()))
+        _check(model, delegraph.load(program, kernels=["aten"])(as_array(model.x)))
 
 
 @pytest.mark.executorch
@@ -130,7 +146,7 @@ def test_on_executorch(models: Mapping[str, Quantized], files: Path, executorch_
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     for name, output in torch.load(files / "results.pt").items():
-        _check(models[name], output)
+        _check(models[name], output.float())
 
 
 def test_no_weight_is_stored_larger_than_it_is(models: Mapping[str, Quantized], files: Path) -> None:

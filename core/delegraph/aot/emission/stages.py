@@ -38,6 +38,7 @@ from delegraph.aot.graph.signature import SHARED_STATE, MethodGraph, ResolvedSig
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.aot.memory_planning import ALIGNMENT, MemoryPlanningPass
 from delegraph.aot.passes.constant_folding import ConstantFolding
+from delegraph.aot.passes.float32_quantization import Float32Quantization
 from delegraph.aot.passes.kernel_copies import KernelCopies
 from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.aot.passes.part_elision import PartElision
@@ -145,7 +146,8 @@ def built_in_passes(
     parts = PartElision(planning.alloc_graph_input, planning.alloc_graph_output, _largest_alignment(planning))
     elided = (views, parts) if config.remove_view_copy else ()
     devices = PropagateDevicePass(*config.skipped_copies(method), config.enable_non_cpu_memory_planning)
-    return (WeightsToOutputs(), NumberOperands(), KernelCopies(), *folding, devices, Reinplacing(), *elided)
+    for_kernels = (NumberOperands(), Float32Quantization(), KernelCopies())
+    return (WeightsToOutputs(), *for_kernels, *folding, devices, Reinplacing(), *elided)
 
 
 def _largest_alignment(planning: MemoryPlanningPass) -> int:

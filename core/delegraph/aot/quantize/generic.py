@@ -170,7 +170,7 @@ def _annotated(inputs: dict[Any, Any], output: Any) -> Any:
 
 def _is_float(value: Node) -> bool:
     tensor = value.meta.get("val")
-    return isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32
+    return isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _is_constant(value: Any) -> bool:

@@ -74,11 +74,9 @@ def _unwrap(module: GraphModule) -> None:
 
 def _dequantize(module: GraphModule, node: Node) -> Node | None:
     """Of a weight, or of values that were quantized token by token."""
-    codes, block, scales, zeros, dtype, *limits = node.args
+    codes, block, scales, zeros, dtype, low, high, out = _arguments(node)
     if not (isinstance(codes, Node) and isinstance(block, Sequence)):
         return None
-    low, high = limits[:2] if len(limits) > 1 else _limits(dtype)
-    out: Any = node.kwargs.get("output_dtype", torch.float32)
     graph = module.graph
     if codes.op == "get_attr":
         weight = _value(module, codes)
@@ -96,10 +94,9 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
 
 
 def _quantize(module: GraphModule, node: Node) -> Node | None:
-    x, block, scales, zeros, dtype, *limits = node.args
+    x, block, scales, zeros, dtype, low, high = _arguments(node)
     if not (isinstance(x, Node) and isinstance(block, Sequence) and _by_token(x, block)):
         return None
-    low, high = limits[:2] if len(limits) > 1 else _limits(dtype)
     with module.graph.inserting_before(node):
         return module.graph.call_function(quantized_tokens, (x, scales, zeros, low, high, dtype))
 
@@ -128,29 +125,38 @@ def _embedding(module: GraphModule, node: Node) -> Node | None:
 
 
 def _scaled_product(module: GraphModule, node: Node) -> Node | None:
-    """`mm(x, codes) * scales`, of weights in 8 bits -> `linear(x, weight)`, in the place of the second product."""
+    """`mm(x, codes) * scales`, of weights in 8 bits -> `linear(x, weight)`, in the place of the second product; and
+    `mm(x, t(weight))` of a dequantized one, which backends would not know."""
     x, turned = node.args
+    weight = _behind(turned)
+    if weight is not None and weight.target is dequantized_weight and _dtype(weight) == _dtype(node):
+        with module.graph.inserting_before(node):
+            return module.graph.call_function(aten.linear.default, (x, weight))
     codes, scaled = _source(turned), _following_mul(node, 1)
     if codes is not None and scaled is not None:
-        _put_linear(module, x, codes, scaled)
+        _put_linear(module, x, codes, scaled, _dtype(scaled))
     return None
 
 
 def _integer_product(module: GraphModule, node: Node) -> Node | None:
-    """`_int_mm(q, codes) * x_scales * scales` -> `linear` of what is dequantized; any other is computed as it is."""
+    """`linear` of what is dequantized, in float32; any other is computed as it is.
+
+    _int_mm(q, codes) * x_scales * scales
+    (_int_mm(q, codes) * x_scales - x_zeros * x_scales * sum(codes)) * scales
+    """
     x, turned = node.args
-    codes, scaled = _source(turned), _following_mul(node, 2)
+    codes = _source(turned)
+    scaled = None if codes is None else _following_mul(node, 2, of_zeros=codes)
     quantized: Any = x.args[0] if isinstance(x, Node) and x.target == aten.reshape.default else x
     graph = module.graph
     if codes is None or scaled is None or quantized.target is not quantized_tokens:
         with graph.inserting_before(node):
             return graph.call_function(integer_product, (x, turned))
-    _, scales, zeros, low, high, dtype = quantized.args
     with graph.inserting_before(node):
-        values = graph.call_function(dequantized_tokens, (quantized, scales, zeros, low, high, dtype, torch.float32))
+        values = graph.call_function(dequantized_tokens, (quantized, *quantized.args[1:], torch.float32))
         if x is not quantized:
             values = graph.call_function(aten.reshape.default, (values, x.args[1]))  # type: ignore[union-attr]
-    _put_linear(module, values, codes, scaled)
+    _put_linear(module, values, codes, scaled, torch.float32)
     return None
 
 
@@ -169,7 +175,7 @@ _RULES: Final[dict[str, Callable[[GraphModule, Node], Node | None]]] = {
 
 def symmetric_ranges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A scale for each token about zero, -128 to 127, and zeros (torchao's `MappingType.SYMMETRIC`)."""
-    scales = torch.amax(x.abs(), -1, keepdim=True).to(torch.float32) / 127.5
+    scales = (torch.amax(x.abs(), -1, keepdim=True) / 127.5).to(torch.float32)  # rounded as `x` is
     scales = torch.clamp(scales, min=torch.finfo(torch.float32).eps)
     return scales, torch.zeros_like(scales, dtype=torch.int64)
 
@@ -212,14 +218,17 @@ def integer_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 # ---- weights --------------------------------------------------------------------------------------------
 
 
-def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node) -> None:
-    """`linear` of `x` in the place of `scaled`, the product of the result with the scales of `codes`."""
+def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node, dtype: torch.dtype) -> None:
+    """`linear` of `x`, computed in `dtype`, in the place of `scaled`: the product of the result with the scales of
+    `codes`."""
     graph = module.graph
     weight = _value(module, codes)
     scales = getattr(module, f"{str(codes.target).removesuffix('qdata')}scale")
     with graph.inserting_before(scaled):
-        made = _stored(module, codes, weight, scales, None, -128, torch.float32)
+        made = _stored(module, codes, weight, scales, None, -128, dtype)
         linear = graph.call_function(aten.linear.default, (x, made))
+        if _dtype(scaled) != dtype:
+            linear = graph.call_function(aten.to.dtype, (linear, _dtype(scaled)))
     linear.meta = dict(scaled.meta)
     scaled.replace_all_uses_with(linear)
 
@@ -258,21 +267,40 @@ def _by_token(x: Node, block: Sequence[Any]) -> bool:
     return all(size == 1 for size in block[:-1]) and block[-1] == x.meta["val"].shape[-1]
 
 
-def _limits(dtype: Any) -> tuple[int, int]:
-    return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+def _arguments(node: Node) -> list[Any]:
+    """All of what `quantize_affine` or `dequantize_affine` is called with. Where no limits are given, they are those of
+    the codes' dtype."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    named: dict[str, Any] = {argument.name: None for argument in node.target._schema.arguments}
+    named |= dict(zip(named, node.args, strict=False)) | node.kwargs
+    codes = torch.iinfo(named.get("input_dtype") or named["output_dtype"])
+    defaults = {"quant_min": codes.min, "quant_max": codes.max, "output_dtype": torch.float32}
+    return [defaults.get(name) if value is None else value for name, value in named.items()]
+
+
+def _dtype(node: Node) -> torch.dtype:
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype
 
 
 def _source(turned: Any) -> Node | None:
     """The codes of a weight, behind `t` and a change of dtype."""
+    found = _behind(turned)
+    return found if found is not None and found.op == "get_attr" and str(found.target).endswith("_qdata") else None
+
+
+def _behind(turned: Any) -> Node | None:
     while isinstance(turned, Node) and turned.target in (aten.t.default, aten.to.dtype):
         turned = turned.args[0]
-    is_codes = isinstance(turned, Node) and turned.op == "get_attr" and str(turned.target).endswith("_qdata")
-    return turned if is_codes else None
+    return turned if isinstance(turned, Node) else None
 
 
-def _following_mul(node: Node, count: int) -> Node | None:
-    """The `count`-th product behind `node`, if nothing else reads what is in between."""
+def _following_mul(node: Node, count: int, *, of_zeros: Node | None = None) -> Node | None:
+    """The `count`-th product behind `node`, if nothing else reads what is in between; what is subtracted there is what
+    zero points add to a product with the codes `of_zeros`."""
     for user in _only_users(node):
+        if user.target == aten.sub.Tensor and not _reads_sums(user.args[1], of_zeros):
+            return None
         count -= user.target == aten.mul.Tensor
         if not count:
             return user
@@ -281,10 +309,20 @@ def _following_mul(node: Node, count: int) -> Node | None:
 
 def _only_users(node: Node) -> Iterator[Node]:
     while len(node.users) == 1:
-        (node,) = node.users
-        if node.target not in (aten.mul.Tensor, aten.to.dtype):
+        previous, (node,) = node, node.users
+        if node.target not in (aten.mul.Tensor, aten.sub.Tensor, aten.to.dtype) or node.args[0] is not previous:
             return
         yield node
+
+
+def _reads_sums(value: Any, codes: Node | None) -> bool:
+    """Whether `value` is a product of which a factor is `sum(codes)`."""
+    if not isinstance(value, Node) or codes is None:
+        return False
+    if value.target == aten.sum.dim_IntList:
+        summed = _source(value.args[0])
+        return summed is not None and summed.target == codes.target and value.args[1] == [-1]
+    return value.target in (aten.mul.Tensor, aten.to.dtype) and any(_reads_sums(one, codes) for one in value.args)
 
 
 def _constant(module: GraphModule, path: str, tensor: torch.Tensor) -> Node:
