@@ -511,7 +511,39 @@ def test_a_dynamic_linear_layer_below_eps_is_finer() -> None:
 @pytest.mark.parametrize("shape", [(5, 24), (2, 3, 24)])
 def test_a_linear_layer_quantized_by_token(shape: Sequence[int]) -> None:
     layer = Layer(Weight(10, 24), lambda x, w, b: F.linear(by_token(x), w, b))
-    assert compare(layer, random(*shape), step=1e-4)["MatMulInteger"] == 1
+    found = compare(layer, random(*shape), step=1e-4)
+    assert (found["QGemm"], found["QuantizeLinear"], found["Round"]) == (1, 1, 1)  # the zero points are rounded
+
+
+@pytest.mark.parametrize("shape", [(5, 24), (2, 3, 24)])
+def test_a_linear_layer_quantized_by_token_around_zero(shape: Sequence[int]) -> None:
+    """As torchao's layers are, seen as matrices."""
+
+    def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        scale = (x.abs().amax(-1, keepdim=True) / 127.5).clamp(min=1e-6)
+        zero = torch.zeros_like(scale, dtype=torch.int64)
+        q = qd.quantize_per_token(x, scale, zero, -128, 127, torch.int8)
+        rows = qd.dequantize_per_token(q, scale, zero, -128, 127, torch.int8, torch.float32).view(-1, x.shape[-1])
+        return F.linear(rows, w).view(*x.shape[:-1], -1) + b
+
+    found = compare(Layer(Weight(10, 24), layer), random(*shape), step=1e-4)
+    assert (found["QGemm"], found["QuantizeLinear"], found["Sub"]) == (1, 1, 0)
+
+
+def test_integers_by_token_that_were_quantized_elsewhere_or_otherwise() -> None:
+    """Codes that come in; and codes of fewer bits, which QuantizeLinear would not limit."""
+    scale, zero = torch.tensor([[0.1], [0.2]]), torch.tensor([[3], [-5]])
+    given = torch.arange(-24, 24, dtype=torch.int8).view(2, 24)
+
+    def of_codes(q: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.linear(qd.dequantize_per_token(q, scale, zero, -128, 127, torch.int8, torch.float32), w, b)
+
+    def of_six_bits(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return of_codes(qd.quantize_per_token(x, scale, zero, -32, 31, torch.int8), w, b)
+
+    assert compare(Layer(Weight(10, 24), of_codes), given, step=1e-4)["QGemm"] == 1
+    found = compare(Layer(Weight(10, 24), of_six_bits), random(2, 24) * 8, step=1e-4)
+    assert (found["QGemm"], found["QuantizeLinear"]) == (1, 0)
 
 
 @pytest.mark.parametrize(("layers", "bidirectional", "biased"), [(1, False, True), (2, True, False)])

@@ -146,7 +146,7 @@ def _values(node: Node) -> list[Node]:
 
 def _is_float(node: Node) -> bool:
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _is_weight(value: object) -> bool:

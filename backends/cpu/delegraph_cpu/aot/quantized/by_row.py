@@ -1,8 +1,12 @@
-"""Linear layers of many rows whose weights alone are quantized, as products of integers: each row of the input is
-rounded to int8 in steps of its own, which may be asked for (`int8_inputs`, `int8_products`).
+"""Linear layers as products of integers, of which each row has a scale of its own. The rows are those of a program that
+quantizes token by token; or of floats, rounded to int8 here, which may be asked for where weights alone are quantized
+(`int8_inputs`, `int8_products`).
 
     x ── QuantizeLinear ── QGemm ── Mul ── Add bias
          with a scale of each row      that scale
+
+    x ── Mul ── Add ── QuantizeLinear ── QGemm ── Sub ── Mul ── Add bias
+         the program's scales and zero points     what these add, by the weight's sums
 
 onnxruntime multiplies integers several times faster than what its products with codes unpack. Codes of 4 bits become
 int8 when a delegate is loaded (`delegraph_cpu/codes.py`), which takes three times their memory.
@@ -10,23 +14,46 @@ int8 when a delegate is loaded (`delegraph_cpu/codes.py`), which takes three tim
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 import numpy as np
 import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring import Quantizations
+from delegraph.aot.authoring import (
+    Granularity,
+    Quantizations,
+    QuantizeCall,
+    named_arguments,
+    operator_name,
+    quantize_call,
+)
 from delegraph_cpu.aot.graph_builder import GraphBuilder, shape_of
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import symmetric_weight
 from delegraph_cpu.codes import MIDDLE, Codes
 
-__all__ = ["product_by_row", "unpacked_product_by_row"]
+__all__ = ["product_by_row", "product_by_token", "unpacked_product_by_row"]
 
-_Factors = tuple[ir.Value, ir.Value, ir.Value]
-"""A weight as products of integers take it: the values, (rows, inner), the scales, the zero points."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Factors:
+    """A weight as products of integers take it."""
+
+    inputs: tuple[ir.Value, ir.Value, ir.Value]
+    """The values, int8 (rows, inner), the scales, the zero points."""
+    sums: NDArray[np.float32]
+    """(rows,): of the real weight"""
+
+
+def product_by_token(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+    """`input @ weight.T`, if the input is dequantized from int8 token by token, and the weight of 8 bits around 0."""
+    factors = _int8(g, weight) if _tokens(input) is not None else None
+    return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
 def product_by_row(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
@@ -41,24 +68,92 @@ def unpacked_product_by_row(g: GraphBuilder, input: Node, weight: Node) -> ir.Va
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
-def _product(g: GraphBuilder, input: Node, factors: _Factors, outputs: int) -> ir.Value:
-    *outer, inner = shape_of(input)
+def _product(g: GraphBuilder, input: Node, weight: _Factors, outputs: int) -> ir.Value:
+    *outer, _ = shape_of(input)
     known = [size for size in outer if isinstance(size, int)]
     count = prod(known) if len(known) == len(outer) else "rows"
-    x = g.reshape(g.value(input), (count, inner))
-    steps = _steps(g, x)
-    scale = g.reshape(steps, (count,))
-    integers = g.op("QuantizeLinear", x, scale, _zeros(g, scale, count), axis=0)
-    one, zero = g.constant(np.array(1, np.float32)), g.constant(np.array(_ZERO, np.uint8))
-    product = g.op("QGemm", integers, one, zero, *factors, domain=CONTRIB, transB=1)
+    tokens = _tokens(input)
+    integers, steps, zeros = _rounded(g, input, count) if tokens is None else _quantized(g, tokens, count)
+    product = g.op("QGemm", integers, *_unscaled(g), *weight.inputs, domain=CONTRIB, transB=1)
+    if zeros is not None:
+        product = g.op("Sub", product, g.op("Mul", zeros, g.constant(weight.sums)))
     scaled = g.record(g.op("Mul", product, steps), [count, outputs])
     return g.reshape(scaled, (*outer, outputs), lambda: g.sizes_but_last(g.value(input), outputs))
 
 
-def _zeros(g: GraphBuilder, scale: ir.Value, count: int | str) -> ir.Value:
+# ---- rows of floats, and of what is quantized already --------------------------------------------------------------
+
+
+_Rows = tuple[ir.Value, ir.Value, ir.Value | None]
+"""Integers of uint8, 128 being zero, (rows, inner); float32 (rows, 1): steps, and zero points if there are any."""
+
+
+def _rounded(g: GraphBuilder, input: Node, count: int | str) -> _Rows:
+    x = _matrix(g, input, count)
+    steps = _steps(g, x)
+    scale = g.reshape(steps, (count,))
     if isinstance(count, int):
-        return g.constant(np.full(count, _ZERO, np.uint8))
-    return g.op("Expand", g.constant(np.array(_ZERO, np.uint8)), g.op("Shape", scale))
+        zero = g.constant(np.full(count, _ZERO, np.uint8))
+    else:
+        zero = g.op("Expand", g.constant(np.array(_ZERO, np.uint8)), g.op("Shape", scale))
+    return g.op("QuantizeLinear", x, scale, zero, axis=0), steps, None
+
+
+def _quantized(g: GraphBuilder, tokens: QuantizeCall, count: int | str) -> _Rows:
+    steps = _column(g, tokens.scale, count)
+    zeros = None if _is_zero(g, tokens.zero_point) else _column(g, tokens.zero_point, count)
+    made = quantize_call(tokens.source)
+    if made is None or not _is_inverse(made, tokens):
+        bits = g.cast(_matrix(g, tokens.source, count), torch.uint8)
+        return g.op("BitwiseXor", bits, g.constant(np.array(_ZERO, np.uint8))), steps, zeros
+    # As torch does, by the inverse: a row's lowest may be halfway between two integers, -127.5.
+    counted = g.op("Mul", _matrix(g, made.source, count), g.op("Reciprocal", steps))
+    moved = counted if zeros is None else g.op("Add", counted, zeros)
+    return g.op("QuantizeLinear", moved, *_unscaled(g)), steps, zeros
+
+
+def _unscaled(g: GraphBuilder) -> tuple[ir.Value, ir.Value]:
+    """A scale of 1, and the zero point."""
+    return g.constant(np.array(1, np.float32)), g.constant(np.array(_ZERO, np.uint8))
+
+
+def _matrix(g: GraphBuilder, node: Node, count: int | str) -> ir.Value:
+    return g.reshape(g.value(node), (count, shape_of(node)[-1]))
+
+
+def _column(g: GraphBuilder, parameter: object, count: int | str) -> ir.Value:
+    assert isinstance(parameter, Node)
+    return g.reshape(g.tensor(parameter, torch.float32), (count, 1))
+
+
+def _tokens(input: Node) -> QuantizeCall | None:
+    """The call that dequantizes `input` from int8, token by token; perhaps seen as a matrix since."""
+    if operator_name(input) == "aten::view_copy":
+        seen = input.args[0]
+        assert isinstance(seen, Node)
+        return _tokens(seen) if shape_of(seen) and shape_of(seen)[-1] == shape_of(input)[-1] else None
+    call = quantize_call(input)
+    if call is None or call.quantizes or call.granularity is not Granularity.TOKEN or call.dtype != torch.int8:
+        return None
+    return call
+
+
+def _is_inverse(made: QuantizeCall, tokens: QuantizeCall) -> bool:
+    """Whether `tokens` dequantizes what `made` quantized to all of 8 bits."""
+    same = (made.scale, made.zero_point) == (tokens.scale, tokens.zero_point)
+    return made.quantizes and same and (made.qmin, made.qmax) == (-128, 127)
+
+
+def _is_zero(g: GraphBuilder, zero_point: object) -> bool:
+    if not isinstance(zero_point, Node):
+        return not zero_point
+    match operator_name(zero_point).partition(".")[0]:
+        case "aten::view_copy" | "aten::view":
+            return _is_zero(g, zero_point.args[0])
+        case "aten::full" | "aten::full_like":
+            return bool(named_arguments(zero_point)["fill_value"] == 0)
+    known = g.constants.array(zero_point)
+    return known is not None and not known.any()
 
 
 _ZERO: Final = 128
@@ -74,9 +169,18 @@ def _steps(g: GraphBuilder, x: ir.Value) -> ir.Value:
     return g.op("Max", scaled, g.constant(np.array(_LEAST_STEP, np.float32)))
 
 
+# ---- weights -------------------------------------------------------------------------------------------------------
+
+
 def _int8(g: GraphBuilder, node: Node) -> _Factors | None:
     weight = symmetric_weight(g, node, 0)
-    return None if weight is None or weight.content.ndim != 2 else weight.inputs
+    if weight is None or weight.content.ndim != 2:
+        return None
+    return _Factors(weight.inputs, _sums(weight.content, weight.scale))
+
+
+def _sums(content: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.asarray(content.sum(1, dtype=np.int64) * scale, np.float32)
 
 
 def _unpacked(g: GraphBuilder, node: Node) -> _Factors | None:
@@ -91,6 +195,8 @@ def _unpacked(g: GraphBuilder, node: Node) -> _Factors | None:
         return None
     codes = Codes(weight.packed.reshape(rows, -1), scale, None if (zero_point == MIDDLE).all() else zero_point)
     row_scale = codes.row_scale()
-    value = g.weight(node.name, codes.as_int8(row_scale))
+    content = codes.as_int8(row_scale)
+    value = g.weight(node.name, content)
     g.codes[str(value.name)] = codes
-    return value, g.constant(row_scale), g.weight(f"{node.name}.zeros", np.zeros(rows, np.int8))
+    inputs = (value, g.constant(row_scale), g.weight(f"{node.name}.zeros", np.zeros(rows, np.int8)))
+    return _Factors(inputs, _sums(content, row_scale))

@@ -21,11 +21,11 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantizations
 from delegraph_cpu.aot.converters.table import TABLE, OnnxConverter, aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.quantized.by_row import product_by_row, unpacked_product_by_row
+from delegraph_cpu.aot.quantized.by_row import product_by_row, product_by_token, unpacked_product_by_row
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import symmetric_weight
 
-__all__ = ["weight_only_linear"]
+__all__ = ["float_linear"]
 
 Bytes = NDArray[np.uint8]
 
@@ -49,11 +49,11 @@ class _Codes:
         return int(self.codes.shape[2]) * 8 // self.bits
 
 
-def weight_only_linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
+def float_linear(g: GraphBuilder, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
     """`input @ weight.T + bias` in float32, if the weight is a constant of a form known here."""
     if dtype_of(input) != torch.float32:
         return None
-    product = _of_many_rows(g, input, weight) or _of_codes(g, input, weight)
+    product = product_by_token(g, input, weight) or _of_many_rows(g, input, weight) or _of_codes(g, input, weight)
     return product if product is None or bias is None else g.op("Add", product, g.value(bias))
 
 
@@ -66,14 +66,13 @@ def _of_many_rows(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None
 
 
 def _of_codes(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
-    packed = _packed_weight(g, weight)
-    parts = _parts_of_bytes(g, weight) if packed is None else [packed]
-    if not parts:
-        return None
-    inner = int(shape_of(weight)[1])
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
     rounded = g.int8_inputs and _rows(g, input)[0] < MANY_ROWS
-    x = g.value(input)
+    packed = _packed_weight(g, weight)
+    parts = _parts_of_bytes(g, weight, rounded) if packed is None else [packed]
+    if not parts:
+        return None
+    x, inner = g.value(input), int(shape_of(weight)[1])
     if packed is not None and packed.filled_from:
         x, inner = _filled(g, x, rank_of(input), packed), packed.codes.shape[1] * packed.group
     return g.total([_matmul(g, weight.name, x, part, inner, rounded) for part in parts])
@@ -144,21 +143,48 @@ def _pairs(codes: NDArray[np.integer[Any]]) -> Bytes:
 # ---- 8 bits -------------------------------------------------------------------------------------------------------
 
 
-def _parts_of_bytes(g: GraphBuilder, node: Node) -> list[_Codes]:
-    """An int8 weight with scales by row, or for all of it; two parts that add up to it where the input stays exact."""
+def _parts_of_bytes(g: GraphBuilder, node: Node, rounded: bool) -> list[_Codes]:
+    """An int8 weight with scales by row, or for all of it; two parts that add up to it where the input stays exact.
+    Where it is rounded, also one in groups: else to dequantize it in each run takes no longer."""
+    found = _bytes_by_row(g, node) or (_bytes_in_groups(g, node) if rounded else None)
+    if found is None:
+        return []
+    codes, scales = found
+    rows, groups, _ = codes.shape
+    if g.int8_inputs:
+        return [_Codes(8, codes, scales)]
+    high, low = (_pairs(half) for half in (codes >> 4, codes & 15))
+    return [_Codes(4, high, scales * 16), _Codes(4, low, scales, np.zeros((rows, groups), np.int64))]
+
+
+def _bytes_by_row(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
+    """Codes, 128 higher, (rows, groups, elements of a group) and their scales, (rows, groups)."""
     weight = symmetric_weight(g, node, 0)
     if weight is None or weight.content.ndim != 2:
-        return []
+        return None
     rows, inner = weight.content.shape
     group = _fewest_bytes(inner, 8)
     groups = -(-inner // group)
     codes = np.full((rows, groups * group), 128, np.uint8)
-    codes[:, :inner] = weight.content.view(np.uint8) ^ np.uint8(128)  # 128 higher
-    scales = np.repeat(weight.scale.reshape(-1, 1), groups, 1)
-    if g.int8_inputs:
-        return [_Codes(8, codes.reshape(rows, groups, group), scales)]
-    high, low = (_pairs(half).reshape(rows, groups, group // 2) for half in (codes >> 4, codes & 15))
-    return [_Codes(4, high, scales * 16), _Codes(4, low, scales, np.zeros((rows, groups), np.int64))]
+    codes[:, :inner] = _higher(weight.content)
+    return codes.reshape(rows, groups, group), np.repeat(weight.scale.reshape(-1, 1), groups, 1)
+
+
+def _bytes_in_groups(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
+    """As `_bytes_by_row`, where the weight has groups that MatMulNBits takes."""
+    weight = Quantizations(g.constants).weight(node)
+    if weight is None or weight.stored.dtype != np.int8 or not weight.quantization.is_symmetric:
+        return None
+    of = weight.quantization
+    if of.group_size is None or of.group_size not in _GROUPS:
+        return None
+    codes = _higher(weight.integers).reshape(weight.shape[0], -1, of.group_size)
+    return codes, of.scale.astype(np.float32)
+
+
+def _higher(content: NDArray[np.int8]) -> Bytes:
+    """128 higher, unsigned."""
+    return np.asarray(content.view(np.uint8) ^ np.uint8(128), np.uint8)
 
 
 _GROUPS: Final = (256, 128, 64, 32, 16)

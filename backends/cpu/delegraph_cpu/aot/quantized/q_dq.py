@@ -141,18 +141,20 @@ def _along(g: GraphBuilder, parameters: Node, axis: int, rank: int) -> ir.Value:
 def quantize_per_token(
     g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node, low: int, high: int, dtype: torch.dtype
 ) -> ir.Value:
-    """As torch has it the zero point, in double, is added before rounding."""
-    steps = g.op("Mul", g.tensor(input, DOUBLE), g.op("Reciprocal", g.tensor(scales, DOUBLE)))
-    rounded = g.op("Round", g.op("Add", steps, g.tensor(zero_points, DOUBLE)))
-    return _limited(g, rounded, low, high, DOUBLE, dtype)
+    """As torch has it the zero point is added before rounding, and all is in the scales' dtype, often double."""
+    compute = dtype_of(scales)
+    steps = g.op("Mul", g.tensor(input, compute), g.op("Reciprocal", g.value(scales)))
+    rounded = g.op("Round", g.op("Add", steps, g.tensor(zero_points, compute)))
+    return _limited(g, rounded, low, high, compute, dtype)
 
 
 @_converts("dequantize_per_token")
 def dequantize_per_token(
     g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node, *_: object
 ) -> ir.Value:
-    parameters = (g.tensor(scales, DOUBLE), g.tensor(zero_points, DOUBLE))
-    return g.cast(_dequantized(g, input, parameters, DOUBLE), dtype_of(node))
+    compute = dtype_of(scales)
+    parameters = (g.value(scales), g.tensor(zero_points, compute))
+    return g.cast(_dequantized(g, input, parameters, compute), dtype_of(node))
 
 
 def _static(node: Node, input: Node, *_: object) -> str | None:

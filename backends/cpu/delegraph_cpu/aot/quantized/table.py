@@ -12,6 +12,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import Granularity, quantize_call
 from delegraph_cpu.aot.converters.table import aten, schema_arguments
+from delegraph_cpu.aot.dtypes import FLOATS, HALVES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
 
@@ -46,7 +47,7 @@ def integers_for(operators: str, *, commutes: bool = False) -> Callable[[_F], _F
 
 def on_integers(g: GraphBuilder, node: Node) -> Converted | None:
     """Convert `node` on integers, if it can be; its value in float, which is left out of the graph unless needed."""
-    convert = _TABLE.get(node.target) if _gives_float32(node) else None  # type: ignore[arg-type]
+    convert = _TABLE.get(node.target) if _computes_in_float32(node) else None  # type: ignore[arg-type]
     found = None if convert is None else convert(g, node, *schema_arguments(node))
     if isinstance(found, Integers):
         g.integers[node] = found
@@ -57,10 +58,10 @@ def on_integers(g: GraphBuilder, node: Node) -> Converted | None:
     return found  # type: ignore[return-value]
 
 
-def _gives_float32(node: Node) -> bool:
+def _computes_in_float32(node: Node) -> bool:
     value = node.meta.get("val")
     first = value[0] if isinstance(value, list | tuple) and value else value
-    return isinstance(first, torch.Tensor) and first.dtype == torch.float32
+    return isinstance(first, torch.Tensor) and first.dtype in FLOATS | HALVES
 
 
 def activation(g: GraphBuilder, node: object) -> tuple[Integers, Affine] | None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
 from delegraph_cpu.aot.quantized.values import Integers
 
 __all__ = ["Weight", "bias_steps", "float_bias", "in_steps", "symmetric_weight"]
@@ -49,14 +50,14 @@ def _is_multiplied(value: ir.Value) -> bool:
 
 
 def float_bias(g: GraphBuilder, bias: Node | None) -> NDArray[np.float32] | None:
-    """The content of a bias, a constant in float or a dequantized one."""
+    """The content of a bias, a constant in float or half precision, or a dequantized one."""
     if bias is None:
         return None
     held = g.integers.get(bias)
     if isinstance(held, Integers) and held.content is not None:
         return np.asarray((held.content.astype(np.float32) - held.zero_point) * held.scale, np.float32)
     content = g.parameter(bias)
-    return None if content is None or content.dtype != np.float32 else content
+    return None if content is None or dtype_of(bias) != torch.float32 else content.astype(np.float32)
 
 
 def bias_steps(g: GraphBuilder, bias: Node | None, scale: NDArray[Any] | np.floating[Any]) -> ir.Value | None:
