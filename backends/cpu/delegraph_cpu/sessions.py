@@ -20,8 +20,14 @@ from delegraph.errors import InvalidArgument
 
 __all__ = ["create_session", "products_saturate", "run_of", "use_own_threads", "use_shared_pool"]
 
-SLOWER_FUSIONS: Final = ["SkipLayerNormFusion"]
-"""Fusions left out: that operator's kernel is scalar, and takes five times as long as Add and LayerNormalization."""
+LEFT_OUT: Final = [
+    "SkipLayerNormFusion",  # that operator's kernel is scalar: five times as long as Add and LayerNormalization
+    "WeightBiasQuantization",  # rounds weights that a program has in float, where values beside them are quantized
+    "DoubleQDQPairsRemover",  # rounds once what a program rounds twice, and forgets the narrower range
+    "QDQSelectorActionTransformer",  # chooses integer kernels, after the converters: some round otherwise than torch
+    "QDQS8ToU8Transformer",  # prepares for that, and fails where two constants have one zero point
+]
+"""onnxruntime's graph optimisations that are not run, at lowering or at load."""
 
 BLOCKS_PER_THREAD: Final = 4
 """Into which an operator's work is cut, to be taken one after the other: what onnxruntime's documentation of
@@ -90,7 +96,7 @@ def run_of(
 
 
 # Without its fallback, which prints and tries again with the same provider.
-_ARGUMENTS: Final = {"enable_fallback": 0, "disabled_optimizers": SLOWER_FUSIONS}
+_ARGUMENTS: Final = {"enable_fallback": 0, "disabled_optimizers": LEFT_OUT}
 
 
 @cache

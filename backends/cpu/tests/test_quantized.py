@@ -377,6 +377,32 @@ def test_linear_layers_of_all_sizes_and_grids(
     compare(layer, random(rows, inner), step=scales[1], within=1 + bias_step)
 
 
+@pytest.mark.parametrize(("kind", "kernel", "size"), [(F.linear, (), ()), (F.conv1d, (3,), (9,))])
+def test_a_float_weight_beside_quantized_values_is_not_rounded(
+    kind: Callable[..., Tensor], kernel: Sequence[int], size: Sequence[int]
+) -> None:
+    """As onnxruntime would by itself: with one scale for all rows, of which here the first is by far the largest."""
+
+    class Activations(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(
+                random(6, 8, *kernel) * torch.logspace(2, 0, 6).view(6, 1, *(1 for _ in kernel))
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            return grid(kind(grid(x), self.weight), 0.02, 0)
+
+    compare(Activations(), random(4, 8, *size) / 4, step=0.02)
+
+
+@pytest.mark.parametrize("second", [(0.5, -5), (0.31, -5)])
+def test_what_is_quantized_twice_is_rounded_and_limited_twice(second: tuple[float, int]) -> None:
+    """onnxruntime would make one of both by itself, without the limits of the narrower."""
+    x = torch.linspace(-3, 3, 999)
+    compare(lambda x: grid(grid(x, 0.01, 1), *second), x, step=0.01)
+
+
 def test_halves_between_quantized_values() -> None:
     def half(x: Tensor) -> Tensor:
         q = quantize(x)

@@ -158,7 +158,7 @@ def _cached(blob: Blob, weights: Weights, options: CpuOptions) -> Optimized | No
 
     level = options.optimization_level
     optimize = partial(_optimize, blob, weights, level)
-    settings = f"{level}, without {sessions.SLOWER_FUSIONS}"
+    settings = f"{level}, without {sessions.LEFT_OUT}"
     return optimized_blob(Path(options.cache), blob.graph, weights, settings, optimize)
 
 
