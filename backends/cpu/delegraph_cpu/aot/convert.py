@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import onnx_ir as ir
@@ -69,12 +69,15 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False, int8_product
     made = PartitionConverter(builder)
     outputs = made.convert_program(program)
     states = [made.states[node] for node in made.signature.states]
+    model = builder.model([*made.inputs, *made.held], [*outputs, *made.new_values])
+    read = {value.name for value in model.graph.inputs}
+    copies = [replace(made.externals[node], info=info) for node, info in builder.copies if info.name in read]
     return ConvertedModel(
-        builder.model([*made.inputs, *made.held], [*outputs, *made.new_values]),
+        model,
         tuple(made.input_infos),
         tuple(made.output_infos),
         tuple(states),
-        tuple(made.externals),
+        (*made.externals.values(), *copies),
         {str(value.name): handles for value, handles in builder.debug_handles.items()},
         builder.codes,
     )
@@ -88,7 +91,7 @@ class PartitionConverter(CallConverter):
         self.inputs: list[ir.Value] = []
         self.input_infos: list[TensorInfo] = []
         self.output_infos: list[TensorInfo] = []
-        self.externals: list[ExternalWeight] = []
+        self.externals: dict[Node, ExternalWeight] = {}
         self.held: list[ir.Value] = []
         self.held_infos: dict[Node, TensorInfo] = {}
         self.new_values: list[ir.Value] = []
@@ -102,7 +105,7 @@ class PartitionConverter(CallConverter):
                 self.builder.add_parameter(node, held.tensor)
             else:
                 info = self.builder.add_external(node, layout_of(held.tensor))
-                self.externals.append(ExternalWeight(info, held.name, tag, held.tensor))
+                self.externals[node] = ExternalWeight(info, held.name, tag, held.tensor)
 
     def input(self, node: Node) -> ir.Value | None:  # type: ignore[override]  # nothing refers to a constant argument
         """The graph's input for a user input; None for a constant argument."""

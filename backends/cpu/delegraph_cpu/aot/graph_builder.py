@@ -47,7 +47,8 @@ class GraphBuilder:
     result put it on, for operators that compute on integers (`quantized/`); `constants` are contents that are known, as
     they are within the delegate; `int8_inputs` and `int8_products` are the partitioner's options. `codes` are what
     weights of int8 are stored as, by their names. `debug_handles` says which calls of the program each value was made
-    for; `ranges` are those of the program's symbolic sizes.
+    for; `ranges` are those of the program's symbolic sizes. `external` are the weights that lie in a `.ptd`, and how;
+    `copies` are inputs for them besides their first.
     """
 
     def __init__(self, *, int8_inputs: bool = False, int8_products: bool = False) -> None:
@@ -64,6 +65,8 @@ class GraphBuilder:
         self.constants = Constants()
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self.external: dict[Node, TensorLayout] = {}
+        self.copies: list[tuple[Node, TensorInfo]] = []
         self._external: list[ir.Value] = []
         self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
 
@@ -79,17 +82,34 @@ class GraphBuilder:
     def add_external(self, node: Node, layout: TensorLayout) -> TensorInfo:
         """Make the placeholder `node` an input of the graph, which lies as in a `.ptd`: of its content nothing is
         known. The dims of what is returned are in the order in which they lie there."""
+        self.external[node] = layout
+        self.values[node], info = self._external_input(node, node.name)
+        return info
+
+    def external_value(self, node: Node) -> ir.Value:
+        """An external weight, as an input of the graph for each use: see `quantized/weights.py` for who needs that."""
+        if not self._is_read(node):
+            return self.value(node)
+        value, info = self._external_input(node, f"{node.name}.{self._count}")
+        self.copies.append((node, info))
+        return value
+
+    def _is_read(self, node: Node) -> bool:
+        return any(use.node.op_type not in ("Cast", "DequantizeLinear") for use in self.value(node).uses())
+
+    def _external_input(self, node: Node, name: str) -> tuple[ir.Value, TensorInfo]:
+        layout = self.external[node]
         order = layout.dim_order
         shape = tuple(layout.sizes[dim] for dim in order)
         dtype = outer_dtype_of(node)
         pair = [2] if dtype in COMPLEX else []
         held = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
-        stored = ir.Value(name=node.name, shape=ir.Shape([*shape, *pair]), type=held)
+        stored = ir.Value(name=name, shape=ir.Shape([*shape, *pair]), type=held)
         self._external.append(self.record(stored, [*shape, *pair]))
         inner = self.record(self.cast(stored, dtype_of(node)), shape) if dtype in HALVES else stored
         permutation = [order.index(dim) for dim in range(len(order))]
-        self.values[node] = self.transpose(inner, [*permutation, len(order)] if pair else permutation)
-        return TensorInfo(node.name, str(dtype).removeprefix("torch."), shape)
+        value = self.transpose(inner, [*permutation, len(order)] if pair else permutation)
+        return value, TensorInfo(name, str(dtype).removeprefix("torch."), shape)
 
     def bind(self, placeholder: Node, argument: TensorLike) -> None:
         """Let the input of a control-flow body be what its call gives for it, with all that is known of that."""
@@ -290,8 +310,10 @@ class GraphBuilder:
         nodes = _needed(self.nodes, outputs)
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
+        copies = {info.name for _, info in self.copies}
+        external = [value for value in self._external if id(value) in used or value.name not in copies]
         graph = ir.Graph(
-            [*inputs, *self._external],
+            [*inputs, *external],
             outputs,
             nodes=nodes,
             initializers=weights,

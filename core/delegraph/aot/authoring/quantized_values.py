@@ -22,7 +22,18 @@ from delegraph.aot.authoring.constants import Constants
 from delegraph.aot.authoring.node_values import named_arguments, operator_name
 from delegraph.aot.authoring.quantization import Granularity, Quantization, QuantizeCall, quantize_call
 
-__all__ = ["Quantizations", "QuantizedWeight"]
+__all__ = ["Quantizations", "QuantizedWeight", "StoredWeight"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeight:
+    """A weight of `shape` that `call` dequantizes: `node` holds its integers, in any shape, or `is_packed` codes of 4
+    bits, two to a byte, the lower half first. What `node` holds need not be known."""
+
+    node: Node
+    shape: tuple[int, ...]
+    call: QuantizeCall
+    is_packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,46 +109,39 @@ class Quantizations:
     def weight(self, value: object) -> QuantizedWeight | None:
         """The integers of a weight that is known ahead of time: dequantized per tensor, by channel or in groups, with 4
         bits packed two to a byte or not, as `quantize` stores them (docs/quantization.md)."""
+        stored = self.stored(value)
+        if stored is None:
+            return None
+        content, quantization = self.constants.array(stored.node), self.of_call(stored.call)
+        if content is None or quantization is None or (stored.is_packed and content.dtype != np.uint8):
+            return None
+        if stored.shape != tuple(stored.call.source.meta["val"].shape):
+            quantization = _in_groups(quantization, *stored.shape)
+        return QuantizedWeight(content, stored.shape, quantization, stored.is_packed)
+
+    def stored(self, value: object) -> StoredWeight | None:
+        """The calls behind a weight as `weight` takes it, whether or not its content is known."""
         call = quantize_call(value)
         if call is not None and not call.quantizes:
-            return self._stored(call)
-        viewed = _source_of(value, _VIEWS)
-        call = quantize_call(viewed)
-        if call is None or call.quantizes or not isinstance(value, Node):
+            return self._of_call(call, tuple(call.source.meta["val"].shape))
+        call = quantize_call(_source_of(value, _VIEWS))
+        if call is None or call.quantizes or call.axis != 0 or not isinstance(value, Node):
             return None
-        return self._in_groups(call, tuple(value.meta["val"].shape))
+        shape, stored = tuple(value.meta["val"].shape), tuple(call.source.meta["val"].shape)
+        if len(shape) != 2 or len(stored) != 2 or shape[1] % stored[1] or stored[0] * stored[1] != prod(shape):
+            return None
+        return self._of_call(call, shape)
+
+    def _of_call(self, call: QuantizeCall, shape: tuple[int, ...]) -> StoredWeight:
+        packed = None if self.constants.array(call.source) is not None else self._packed(call.source)
+        return StoredWeight(packed or call.source, shape, call, packed is not None)
 
     def _by(self, user: Node) -> Quantization | None:
         call = quantize_call(user)
         return self.of_call(call) if call is not None and call.quantizes else None
 
-    def _stored(self, call: QuantizeCall) -> QuantizedWeight | None:
-        quantization = self.of_call(call)
-        if quantization is None:
-            return None
-        shape = tuple(call.source.meta["val"].shape)
-        known = self.constants.array(call.source)
-        if known is not None:
-            return QuantizedWeight(known, shape, quantization)
-        packed = self._packed(call.source)
-        return None if packed is None else QuantizedWeight(packed, shape, quantization, is_packed=True)
-
-    def _in_groups(self, call: QuantizeCall, shape: tuple[Any, ...]) -> QuantizedWeight | None:
-        """Integers (rows * groups, group_size), a scale for each of these rows -> (rows, inner), in groups."""
-        stored = self._stored(call)
-        if stored is None or stored.quantization.axis != 0 or len(stored.shape) != 2 or len(shape) != 2:
-            return None
-        rows, inner = shape
-        size, of = stored.shape[1], stored.quantization
-        if inner % size or stored.shape[0] * size != rows * inner:
-            return None
-        scale, zero_point = of.scale.reshape(rows, -1), of.zero_point.reshape(rows, -1)
-        grouped = replace(of, scale=scale, zero_point=zero_point, axis=None, group_size=size)
-        by_row = replace(of, scale=scale[:, 0], zero_point=zero_point[:, 0])
-        return replace(stored, shape=shape, quantization=by_row if size == inner else grouped)
-
-    def _packed(self, source: Node) -> NDArray[Any] | None:
-        """The constant bytes behind view(stack(bytes & 15, bytes // 16)): codes of 4 bits, the lower half first."""
+    def _packed(self, source: Node) -> Node | None:
+        """The bytes behind view(stack(bytes & 15, bytes // 16)): codes of 4 bits, the lower half first."""
         joined = _source_of(source, _VIEWS)
         if joined is None or operator_name(joined) not in ("aten::cat", "aten::stack"):
             return None
@@ -145,11 +149,18 @@ class Quantizations:
         if len(halves) != 2 or [operator_name(half) for half in halves] != list(_HALVES):
             return None
         low, high = (named_arguments(half) for half in halves)
-        packed = self.constants.array(low["self"])
         same = high["self"] is low["self"] and high["rounding_mode"] == "floor"
-        if not same or low["other"] != 15 or self.constants.number(high["other"]) != 16 or packed is None:
+        if not same or low["other"] != 15 or self.constants.number(high["other"]) != 16:
             return None
-        return packed if packed.dtype == np.uint8 else None
+        return low["self"] if isinstance(low["self"], Node) else None
+
+
+def _in_groups(of: Quantization, rows: int, inner: int) -> Quantization:
+    """A scale for each group of a row, one behind the other -> (rows, groups) of them, or (rows,)."""
+    scale, zero_point = of.scale.reshape(rows, -1), of.zero_point.reshape(rows, -1)
+    if scale.shape[1] == 1:
+        return replace(of, scale=scale[:, 0], zero_point=zero_point[:, 0])
+    return replace(of, scale=scale, zero_point=zero_point, axis=None, group_size=inner // scale.shape[1])
 
 
 def _are_whole(zero_point: NDArray[Any]) -> bool:

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
+import torch
 from torch.fx import Node
 
+from delegraph.aot.authoring.quantization import quantize_call
 from delegraph.aot.config import DEFAULT_EXTERNAL_TAG, ExecutorchBackendConfig
-from delegraph.aot.graph.signature import ResolvedSignature
+from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
 
 __all__ = ["external_tag"]
 
 
 def external_tag(config: ExecutorchBackendConfig, signature: ResolvedSignature) -> Callable[[Node], str | None]:
-    """The name without ".ptd"; never one for a constant that the model's code has in it."""
+    """The name without ".ptd"; never one for a constant that the model's code has in it, nor for zero points that are
+    all the same: which integer stands for 0 is chosen with the scheme, not trained, and decides which kernels fit."""
     trained = {node.name for node in signature.trained} if config.external_mutable_weights else set()
-    lifted = {node.name for node, held in signature.constants.items() if held.is_lifted}
+    kept = {n.name for n, held in signature.constants.items() if held.is_lifted or _is_scheme(n, held)}
     names = {node.name: held.name for node, held in signature.constants.items()}
     chosen = config.external_constants
 
     def tag(node: Node) -> str | None:
         if node.name in trained:
             return DEFAULT_EXTERNAL_TAG
-        if node.name in lifted:
+        if node.name in kept:
             return None
         if callable(chosen):
             return chosen(node)
@@ -33,3 +36,11 @@ def external_tag(config: ExecutorchBackendConfig, signature: ResolvedSignature) 
         return DEFAULT_EXTERNAL_TAG if chosen else None
 
     return tag
+
+
+def _is_scheme(node: Node, held: HeldTensor) -> bool:
+    """Whether it is read as the zero points of quantize and dequantize calls alone, and all of them are the same."""
+    calls = [quantize_call(user) for user in node.users]
+    if not calls or any(call is None or call.zero_point is not node or call.scale is node for call in calls):
+        return False
+    return held.tensor.numel() > 0 and bool(torch.all(held.tensor == held.tensor.reshape(-1)[0]))

@@ -34,7 +34,7 @@ from delegraph.aot.authoring import (
 )
 from delegraph_cpu.aot.graph_builder import GraphBuilder, shape_of
 from delegraph_cpu.aot.quantized.values import CONTRIB
-from delegraph_cpu.aot.quantized.weights import symmetric_weight
+from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight
 from delegraph_cpu.codes import MIDDLE, Codes
 
 __all__ = ["product_by_row", "product_by_token", "unpacked_product_by_row"]
@@ -46,8 +46,8 @@ class _Factors:
 
     inputs: tuple[ir.Value, ir.Value, ir.Value]
     """The values, int8 (rows, inner), the scales, the zero points."""
-    sums: NDArray[np.float32]
-    """(rows,): of the real weight"""
+    sums: ir.Value
+    """float32 (rows,): of the real weight"""
 
 
 def product_by_token(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
@@ -76,7 +76,7 @@ def _product(g: GraphBuilder, input: Node, weight: _Factors, outputs: int) -> ir
     integers, steps, zeros = _rounded(g, input, count) if tokens is None else _quantized(g, tokens, count)
     product = g.op("QGemm", integers, *_unscaled(g), *weight.inputs, domain=CONTRIB, transB=1)
     if zeros is not None:
-        product = g.op("Sub", product, g.op("Mul", zeros, g.constant(weight.sums)))
+        product = g.op("Sub", product, g.op("Mul", zeros, weight.sums))
     scaled = g.record(g.op("Mul", product, steps), [count, outputs])
     return g.reshape(scaled, (*outer, outputs), lambda: g.sizes_but_last(g.value(input), outputs))
 
@@ -173,14 +173,18 @@ def _steps(g: GraphBuilder, x: ir.Value) -> ir.Value:
 
 
 def _int8(g: GraphBuilder, node: Node) -> _Factors | None:
-    weight = symmetric_weight(g, node, 0)
-    if weight is None or weight.content.ndim != 2:
+    weight = constant_weight(g, node, 0)
+    if weight is None or len(weight.shape) != 2 or weight.zero_point.any():
         return None
-    return _Factors(weight.inputs, _sums(weight.content, weight.scale))
+    if isinstance(weight, KnownWeight):
+        return _Factors(weight.inputs, _sums(g, weight.content, weight.scale))
+    values, scales, _ = weight.inputs
+    counted = g.op("ReduceSum", g.cast(values, torch.float32), g.ints([1]), keepdims=0)
+    return _Factors(weight.inputs, g.op("Mul", counted, scales))
 
 
-def _sums(content: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.asarray(content.sum(1, dtype=np.int64) * scale, np.float32)
+def _sums(g: GraphBuilder, content: NDArray[np.int8], scale: NDArray[np.float32]) -> ir.Value:
+    return g.constant(np.asarray(content.sum(1, dtype=np.int64) * scale, np.float32))
 
 
 def _unpacked(g: GraphBuilder, node: Node) -> _Factors | None:
@@ -199,4 +203,4 @@ def _unpacked(g: GraphBuilder, node: Node) -> _Factors | None:
     value = g.weight(node.name, content)
     g.codes[str(value.name)] = codes
     inputs = (value, g.constant(row_scale), g.weight(f"{node.name}.zeros", np.zeros(rows, np.int8)))
-    return _Factors(inputs, _sums(content, row_scale))
+    return _Factors(inputs, _sums(g, content, row_scale))

@@ -15,8 +15,8 @@ from delegraph_cpu.aot.converters.convolution import geometry
 from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.transposed import conv_transpose
-from delegraph_cpu.aot.quantized.values import Integers
-from delegraph_cpu.aot.quantized.weights import Weight, bias_steps, float_bias, symmetric_weight
+from delegraph_cpu.aot.quantized.values import Affine, Integers
+from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, bias_value, constant_weight
 
 
 @integers_for("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
@@ -33,20 +33,20 @@ def conv(
 ) -> Integers | ir.Value | None:
     if rank_of(input) != rank_of(weight):
         return None
-    taken, factors = activation(g, input), symmetric_weight(g, weight, 0)
-    if taken is None or factors is None:
+    taken, factors = activation(g, input), constant_weight(g, weight, 0)
+    if taken is None or factors is None or len(set(factors.zero_point)) > 1:  # which QLinearConv does not take
         return None
     _, attributes = geometry(input, weight, stride, padding, dilation, groups, look_through=False)
     (x, grid), pads = taken, attributes["pads"]
     x, attributes["pads"] = _without_padding(g, x, pads)
-    wanted = g.wanted.get(node)
-    steps = bias_steps(g, bias, grid.scale * factors.scale)
-    if wanted is None or (bias is not None and steps is None):
-        return _to_float(g, x, factors, bias, attributes)
-    if factors.content.shape[1] == _AWKWARD and groups == 1:
-        x, factors = _with_a_channel_more(g, x, factors)
-    result = g.op("QLinearConv", x.value, *x.inputs(g), *factors.inputs, *wanted.inputs(g), steps, **attributes)
-    return Integers.on(result, wanted)
+    wanted, found = g.wanted.get(node), factors.with_bias(g, bias, grid.scale)
+    if wanted is None or found is None:
+        return _to_float(g, x, grid, factors, bias, attributes)
+    (values, *of_channels), steps = found
+    if factors.shape[1] == _AWKWARD and groups == 1:
+        x, values = _with_a_channel_more(g, x, factors)
+    inputs = (x.value, *x.inputs(g), values, *of_channels, *wanted.inputs(g), steps)
+    return Integers.on(g.op("QLinearConv", *inputs, **attributes), wanted)
 
 
 @integers_for("convolution _convolution")
@@ -70,16 +70,16 @@ def convolution(
 
 
 def _to_float(
-    g: GraphBuilder, x: Integers, weight: Weight, bias: Node | None, attributes: Mapping[str, Any]
+    g: GraphBuilder, x: Integers, grid: Affine, weight: Weight, bias: Node | None, attributes: Mapping[str, Any]
 ) -> ir.Value | None:
-    added = float_bias(g, bias)
-    if bias is not None and added is None:
+    added = bias_value(g, bias)
+    if not isinstance(weight, KnownWeight) or (bias is not None and added is None):
         return None
-    per_channel = [1, -1, *[1] * (weight.content.ndim - 2)]
+    per_channel = [1, -1, *[1] * (len(weight.shape) - 2)]
     products = g.op("ConvInteger", x.value, weight.inputs[0], g.constant(x.zero_point), **attributes)
-    scale = np.asarray(x.scale * weight.scale, np.float32)
+    scale = np.asarray(np.float32(grid.scale) * weight.scale, np.float32)
     scaled = g.op("Mul", g.cast(products, torch.float32), g.constant(scale.reshape(per_channel)))
-    return scaled if added is None else g.op("Add", scaled, g.constant(added.reshape(per_channel)))
+    return scaled if added is None else g.op("Add", scaled, g.reshape(added, per_channel))
 
 
 _AWKWARD = 3
@@ -87,18 +87,20 @@ _AWKWARD = 3
 1252 us with 3 and 631 with 4 (1.31, one thread)."""
 
 
-def _with_a_channel_more(g: GraphBuilder, x: Integers, weight: Weight) -> tuple[Integers, Weight]:
+def _with_a_channel_more(g: GraphBuilder, x: Integers, weight: Weight) -> tuple[Integers, ir.Value]:
     """The same product: the channel is 0 in both.
 
     x (n, 3, …) ── QLinearConv w (m, 3, …)   ──>   x ── Pad ── QLinearConv w (m, 4, …)
     """
-    dims = weight.content.ndim
+    dims = len(weight.shape)
     amounts = np.zeros((2, dims), np.int64)
     amounts[1, 1] = 1
-    padded = g.op("Pad", x.value, g.constant(amounts.reshape(-1)), g.constant(x.zero_point), mode="constant")
+    ends, values = g.constant(amounts.reshape(-1)), weight.inputs[0]
+    padded = replace(x, value=g.op("Pad", x.value, ends, g.constant(x.zero_point), mode="constant"))
+    if not isinstance(weight, KnownWeight):
+        return padded, g.op("Pad", values, ends, g.constant(np.array(0, np.int8)), mode="constant")
     content = np.pad(weight.content, [(0, 0), (0, 1)] + [(0, 0)] * (dims - 2))
-    value = g.weight(weight.inputs[0].name or "weight", content)
-    return replace(x, value=padded), replace(weight, content=content, inputs=(value, *weight.inputs[1:]))
+    return padded, g.weight(values.name or "weight", content)
 
 
 def _without_padding(g: GraphBuilder, x: Integers, pads: Sequence[int]) -> tuple[Integers, Sequence[int]]:

@@ -16,28 +16,32 @@ from delegraph_cpu.aot.dtypes import ALL
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.table import integers_for
 from delegraph_cpu.aot.quantized.values import Integers
+from delegraph_cpu.aot.quantized.weights import constant_weight
 
 
 @integers_for("embedding")
 def embedding(g: GraphBuilder, node: Node, weight: Node, indices: Node, *_: object) -> ir.Value | None:
     """`(table[indices] - zero_points[indices]) * scales[indices]`, for parameters by row or of the whole table."""
     table = g.integers.get(weight)
-    if not isinstance(table, Integers) or table.content is None or table.axis not in (None, 0):
-        return None
-    rows = g.cast(g.op("Gather", table.value, g.value(indices)), torch.float32)
-    zero_points, scales = table.zero_point.astype(np.float32), table.scale
-    if zero_points.any():
-        rows = g.op("Sub", rows, _of_rows(g, zero_points, indices))
-    real = g.op("Mul", rows, _of_rows(g, scales, indices))
+    if isinstance(table, Integers) and table.content is not None and table.axis in (None, 0):
+        values, zero_point, scales = table.value, table.zero_point, g.constant(table.scale)
+    else:
+        found = constant_weight(g, weight, 0)
+        if found is None:
+            return None
+        values, zero_point, scales = found.inputs[0], found.zero_point, found.inputs[1]
+    rows = g.cast(g.op("Gather", values, g.value(indices)), torch.float32)
+    if zero_point.any():
+        rows = g.op("Sub", rows, _of_rows(g, g.constant(zero_point.astype(np.float32)), zero_point.ndim, indices))
+    real = g.op("Mul", rows, _of_rows(g, scales, zero_point.ndim, indices))
     return real if dtype_of(node) == torch.float32 else g.cast(real, dtype_of(node))
 
 
-def _of_rows(g: GraphBuilder, parameters: np.ndarray[tuple[int, ...], np.dtype[np.float32]], indices: Node) -> ir.Value:
+def _of_rows(g: GraphBuilder, parameters: ir.Value, rank: int, indices: Node) -> ir.Value:
     """One number for each of `indices`, with a dim for the columns; or one for all."""
-    values = g.constant(parameters)
-    if not parameters.ndim:
-        return values
-    return g.op("Unsqueeze", g.op("Gather", values, g.value(indices)), g.ints([rank_of(indices)]))
+    if not rank:
+        return parameters
+    return g.op("Unsqueeze", g.op("Gather", parameters, g.value(indices)), g.ints([rank_of(indices)]))
 
 
 # ---- ExecuTorch's operators ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ are multiplied, it is dequantized in each run, which then costs less than a seco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
@@ -22,8 +22,8 @@ from delegraph.aot.authoring import Quantizations
 from delegraph_cpu.aot.converters.table import TABLE, OnnxConverter, aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.by_row import product_by_row, product_by_token, unpacked_product_by_row
-from delegraph_cpu.aot.quantized.values import CONTRIB
-from delegraph_cpu.aot.quantized.weights import symmetric_weight
+from delegraph_cpu.aot.quantized.values import CONTRIB, shifted
+from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight, is_settled, symmetric_weight
 
 __all__ = ["float_linear"]
 
@@ -35,18 +35,16 @@ class _Codes:
     """A weight (rows, inner) as MatMulNBits has it: unsigned codes, a scale and a zero point for each group of them."""
 
     bits: int
-    codes: Bytes
-    """(rows, groups, bytes of a group)"""
-    scales: NDArray[np.float32]
-    """(rows, groups)"""
-    zero_points: NDArray[np.integer[Any]] | None = None
-    """(rows, groups); None: the middle of what the bits hold"""
+    shape: tuple[int, int, int]
+    """Rows, groups of a row, codes of a group"""
+    codes: ir.Value
+    """uint8 (rows, groups, bytes of a group)"""
+    scales: ir.Value
+    """float32 (rows * groups,)"""
+    zero_points: ir.Value | None = None
+    """Two to a byte; None: the middle of what the bits hold"""
     filled_from: int = 0
     """Of how many elements each group was before it was filled up, if it was"""
-
-    @property
-    def group(self) -> int:
-        return int(self.codes.shape[2]) * 8 // self.bits
 
 
 def float_linear(g: GraphBuilder, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
@@ -74,44 +72,41 @@ def _of_codes(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
         return None
     x, inner = g.value(input), int(shape_of(weight)[1])
     if packed is not None and packed.filled_from:
-        x, inner = _filled(g, x, rank_of(input), packed), packed.codes.shape[1] * packed.group
-    return g.total([_matmul(g, weight.name, x, part, inner, rounded) for part in parts])
+        x, inner = _filled(g, x, rank_of(input), packed), packed.shape[1] * packed.shape[2]
+    return g.total([_matmul(g, x, part, inner, rounded) for part in parts])
 
 
 def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: _Codes) -> ir.Value:
     """`x` with zeros behind the elements of each group, as the weight has been filled up."""
-    rows, groups = [0] * (rank - 1), weight.codes.shape[1]
+    rows, groups = [0] * (rank - 1), weight.shape[1]
     parts = g.op("Reshape", x, g.ints([*rows, groups, weight.filled_from]))  # 0: the size as it is
-    ends = [*[0] * rank, weight.group - weight.filled_from]
+    ends = [*[0] * rank, weight.shape[2] - weight.filled_from]
     filled = g.op("Pad", parts, g.ints([*[0] * (rank + 1), *ends]))
-    return g.op("Reshape", filled, g.ints([*rows, groups * weight.group]))
+    return g.op("Reshape", filled, g.ints([*rows, groups * weight.shape[2]]))
 
 
-def _matmul(g: GraphBuilder, name: str, x: ir.Value, weight: _Codes, inner: int, rounded: bool) -> ir.Value:
-    zero_points = None
-    if weight.zero_points is not None:
-        zero_points = g.weight(f"{name}.zero_points", _pairs(weight.zero_points))
+def _matmul(g: GraphBuilder, x: ir.Value, weight: _Codes, inner: int, rounded: bool) -> ir.Value:
     return g.op(
         "MatMulNBits",
         x,
-        g.weight(f"{name}.codes", weight.codes),
-        g.weight(f"{name}.scales", weight.scales.reshape(-1)),
-        zero_points,
+        weight.codes,
+        weight.scales,
+        weight.zero_points,
         domain=CONTRIB,
         K=inner,
-        N=weight.codes.shape[0],
+        N=weight.shape[0],
         bits=weight.bits,
-        block_size=weight.group,
+        block_size=weight.shape[2],
         accuracy_level=_ROUNDED if rounded else _FLOAT32,
     )
 
 
 def _product_of_floats(g: GraphBuilder, input: Node, node: Node) -> ir.Value | None:
     """Gemm on an int8 weight that is dequantized as it runs: as a MatMul onnxruntime would round the input for it."""
-    weight = symmetric_weight(g, node, 0)
-    if weight is None or weight.content.ndim != 2:
+    weight = constant_weight(g, node, 0)
+    if weight is None or len(weight.shape) != 2 or weight.zero_point.any():
         return None
-    rows, inner = weight.content.shape
+    rows, inner = weight.shape
     floats = g.op("DequantizeLinear", *weight.inputs, axis=0)
     product = g.op("Gemm", g.reshape(g.value(input), (-1, inner)), floats, transB=1)
     return g.reshape(product, (*shape_of(input)[:-1], rows))
@@ -148,13 +143,63 @@ def _parts_of_bytes(g: GraphBuilder, node: Node, rounded: bool) -> list[_Codes]:
     Where it is rounded, also one in groups: else to dequantize it in each run takes no longer."""
     found = _bytes_by_row(g, node) or (_bytes_in_groups(g, node) if rounded else None)
     if found is None:
-        return []
+        return _parts_of_external_bytes(g, node)
     codes, scales = found
-    rows, groups, _ = codes.shape
+    rows, groups, group = codes.shape
+    shape = (rows, groups, group)
     if g.int8_inputs:
-        return [_Codes(8, codes, scales)]
-    high, low = (_pairs(half) for half in (codes >> 4, codes & 15))
-    return [_Codes(4, high, scales * 16), _Codes(4, low, scales, np.zeros((rows, groups), np.int64))]
+        return [_Codes(8, shape, g.weight(f"{node.name}.codes", codes), _scales(g, node, scales))]
+    high, low = (g.weight(f"{node.name}.codes", _pairs(half)) for half in (codes >> 4, codes & 15))
+    zero = _zero_points(g, node, np.zeros(scales.shape, np.int64))
+    return [
+        _Codes(4, shape, high, _scales(g, node, scales * 16)),
+        _Codes(4, shape, low, _scales(g, node, scales), zero),
+    ]
+
+
+def _scales(g: GraphBuilder, node: Node, scales: NDArray[np.float32]) -> ir.Value:
+    return g.weight(f"{node.name}.scales", scales.reshape(-1))
+
+
+def _zero_points(g: GraphBuilder, node: Node, zero_points: NDArray[np.integer[Any]]) -> ir.Value:
+    return g.weight(f"{node.name}.zero_points", _pairs(zero_points))
+
+
+def _parts_of_external_bytes(g: GraphBuilder, node: Node) -> list[_Codes]:
+    """The same of a weight whose content is known when it is loaded; by row, and of groups that need not be filled."""
+    weight = constant_weight(g, node, 0)
+    if weight is None or isinstance(weight, KnownWeight) or len(weight.shape) != 2 or weight.zero_point.any():
+        return []
+    rows, inner = weight.shape
+    group = next((size for size in _GROUPS if inner % size == 0), None)
+    if group is None:
+        return []
+    shape = (rows, inner // group, group)
+    codes = g.op("Reshape", shifted(g, weight.inputs[0], torch.uint8), g.ints(shape))
+    scales = g.op("Expand", g.op("Reshape", weight.inputs[1], g.ints([-1, 1])), g.ints(shape[:2]))
+    fine = g.op("Reshape", scales, g.ints([-1]))
+    if g.int8_inputs:
+        return [_Codes(8, shape, codes, fine)]
+    first, second = _pairs_of(g, codes)
+    high = g.op("BitwiseOr", _shifted(g, first, "RIGHT"), g.op("BitwiseAnd", second, _byte(g, 240)))
+    low = g.op("BitwiseOr", g.op("BitwiseAnd", first, _byte(g, 15)), _shifted(g, second, "LEFT"))
+    coarse = g.op("Mul", fine, g.constant(np.array(16, np.float32)))
+    zero = _zero_points(g, node, np.zeros(shape[:2], np.int64))
+    return [_Codes(4, shape, high, coarse), _Codes(4, shape, low, fine, zero)]
+
+
+def _pairs_of(g: GraphBuilder, codes: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The first, third … along the last dim, and the second, fourth …"""
+    ends = (g.ints([2**31 - 1]), g.ints([-1]), g.ints([2]))
+    return g.op("Slice", codes, g.ints([0]), *ends), g.op("Slice", codes, g.ints([1]), *ends)
+
+
+def _shifted(g: GraphBuilder, codes: ir.Value, direction: str) -> ir.Value:
+    return g.op("BitShift", codes, _byte(g, 4), direction=direction)
+
+
+def _byte(g: GraphBuilder, number: int) -> ir.Value:
+    return g.constant(np.array(number, np.uint8))
 
 
 def _bytes_by_row(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
@@ -205,26 +250,61 @@ def _fewest_bytes(elements: int, bits: int) -> int:
 def _packed_weight(g: GraphBuilder, node: Node) -> _Codes | None:
     """A weight that is stored packed, by rows or in groups; filled up where the kernel's groups don't divide them."""
     weight = Quantizations(g.constants).weight(node)
-    if weight is None or weight.packed is None:
+    if weight is None:
+        return _external_packed_weight(g, node)
+    if weight.packed is None:
         return None
     rows, inner = weight.shape
     of = weight.quantization
     scales, zeros = of.scale.reshape(rows, -1).astype(np.float32), of.zero_point.reshape(rows, -1)
-    given, middle = inner // scales.shape[1], (zeros == _MIDDLE).all()
-    group = next((size for size in _GROUPS if given % size == 0), None) or _fewest_bytes(given, 4)
+    given = inner // scales.shape[1]
+    group = _group_of(given) or _fewest_bytes(given, 4)
     filled = -(-given // group) * group
     codes = weight.packed.reshape(rows, -1)
     if filled != given:
         unpacked = np.stack([codes & 15, codes >> 4], -1).reshape(rows, -1)[:, :inner].reshape(rows, -1, given)
         codes = _pairs(np.pad(unpacked, [(0, 0), (0, 0), (0, filled - given)]))
     times = filled // group  # of the groups that the kernel takes, for one that was given
+    shape = (rows, scales.shape[1] * times, group)
     return _Codes(
         4,
-        codes.reshape(rows, -1, group // 2),
-        scales.repeat(times, 1),
-        None if middle else zeros.repeat(times, 1),
+        shape,
+        g.weight(f"{node.name}.codes", codes.reshape(rows, -1, group // 2)),
+        _scales(g, node, scales.repeat(times, 1)),
+        None if (zeros == _MIDDLE).all() else _zero_points(g, node, zeros.repeat(times, 1)),
         given if filled != given and scales.shape[1] > 1 else 0,  # what is behind a row's end the kernel leaves out
     )
+
+
+def _external_packed_weight(g: GraphBuilder, node: Node) -> _Codes | None:
+    """The same of a weight whose content is known when it is loaded, if its groups need not be filled up."""
+    weight = Quantizations(g.constants).stored(node)
+    if weight is None or not weight.is_packed or weight.node not in g.external or len(weight.shape) != 2:
+        return None
+    call, (rows, inner) = weight.call, weight.shape
+    zeros = np.zeros(1) if call.zero_point is None else g.constants.array(call.zero_point)
+    if zeros is None or not isinstance(call.scale, Node) or not is_settled(g, replace(call, source=weight.node)):
+        return None
+    given = inner * rows // call.scale.meta["val"].numel()
+    group = _group_of(given) if rows * inner % given == 0 else None
+    if group is None or inner % given:
+        return None
+    groups, times = inner // group, given // group
+    real = g.op("Reshape", g.tensor(call.scale, torch.float32), g.ints([-1, 1]))
+    scales = g.op("Reshape", g.op("Expand", real, g.ints([rows * groups // times, times])), g.ints([-1]))
+    of_groups = np.broadcast_to(zeros.reshape(-1, 1), (rows * groups // times, times)).reshape(rows, groups)
+    return _Codes(
+        4,
+        (rows, groups, group),
+        g.op("Reshape", g.value(weight.node), g.ints([rows, groups, group // 2])),
+        scales,
+        None if (of_groups == _MIDDLE).all() else _zero_points(g, node, of_groups.astype(np.int64)),
+    )
+
+
+def _group_of(given: int) -> int | None:
+    """The largest of the kernel's groups that divides one of the weight's."""
+    return next((size for size in _GROUPS if given % size == 0), None)
 
 
 _MIDDLE: Final = 8

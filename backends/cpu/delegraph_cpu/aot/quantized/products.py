@@ -10,37 +10,38 @@ from delegraph.aot.authoring import Granularity, operator_name, quantize_call, s
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, rank_of, shape_of
 from delegraph_cpu.aot.quantized.packed import float_linear
 from delegraph_cpu.aot.quantized.table import activation, integers_for
-from delegraph_cpu.aot.quantized.values import CONTRIB, Integers
-from delegraph_cpu.aot.quantized.weights import Weight, bias_steps, float_bias, symmetric_weight
+from delegraph_cpu.aot.quantized.values import CONTRIB, Affine, Integers
+from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, bias_value, constant_weight
 
 # ---- calibrated ---------------------------------------------------------------------------------------------------
 
 
 @integers_for("linear")
 def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> Integers | ir.Value | None:
-    taken, factors = activation(g, input), symmetric_weight(g, weight, 0)
+    taken, factors = activation(g, input), constant_weight(g, weight, 0)
     if taken is not None and factors is not None:
-        return _gemm(g, node, taken[0], factors, bias)
+        return _gemm(g, node, *taken, factors, bias)
     return _dynamic_linear(g, input, factors, bias) or float_linear(g, input, weight, bias)
 
 
-def _gemm(g: GraphBuilder, node: Node, x: Integers, weight: Weight, bias: Node | None) -> Integers | ir.Value | None:
+def _gemm(
+    g: GraphBuilder, node: Node, x: Integers, grid: Affine, weight: Weight, bias: Node | None
+) -> Integers | ir.Value | None:
     """QGemm, of matrices: other dims are rows."""
-    scale = x.scale * weight.scale
-    steps, wanted = bias_steps(g, bias, scale), g.wanted.get(node)
-    rest = None if bias is None or steps is not None else float_bias(g, bias)
-    if bias is not None and steps is None and (rest is None or wanted is not None):
-        return None
-    rows = g.reshape(x.value, [-1, weight.content.shape[1]]) if rank_of(node) != 2 else x.value
-    output = () if wanted is None else wanted.inputs(g)
-    inputs = (rows, *x.inputs(g), *weight.inputs, steps, *output)
-    result = g.op("QGemm", *inputs, domain=CONTRIB, transB=1)
+    found, wanted, rest = weight.with_bias(g, bias, grid.scale), g.wanted.get(node), None
+    if found is None:
+        found, rest = (weight.inputs, None), bias_value(g, bias)
+        if rest is None or wanted is not None:
+            return None
+    (inputs, steps), output = found, () if wanted is None else wanted.inputs(g)
+    rows = g.reshape(x.value, [-1, weight.shape[1]]) if rank_of(node) != 2 else x.value
+    result = g.op("QGemm", rows, *x.inputs(g), *inputs, steps, *output, domain=CONTRIB, transB=1)
     if rank_of(node) != 2:
-        rows = g.record(result, [-1, weight.content.shape[0]])
+        rows = g.record(result, [-1, weight.shape[0]])
         result = g.reshape(rows, shape_of(node), lambda: g.sizes_but_last(x.value, int(shape_of(node)[-1])))
     if wanted is not None:
         return Integers.on(result, wanted)
-    return result if rest is None else g.op("Add", result, g.constant(rest))
+    return result if rest is None else g.op("Add", result, rest)
 
 
 @integers_for("mm bmm matmul")
@@ -52,16 +53,15 @@ def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> Integers | i
 def addmm(
     g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar
 ) -> Integers | ir.Value | None:
-    taken, factors = activation(g, mat1), symmetric_weight(g, mat2, 1)
+    taken, factors = activation(g, mat1), constant_weight(g, mat2, 1)
     if taken is None or factors is None or (alpha, beta) != (1, 1) or rank_of(self) != 1:
         return None
-    x, wanted = taken[0], g.wanted.get(node)
-    steps = bias_steps(g, self, x.scale * factors.scale)
-    if steps is None:
+    (x, grid), wanted = taken, g.wanted.get(node)
+    found = factors.with_bias(g, self, grid.scale)
+    if found is None:
         return None
-    output = () if wanted is None else wanted.inputs(g)
-    inputs = (x.value, *x.inputs(g), *factors.inputs, steps, *output)
-    result = g.op("QGemm", *inputs, domain=CONTRIB)
+    (inputs, steps), output = found, () if wanted is None else wanted.inputs(g)
+    result = g.op("QGemm", x.value, *x.inputs(g), *inputs, steps, *output, domain=CONTRIB)
     return result if wanted is None else Integers.on(result, wanted)
 
 
@@ -81,7 +81,7 @@ def _right(g: GraphBuilder, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] 
     found = activation(g, other)
     if found is not None and rank_of(other) >= 2:
         return found[0].value, *found[0].inputs(g)
-    weight = symmetric_weight(g, other, 1) if rank_of(other) == 2 else None
+    weight = constant_weight(g, other, 1) if rank_of(other) == 2 else None
     return None if weight is None else weight.inputs
 
 
@@ -90,12 +90,11 @@ def _right(g: GraphBuilder, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] 
 
 def _dynamic_linear(g: GraphBuilder, input: Node, weight: Weight | None, bias: Node | None) -> ir.Value | None:
     """onnxruntime chooses torch's scale and zero point, but for a scale below torch's `eps`, where it is finer."""
-    value, added = chosen_as_it_comes(input), float_bias(g, bias)
+    value, added = chosen_as_it_comes(input), bias_value(g, bias)
     if value is None or weight is None or (bias is not None and added is None):
         return None
     x, (_, scale, zero_point) = g.tensor(value, torch.float32), weight.inputs
-    columns, last = _columns(g, weight), None if added is None else g.constant(added)
-    return g.op("DynamicQuantizeMatMul", x, columns, scale, zero_point, last, domain=CONTRIB)
+    return g.op("DynamicQuantizeMatMul", x, _columns(g, weight), scale, zero_point, added, domain=CONTRIB)
 
 
 def chosen_as_it_comes(input: Node) -> Node | None:
@@ -122,4 +121,7 @@ def _is_asymmetric(choice: Node) -> bool:
 
 
 def _columns(g: GraphBuilder, weight: Weight) -> ir.Value:
-    return g.weight(weight.inputs[0].name or "weight", weight.content.T)
+    rows = weight.inputs[0]
+    if isinstance(weight, KnownWeight):
+        return g.weight(rows.name or "weight", weight.content.T)
+    return g.op("Transpose", rows, perm=[1, 0])

@@ -19,7 +19,7 @@ from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 from delegraph_cpu.aot.quantized.products import chosen_as_it_comes
 from delegraph_cpu.aot.quantized.table import integers_for
 from delegraph_cpu.aot.quantized.values import CONTRIB
-from delegraph_cpu.aot.quantized.weights import Weight, float_bias, symmetric_weight
+from delegraph_cpu.aot.quantized.weights import KnownWeight, float_bias, symmetric_weight
 
 
 @integers_for("lstm.input")
@@ -63,11 +63,11 @@ class _Int8Layers(Layers):
         (w, *of_w), (r, *of_r) = (self._stacked(f"{name}.{n}", parts[i::2]) for i, n in enumerate("WR"))
         return [w, r, self._biases(name, layer), None, *of_w, *of_r]  # None: no peepholes
 
-    def _matrices(self, layer: int) -> list[Weight | None]:
+    def _matrices(self, layer: int) -> list[KnownWeight | None]:
         """Of the input and of the hidden state, of each direction."""
         return [symmetric_weight(self.g, p, 0) for params in self.of_directions(layer) for p in params[:2]]
 
-    def _stacked(self, name: str, parts: Sequence[Weight]) -> tuple[ir.Value, ir.Value, ir.Value]:
+    def _stacked(self, name: str, parts: Sequence[KnownWeight]) -> tuple[ir.Value, ir.Value, ir.Value]:
         columns = np.stack([self.reordered(part.content).T for part in parts])
         scales = np.stack([self.reordered(part.scale) for part in parts])
         zero_points = self.g.weight(f"{name}.zero_points", np.zeros(scales.shape, np.int8))

@@ -1,9 +1,13 @@
-"""Weights and biases that integer kernels take: constants, int8 around 0, and int32 in steps of the product's scale."""
+"""Weights and biases that integer kernels take: constants, of int8, and of int32 in steps of the product's scale.
+
+Of what lies in a `.ptd` the content is not known before a delegate is loaded. Operators do to it then, once, what is
+done here to what is known: onnxruntime folds constants when it makes a session.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -11,46 +15,145 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph.aot.authoring import Granularity, QuantizeCall, quantize_call
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
 from delegraph_cpu.aot.quantized.values import Integers
 
-__all__ = ["Weight", "bias_steps", "float_bias", "in_steps", "symmetric_weight"]
+__all__ = [
+    "KnownWeight",
+    "Weight",
+    "bias_value",
+    "constant_weight",
+    "float_bias",
+    "in_steps",
+    "is_settled",
+    "symmetric_weight",
+]
+
+WeightInputs: TypeAlias = tuple[ir.Value, ir.Value, ir.Value]
+"""What operators take: the values, the scales by channel, the zero points by channel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A constant matrix or kernel of int8 around 0, with a scale for each channel.
+    """A constant matrix or kernel of int8, with a scale and a zero point for each channel."""
 
-    `inputs` are what operators take: the values, the scales, the zero points.
-    """
+    shape: tuple[int, ...]
+    zero_point: NDArray[np.int8]
+    inputs: WeightInputs
+
+    def with_bias(
+        self, g: GraphBuilder, bias: Node | None, scale: float
+    ) -> tuple[WeightInputs, ir.Value | None] | None:
+        """The inputs, and the bias in steps of the products with what has this scale; None if there is a bias that is
+        no constant."""
+        real = bias_value(g, bias)
+        if bias is None or real is None:
+            return None if bias is not None else (self.inputs, None)
+        # No more steps than fit: the scale of a channel of zeros is next to nothing, and may as well be larger.
+        values, scales, zero_points = self.inputs
+        scales = g.op("Max", scales, g.op("Mul", g.op("Abs", real), _number(g, 1 / (scale * _LARGEST_BIAS))))
+        steps = g.op("Round", g.op("Div", real, g.op("Mul", scales, _number(g, scale))))
+        return (values, scales, zero_points), g.cast(steps, torch.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWeight(Weight):
+    """One whose content is known, with zero points of 0."""
 
     content: NDArray[np.int8]
     scale: NDArray[np.float32]
-    inputs: tuple[ir.Value, ir.Value, ir.Value]
+    channels: int
+    """The dim that has a scale for each index"""
+
+    def with_bias(
+        self, g: GraphBuilder, bias: Node | None, scale: float
+    ) -> tuple[WeightInputs, ir.Value | None] | None:
+        """As `Weight.with_bias`; None also if a known bias does not fit."""
+        real = float_bias(g, bias)
+        if real is None:
+            return Weight.with_bias(self, g, bias, scale)
+        others = tuple(dim for dim in range(self.content.ndim) if dim != self.channels)
+        is_zero = ~self.content.any(others)
+        scales = np.where(is_zero, np.maximum(self.scale, np.abs(real) / (scale * _LARGEST_BIAS)), self.scale)
+        steps = in_steps(real, np.float32(scale) * scales)
+        if steps is None:
+            return None
+        values, _, zero_points = self.inputs
+        return (values, g.constant(scales.astype(np.float32)), zero_points), g.constant(steps)
 
 
-def symmetric_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:
-    """The constant of int8 that `node` is, with zero points of 0, by tensor or along dim `channels`."""
-    weight = g.integers.get(node)
-    if not isinstance(weight, Integers) or weight.content is None or weight.content.dtype != np.int8:
+def _number(g: GraphBuilder, number: float) -> ir.Value:
+    return g.constant(np.array(number, np.float32))
+
+
+def symmetric_weight(g: GraphBuilder, node: Node, channels: int) -> KnownWeight | None:
+    """The constant of int8 that `node` is, if it is known, with zero points of 0, by tensor or along dim `channels`."""
+    weight = constant_weight(g, node, channels)
+    return weight if isinstance(weight, KnownWeight) else None
+
+
+def constant_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:
+    """The constant of int8 that `node` is, by tensor or along dim `channels`: a `KnownWeight`, or one with other zero
+    points, or of which the content is not known yet."""
+    held = g.integers.get(node)
+    if not isinstance(held, Integers) or held.content is None:
+        return _external_weight(g, node, channels)
+    content = held.content
+    if content.dtype != np.int8 or held.axis not in (None, channels):
         return None
-    if weight.zero_point.any() or weight.axis not in (None, channels):
-        return None
-    content = weight.content
-    scale = np.ascontiguousarray(np.broadcast_to(weight.scale, content.shape[channels]))
+    size = content.shape[channels]
+    scale, zero_point = (np.ascontiguousarray(np.broadcast_to(p, size)) for p in (held.scale, held.zero_point))
     # A weight and zero points for each use: onnxruntime rewrites them for processors without VNNI, and fails where two
     # operators share one. What is equal and large is stored once.
-    value = g.weight(node.name, content) if _is_multiplied(weight.value) else weight.value
-    zero_points = g.weight(f"{node.name}.zero_points", np.zeros(scale.shape, np.int8))
-    return Weight(content, scale, (value, g.constant(scale), zero_points))
+    value = g.weight(node.name, content) if _is_multiplied(held.value) else held.value
+    inputs = (value, g.constant(scale), g.weight(f"{node.name}.zero_points", zero_point))
+    if zero_point.any():
+        return Weight(content.shape, zero_point, inputs)
+    return KnownWeight(content.shape, zero_point, inputs, content, scale, channels)
 
 
 def _is_multiplied(value: ir.Value) -> bool:
     return any(use.node.op_type != "DequantizeLinear" for use in value.uses())
 
 
+def _external_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:
+    call = quantize_call(node)
+    if call is None or call.quantizes or call.dtype != torch.int8 or call.axis not in (None, channels):
+        return None
+    if call.granularity not in (Granularity.TENSOR, Granularity.CHANNEL) or not is_settled(g, call):
+        return None
+    shape = tuple(int(size) for size in call.source.meta["val"].shape)
+    known = np.array(0) if call.zero_point is None else g.constants.array(call.zero_point)
+    if known is None or call.source not in g.external:
+        return None
+    zero_point = np.broadcast_to(known, shape[channels]).astype(np.int8)
+    scales = g.op("Expand", g.reshape(g.tensor(call.scale, torch.float32), (-1,)), g.ints([shape[channels]]))
+    inputs = (g.external_value(call.source), scales, g.weight(f"{node.name}.zero_points", zero_point))
+    return Weight(shape, zero_point, inputs)
+
+
+def is_settled(g: GraphBuilder, call: QuantizeCall) -> bool:
+    """Whether nothing that a run is given goes into it."""
+    parts = (call.source, call.scale, call.zero_point)
+    return all(not isinstance(p, Node) or p in g.external or g.constants.array(p) is not None for p in parts)
+
+
+# ---- biases --------------------------------------------------------------------------------------------------------
+
+
+def bias_value(g: GraphBuilder, bias: Node | None) -> ir.Value | None:
+    """A bias in float32 that is a constant, known or not yet."""
+    real = float_bias(g, bias)
+    if bias is None or real is not None:
+        return None if real is None else g.constant(real)
+    call = quantize_call(bias)
+    settled = bias in g.external if call is None else not call.quantizes and is_settled(g, call)
+    return g.value(bias) if settled and dtype_of(bias) == torch.float32 else None
+
+
 def float_bias(g: GraphBuilder, bias: Node | None) -> NDArray[np.float32] | None:
-    """The content of a bias, a constant in float or half precision, or a dequantized one."""
+    """The content of a bias, a known constant in float or half precision, or a dequantized one."""
     if bias is None:
         return None
     held = g.integers.get(bias)
@@ -58,15 +161,6 @@ def float_bias(g: GraphBuilder, bias: Node | None) -> NDArray[np.float32] | None
         return np.asarray((held.content.astype(np.float32) - held.zero_point) * held.scale, np.float32)
     content = g.parameter(bias)
     return None if content is None or dtype_of(bias) != torch.float32 else content.astype(np.float32)
-
-
-def bias_steps(g: GraphBuilder, bias: Node | None, scale: NDArray[Any] | np.floating[Any]) -> ir.Value | None:
-    """A bias in int32, of which `scale` is one step; None if it does not fit, and without bias."""
-    real = float_bias(g, bias)
-    if real is None:
-        return None
-    steps = in_steps(real, scale)
-    return None if steps is None else g.constant(steps)
 
 
 def in_steps(real: NDArray[np.float32], scale: NDArray[Any] | np.floating[Any]) -> NDArray[np.int32] | None:
