@@ -25,6 +25,7 @@ LEFT_OUT: Final = [
     "WeightBiasQuantization",  # rounds weights that a program has in float, where values beside them are quantized
     "DoubleQDQPairsRemover",  # rounds once what a program rounds twice, and forgets the narrower range
     "QDQSelectorActionTransformer",  # chooses integer kernels, after the converters: some round otherwise than torch
+    "QDQPropagationTransformer",  # adds pairs of quantizing and dequantizing, for that to take them away
     "QDQS8ToU8Transformer",  # prepares for that, and fails where two constants have one zero point
 ]
 """onnxruntime's graph optimisations that are not run, at lowering or at load."""

@@ -396,6 +396,12 @@ def test_a_float_weight_beside_quantized_values_is_not_rounded(
     compare(Activations(), random(4, 8, *size) / 4, step=0.02)
 
 
+def test_what_is_moved_before_it_is_quantized_is_quantized_once() -> None:
+    layer = Layer(Weight(6, 24), lambda x, w, b: grid(F.linear(grid(x.tanh().reshape(-1, 24)), w, b), *OUT))
+    found = compare(layer, random(2, 5, 24), step=OUT[0])
+    assert (found["QuantizeLinear"], found["DequantizeLinear"]) == (1, 1)
+
+
 @pytest.mark.parametrize("second", [(0.5, -5), (0.31, -5)])
 def test_what_is_quantized_twice_is_rounded_and_limited_twice(second: tuple[float, int]) -> None:
     """onnxruntime would make one of both by itself, without the limits of the narrower."""

@@ -14,7 +14,15 @@ from contextlib import contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import PluginConflict, PluginError, PluginLoadError, PluginNotFound, UnknownOption, restated
+from delegraph.errors import (
+    DelegraphError,
+    PluginConflict,
+    PluginError,
+    PluginLoadError,
+    PluginNotFound,
+    UnknownOption,
+    restated,
+)
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
 from delegraph.plugins.factory import make
 from delegraph.plugins.hookspecs import group_named
@@ -132,14 +140,16 @@ class PluginRegistry:
     def create(self, group: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """What the factory behind `name` makes of `options`.
 
-        Raises as `load`, `UnknownOption` for an option that it does not have, and `PluginLoadError` if the factory
-        raises or makes something that does not fit.
+        Raises as `load`, `UnknownOption` for an option that it does not have, what the factory raises of Delegraph's
+        errors, and `PluginLoadError` if it raises another one or makes something that does not fit.
         """
         offer, factory = self.find(group, name), self.load(group, name)
         try:
             made = make(factory, options or {}, f"{group_named(group).title} {name!r}")
         except (UnknownOption, PluginLoadError):
             raise
+        except DelegraphError as error:  # what it says of the user's request
+            raise restated(error, f"{offer.distribution}: {error}") from error
         except Exception as error:
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegraph.errors import InvalidArgument, PluginConflict, PluginLoadError, PluginNotFound, PluginVersionError
+from delegraph.errors import (
+    InvalidArgument,
+    LoweringError,
+    PluginConflict,
+    PluginLoadError,
+    PluginNotFound,
+    PluginVersionError,
+)
 from delegraph.interfaces import BackendInterface, KernelLibrary
 from delegraph.plugins import PluginRegistry, default_registry, use_registry
 from delegraph.plugins.versions import mismatch
@@ -321,6 +328,14 @@ def test_a_factory_that_raises(install: Install) -> None:
     assert "check the options {'x': 1}" in str(caught.value)
     with pytest.raises(PluginLoadError, match="report it to acme's authors"):
         registry.create("partitioners", "asic")
+
+
+def test_a_factory_that_refuses_what_is_asked_for(install: Install) -> None:
+    """In Delegraph's own errors, which are no fault of the plug-in's."""
+    source = "from delegraph.errors import LoweringError\ndef quantizer(options):\n    raise LoweringError('no int3')\n"
+    install("acme", {"quantizers": {"asic": "npu_aot:quantizer"}}, {"npu_aot.py": source})
+    with pytest.raises(LoweringError, match=r"^acme: no int3"):
+        PluginRegistry.discover().create("quantizers", "asic")
 
 
 def test_a_factory_gets_the_options(install: Install) -> None:
