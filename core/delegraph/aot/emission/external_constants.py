@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import Node
 
-from delegraph.aot.authoring.quantization import quantize_call
 from delegraph.aot.config import DEFAULT_EXTERNAL_TAG, ExecutorchBackendConfig
 from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
 
@@ -40,7 +40,18 @@ def external_tag(config: ExecutorchBackendConfig, signature: ResolvedSignature) 
 
 def _is_scheme(node: Node, held: HeldTensor) -> bool:
     """Whether it is read as the zero points of quantize and dequantize calls alone, and all of them are the same."""
-    calls = [quantize_call(user) for user in node.users]
-    if not calls or any(call is None or call.zero_point is not node or call.scale is node for call in calls):
+    read_as = {name for user in node.users for name in _names_of(node, user)}
+    if not read_as or not read_as <= {"zero_point", "zero_points"}:
         return False
     return held.tensor.numel() > 0 and bool(torch.all(held.tensor == held.tensor.reshape(-1)[0]))
+
+
+def _names_of(argument: Node, call: Node) -> Iterator[str]:
+    """The parameters that a quantize or dequantize call has `argument` for; "" where another call reads it."""
+    target = call.target
+    if not isinstance(target, OpOverload) or target.namespace != "quantized_decomposed":
+        yield ""
+        return
+    parameters = (parameter.name for parameter in target._schema.arguments)
+    given = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
+    yield from (name for name, value in given.items() if value is argument)
