@@ -116,6 +116,28 @@ def test_every_model_of_the_benchmarks_is_swapped(name: str, backend: str) -> No
     assert_swapping_gives_the_other_model(model, args, backend)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_buffer_that_no_checkpoint_has_stays_in_the_program(backend: str) -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 8)
+            self.register_buffer("saved", torch.rand(8))
+            self.register_buffer("made", torch.arange(8.0), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * self.made + self.saved
+
+    torch.manual_seed(0)
+    model, args = Scaled(), (torch.randn(3, 8),)
+    made = lowered(model, args, backend, True)
+    (data,) = made.program.tensor_data.values()
+    assert set(data.named_data) == {"linear.weight", "linear.bias", "saved"}
+    np.testing.assert_allclose(
+        outputs(made, next(iter(files(made).values())), args)[0], model(*args).detach(), rtol=1e-5, atol=1e-5
+    )
+
+
 @pytest.fixture(scope="module", params=BACKENDS)
 def adapted(request: pytest.FixtureRequest) -> dict[str, Any]:
     """A model, its adapter trained on, and another model: the program with two files of each."""

@@ -22,6 +22,7 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
+from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.converters.attention import joined_heads, scale_of
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of, rank_of, shape_of
@@ -92,7 +93,7 @@ class CachedAttention:
 
 def cached_attentions(graph: Graph, signature: ResolvedSignature) -> Iterator[CachedAttention]:
     """The occurrences in the graph of a partition."""
-    constants = {node: held.tensor for node, held in signature.constants.items()}
+    constants = Constants.of(signature).tensors
     written = {write_back.source: write_back.target for write_back in signature.write_backs}
     for node in graph.nodes:
         found = _match(node, written, constants) if node.target == aten("scaled_dot_product_attention") else None

@@ -69,11 +69,9 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False, int8_product
     made = PartitionConverter(builder)
     outputs = made.convert_program(program)
     states = [made.states[node] for node in made.signature.states]
-    model = builder.model([*made.inputs, *made.held], [*outputs, *made.new_values])
-    read = {value.name for value in model.graph.inputs}
-    copies = [replace(made.externals[node], info=info) for node, info in builder.copies if info.name in read]
+    copies = [replace(made.externals[node], info=info) for node, info in builder.copies]
     return ConvertedModel(
-        model,
+        builder.model([*made.inputs, *made.held], [*outputs, *made.new_values]),
         tuple(made.input_infos),
         tuple(made.output_infos),
         tuple(states),

@@ -310,10 +310,8 @@ class GraphBuilder:
         nodes = _needed(self.nodes, outputs)
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
-        copies = {info.name for _, info in self.copies}
-        external = [value for value in self._external if id(value) in used or value.name not in copies]
         graph = ir.Graph(
-            [*inputs, *external],
+            [*inputs, *self._external],
             outputs,
             nodes=nodes,
             initializers=weights,

@@ -27,7 +27,7 @@ from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
-from delegraph_cpu.aot.stored_kernels import widen_kernels
+from delegraph_cpu.aot.stored_kernels import read_by_nodes, widen_kernels
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
@@ -61,13 +61,14 @@ SHARED_BYTES: Final = 4096
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A partition after optimisation: its ONNX graph, which of its inputs are changed in place (see `in_place.py`), and
-    the weights that it only refers to.
+    the weights that it only refers to; of those that are external the ones that it still reads.
     """
 
     converted: ConvertedModel
     graph: bytes
     in_place: dict[str, str]
     weights: dict[str, NDArray[Any]]
+    external: tuple[ExternalWeight, ...]
     unpacked: tuple[UnpackedWeight, ...]
     multiply_adds: int | None
     debug_handles: dict[str, tuple[int, ...]]
@@ -113,10 +114,11 @@ def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
     if has_halves(program):
         weights = store_halves(model, weights)
     weights, unpacked = _as_codes(widen_kernels(model, weights), converted.codes)
-    _refer_to(model, converted.external)
+    external = _refer_to(model, converted.external)
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
-    return Compiled(converted, graph, in_place, weights, unpacked, multiply_adds(program.graph), debug_handles)
+    adds = multiply_adds(program.graph)
+    return Compiled(converted, graph, in_place, weights, external, unpacked, adds, debug_handles)
 
 
 def _as_codes(
@@ -150,7 +152,7 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
             chunks.append(_content(array))
         records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
     converted = compiled.converted
-    for weight in converted.external:
+    for weight in compiled.external:
         info = weight.info
         store.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
         records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
@@ -259,19 +261,23 @@ def _take_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]
     return {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
 
 
-def _refer_to(model: onnx.ModelProto, external: Sequence[ExternalWeight]) -> None:
+def _refer_to(model: onnx.ModelProto, external: Sequence[ExternalWeight]) -> tuple[ExternalWeight, ...]:
     """Turn the optimised graph's inputs for external weights into initialisers that are elsewhere: nothing that depends
-    on them was computed, and everything that does can be when a session is made."""
+    on them was computed, and everything that does can be when a session is made. Returns those that nodes read."""
     inputs = {value.name: value for value in model.graph.input} if external else {}
+    read = set(read_by_nodes(model.graph)) if external else set()
     for weight in external:
         value = inputs[weight.info.name]
+        model.graph.input.remove(value)
+        if value.name not in read:
+            continue
         tensor = model.graph.initializer.add(name=value.name, data_type=value.type.tensor_type.elem_type)
         tensor.dims.extend(dim.dim_value for dim in value.type.tensor_type.shape.dim)
         tensor.data_location = onnx.TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value="weights")
         tensor.external_data.add(key="offset", value="0")
         tensor.external_data.add(key="length", value=str(weight.tensor.nbytes))
-        model.graph.input.remove(value)
+    return tuple(weight for weight in external if weight.info.name in read)
 
 
 def _shape(info: TensorInfo) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
+from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
 
@@ -41,7 +42,7 @@ class RmsNorm:
 
 def rms_norms(graph: Graph, signature: ResolvedSignature) -> Iterator[RmsNorm]:
     """All of them, each with its weight if it has one."""
-    numbers = {node: held.tensor for node, held in signature.constants.items() if held.tensor.numel() == 1}
+    numbers = {node: tensor for node, tensor in Constants.of(signature).tensors.items() if tensor.numel() == 1}
     for node in graph.nodes:
         norm = _norm(node, numbers)
         if norm is not None:

@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-__all__ = ["widen_kernels"]
+__all__ = ["read_by_nodes", "widen_kernels"]
 
 CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 
@@ -43,20 +43,20 @@ def widen_kernels(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -
     given = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.input[1:]}
     del graph.node[:]
     graph.node.extend(nodes)
-    unused = given - set(_read(graph))
+    unused = given - set(read_by_nodes(graph))
     kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
     del graph.initializer[:]
     graph.initializer.extend(kept)
     return {name: array for name, array in weights.items() if name not in unused}
 
 
-def _read(graph: onnx.GraphProto) -> Iterator[str]:
+def read_by_nodes(graph: onnx.GraphProto) -> Iterator[str]:
     """What nodes read, those of bodies included."""
     for node in graph.node:
         yield from node.input
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
-                yield from _read(body)
+                yield from read_by_nodes(body)
 
 
 def _widened(

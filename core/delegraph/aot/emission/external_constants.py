@@ -16,10 +16,15 @@ __all__ = ["external_tag"]
 
 
 def external_tag(config: ExecutorchBackendConfig, signature: ResolvedSignature) -> Callable[[Node], str | None]:
-    """The name without ".ptd"; never one for a constant that the model's code has in it, nor for zero points that are
-    all the same: which integer stands for 0 is chosen with the scheme, not trained, and decides which kernels fit."""
+    """The name without ".ptd"; never one for a constant that the model's code has in it or makes (a buffer that is not
+    persistent), nor for zero points that are all the same: which integer stands for 0 is chosen with the scheme, not
+    trained, and decides which kernels fit."""
     trained = {node.name for node in signature.trained} if config.external_mutable_weights else set()
-    kept = {n.name for n, held in signature.constants.items() if held.is_lifted or _is_scheme(n, held)}
+    kept = {
+        node.name
+        for node, held in signature.constants.items()
+        if held.is_lifted or not held.is_persistent or _is_scheme(node, held)
+    }
     names = {node.name: held.name for node, held in signature.constants.items()}
     chosen = config.external_constants
 

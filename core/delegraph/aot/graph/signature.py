@@ -39,6 +39,8 @@ class HeldTensor:
     name: str
     tensor: torch.Tensor
     kind: InputKind
+    is_persistent: bool = True
+    """Whether a model's `state_dict` has it; some buffers are made by its code"""
 
     @property
     def is_lifted(self) -> bool:
@@ -93,7 +95,9 @@ class ResolvedSignature:
                 others[node] = spec
             else:
                 is_state = node in changed.values() or node in trained or SHARED_STATE in node.meta
-                (states if is_state else constants)[node] = HeldTensor(str(spec.target), tensor, spec.kind)
+                (states if is_state else constants)[node] = HeldTensor(
+                    str(spec.target), tensor, spec.kind, spec.persistent is not False
+                )
         outputs = [
             result
             for spec, result in zip(signature.output_specs, results, strict=True)
