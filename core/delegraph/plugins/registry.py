@@ -141,16 +141,17 @@ class PluginRegistry:
         """What the factory behind `name` makes of `options`.
 
         Raises as `load`, `UnknownOption` for an option that it does not have, what the factory raises of Delegraph's
-        errors, and `PluginLoadError` if it raises another one or makes something that does not fit.
+        errors that are not about plug-ins, and `PluginLoadError` if it raises another one or makes something that does
+        not fit.
         """
         offer, factory = self.find(group, name), self.load(group, name)
         try:
             made = make(factory, options or {}, f"{group_named(group).title} {name!r}")
         except (UnknownOption, PluginLoadError):
             raise
-        except DelegraphError as error:  # what it says of the user's request
-            raise restated(error, f"{offer.distribution}: {error}") from error
         except Exception as error:
+            if isinstance(error, DelegraphError) and not isinstance(error, PluginError):  # of what the user asks for
+                raise restated(error, f"{offer.distribution}: {error}") from error
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
         product = group_named(group).product
