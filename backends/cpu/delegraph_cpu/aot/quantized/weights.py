@@ -52,7 +52,8 @@ class Weight:
             return None if bias is not None else (self.inputs, None)
         # No more steps than fit: the scale of a channel of zeros is next to nothing, and may as well be larger.
         values, scales, zero_points = self.inputs
-        scales = g.op("Max", scales, g.op("Mul", g.op("Abs", real), _number(g, 1 / (scale * _LARGEST_BIAS))))
+        least = g.op("Mul", g.op("Abs", real), _number(g, 1 / (scale * _LARGEST_BIAS)))
+        scales = g.op("Max", scales, least, _number(g, _LEAST_SCALE))
         steps = g.op("Round", g.op("Div", real, g.op("Mul", scales, _number(g, scale))))
         return (values, scales, zero_points), g.cast(steps, torch.int32)
 
@@ -174,3 +175,6 @@ def in_steps(real: NDArray[np.float32], scale: NDArray[Any] | np.floating[Any]) 
 
 _LARGEST_BIAS = 2**30
 """Half of what an accumulator of 32 bits holds, so that there is room for the products."""
+
+_LEAST_SCALE = 1e-30
+"""Instead of 0, by which nothing can be divided."""
