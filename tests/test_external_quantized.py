@@ -127,6 +127,16 @@ def test_a_weight_of_4_bits_in_a_file_is_not_unfolded() -> None:
     assert len(bytes(made)) < 8192
 
 
+@pytest.mark.parametrize("recipe", RECIPES[1:])
+def test_patterns_choose_weights_by_their_names_in_the_model(recipe: str) -> None:
+    torch.manual_seed(0)
+    made = lowered(quantized(Tied(), recipe), {"linear.*": "linear", "head.*": "head"}, ["cpu"])
+    kind = "packed" if recipe == "int4_weight_only" else "int8"
+    found = {tag: {*data.named_data} - {"linear.weight_scales"} for tag, data in made.program.tensor_data.items()}
+    assert found["linear"] == {"linear.bias", f"linear.weight_{kind}"}
+    assert all(name.startswith("head.weight") for name in found.get("head", ()))
+
+
 def test_zero_points_that_are_all_the_same_stay_in_the_program() -> None:
     """They are chosen with the scheme, and decide which kernels fit."""
     torch.manual_seed(0)

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from delegraph.aot.quantize.names import name_constants
 from delegraph.errors import LoweringError
 
 __all__ = ["exported_again", "flat_inputs", "positional_inputs"]
@@ -33,6 +34,8 @@ def exported_again(method: str, module: GraphModule, program: ExportedProgram) -
         )
     args, kwargs = program.example_inputs
     _drop_unused(module, program)
+    name_constants(module)
+    module.recompile()
     try:
         again = torch.export.export(module, args, kwargs, dynamic_shapes=_dynamic_shapes(program, kwargs))
     except Exception as cause:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import dequantized_weight, gathered_rows, pack, quantize_rows
 from delegraph.aot.quantize.recipes import Recipe
 
@@ -81,10 +82,8 @@ def _stored(module: GraphModule, name: str, weight: torch.Tensor, bits: int, gro
     """Add the constants to `module`; their names."""
     codes, scales = quantize_rows(weight.reshape(-1, group), bits)
     codes = codes.view(weight.shape)
-    names = tuple(f"{name.replace('.', '_')}_{part}" for part in ("packed" if bits == 4 else "int8", "scales"))
-    for attribute, value in zip(names, (pack(codes) if bits == 4 else codes, scales), strict=True):
-        module.register_buffer(attribute, value)
-    return names
+    parts = {"packed" if bits == 4 else "int8": pack(codes) if bits == 4 else codes, "scales": scales}
+    return tuple(add_constant(module, f"{name}_{part}", value) for part, value in parts.items())
 
 
 def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...], tensor: torch.Tensor) -> None:

@@ -1,0 +1,77 @@
+"""A converted module -> the same, its constants named after the weights that they stand for.
+
+    _frozen_param3                         layers.0.q.weight_int8
+    _scale_2, _zero_point_2                layers.0.q.weight_scales, layers.0.q.weight_zero_points
+
+torchao numbers them. Who chooses weights by their names (`external_constants={"lora_*": …}`) means the model's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+
+__all__ = ["add_constant", "name_constants"]
+
+
+def name_constants(module: GraphModule) -> None:
+    """Rename, in place, what dequantize calls read of constants that torchao has numbered."""
+    for node in list(module.graph.nodes):
+        weight = _weight_of(node)
+        if weight is None:
+            continue
+        path, parameter = weight
+        for argument, part in zip(node.args[:3], _PARTS, strict=False):
+            if isinstance(argument, Node) and argument.op == "get_attr" and _NUMBERED.fullmatch(str(argument.target)):
+                tensor = getattr(module, str(argument.target))
+                kind = part or str(tensor.dtype).removeprefix("torch.")
+                _rename(module, str(argument.target), f"{path}.{parameter}_{kind}", tensor)
+
+
+def add_constant(module: GraphModule, name: str, tensor: torch.Tensor) -> str:
+    """Put a buffer into the submodule that `name` says, or at the top where there is none; its name there."""
+    path, _, attribute = name.rpartition(".")
+    owner: torch.nn.Module = module
+    try:
+        owner = module.get_submodule(path)
+    except AttributeError:
+        path, attribute = "", name.replace(".", "_")
+    number, free = 1, attribute
+    while hasattr(owner, free):
+        number, free = number + 1, f"{attribute}_{number}"
+    owner.register_buffer(free, tensor)
+    return f"{path}.{free}" if path else free
+
+
+_PARTS: Final = ("", "scales", "zero_points")
+"""What the first arguments of a dequantize call are; the integers are called by their dtype."""
+_NUMBERED: Final = re.compile(r"_(frozen_param|scale_|zero_point_)\d+")
+
+
+def _weight_of(node: Node) -> tuple[str, str] | None:
+    """Of a dequantize call, the module whose call reads it, and as which of its parameters."""
+    if not isinstance(node.target, OpOverload) or not node.target.name().startswith("quantized_decomposed::dequantize"):
+        return None
+    for user in node.users:
+        stack = list((user.meta.get("nn_module_stack") or {}).values())
+        if stack and isinstance(user.target, OpOverload):
+            parameters = (argument.name for argument in user.target._schema.arguments)
+            given = {**dict(zip(parameters, user.args, strict=False)), **user.kwargs}
+            parameter = next(
+                (name for name, value in given.items() if value is node and name in ("weight", "bias")), None
+            )
+            if parameter is not None:
+                return str(stack[-1][0]), parameter
+    return None
+
+
+def _rename(module: GraphModule, old: str, new: str, tensor: torch.Tensor) -> None:
+    delattr(module, old)
+    name = add_constant(module, new, tensor)
+    for node in module.graph.find_nodes(op="get_attr"):
+        if node.target == old:
+            node.target = name
