@@ -132,7 +132,9 @@ def test_patterns_choose_weights_by_their_names_in_the_model(recipe: str) -> Non
     torch.manual_seed(0)
     made = lowered(quantized(Tied(), recipe), {"linear.*": "linear", "head.*": "head"}, ["cpu"])
     kind = "packed" if recipe == "int4_weight_only" else "int8"
-    found = {tag: {*data.named_data} - {"linear.weight_scales"} for tag, data in made.program.tensor_data.items()}
+    found = {
+        tag: {*data.named_data} - {f"linear.weight_{kind}_scales"} for tag, data in made.program.tensor_data.items()
+    }
     assert found["linear"] == {"linear.bias", f"linear.weight_{kind}"}
     assert all(name.startswith("head.weight") for name in found.get("head", ()))
 

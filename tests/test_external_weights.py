@@ -17,7 +17,7 @@ from tests.interop.swap_weights import example, models
 
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig, Lowered, LoweringConfig
-from delegraph.errors import InvalidExternalData
+from delegraph.errors import InvalidExternalData, LoweringError
 from delegraph.program import FlatTensor, deserialize_flat_tensor, serialize_flat_tensor
 from delegraph.program.weights_origin import origin_of
 
@@ -114,6 +114,25 @@ def test_whatever_would_be_folded_is_swapped(backend: str) -> None:
 def test_every_model_of_the_benchmarks_is_swapped(name: str, backend: str) -> None:
     model, args = make(name)
     assert_swapping_gives_the_other_model(model, args, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_methods_with_different_weights_of_one_name_are_refused(backend: str) -> None:
+    """A `.ptd` has one entry for a name; the same weight in several methods is the same entry."""
+    torch.manual_seed(0)
+    model, args = Adapted().eval(), (torch.randn(3, 8),)
+    config = LoweringConfig(executorch=ExecutorchBackendConfig(external_constants=True))
+
+    def of(second: torch.nn.Module) -> Lowered:
+        methods = {"one": model, "two": second.eval()}
+        programs = {name: torch.export.export(method, args) for name, method in methods.items()}
+        return delegraph.lower(programs, backends=BACKENDS[backend], config=config)
+
+    made = of(copy.deepcopy(model))
+    session = delegraph.load(bytes(made), data_path=list(files(made).values()), method="two")
+    np.testing.assert_allclose(session(*args), model(*args).detach(), rtol=1e-5, atol=1e-5)
+    with pytest.raises(LoweringError, match=r"base\.\w+'|two delegates disagree"):
+        of(changed(model))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -110,7 +110,7 @@ class _MethodEmitter(GraphEmitter):
             EmitOptions(unplanned, options.enable_non_cpu_memory_planning),
             method.signature.constants,
         )
-        self.method_options = options
+        self.method_name, self.method_options = method.name, options
         self.signature = method.signature
 
     def emit(self) -> tuple[int, ...]:
@@ -162,7 +162,12 @@ class _MethodEmitter(GraphEmitter):
 
     def _external(self, tag: str, held: HeldTensor, planned: PlannedTensor | None = None) -> int:
         """A tensor whose bytes are in a `.ptd`: used where they are, or to begin with in planned memory."""
-        self.builder.data.external.setdefault(tag, {})[held.name] = held.tensor
+        others = self.builder.data.external.setdefault(tag, {})
+        if not _are_same(others.setdefault(held.name, held.tensor), held.tensor):
+            raise LoweringError(
+                f"method {self.method_name!r}: its weight {held.name!r} is another one than an earlier method's of that"
+                f" name, and {tag}.ptd has one entry for a name: rename one, or keep them in the program"
+            )
         extra = ExtraTensorInfo(fully_qualified_name=held.name, location=TensorDataLocation.EXTERNAL)
         return self.builder.table.tensor(spec_of_tensor(held.tensor), planned, extra=extra)
 
@@ -241,3 +246,13 @@ def _plain_input(node: Node, value: Any) -> Value:
         node=node.name,
         location=user_location(node),
     )
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether they hold the same bytes, of the same dtype and shape."""
+    if one is other:
+        return True
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    contiguous = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    return torch.equal(*contiguous)

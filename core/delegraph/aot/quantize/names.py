@@ -1,7 +1,7 @@
 """A converted module -> the same, its constants named after the weights that they stand for.
 
     _frozen_param3                         layers.0.q.weight_int8
-    _scale_2, _zero_point_2                layers.0.q.weight_scales, layers.0.q.weight_zero_points
+    _scale_2, _zero_point_2                layers.0.q.weight_int8_scales, layers.0.q.weight_int8_zero_points
 
 torchao numbers them. Who chooses weights by their names (`external_constants={"lora_*": …}`) means the model's.
 """
@@ -25,11 +25,10 @@ def name_constants(module: GraphModule) -> None:
         if weight is None:
             continue
         path, parameter = weight
+        kind = str(node.kwargs.get("dtype", node.args[-1])).removeprefix("torch.")
         for argument, part in zip(node.args[:3], _PARTS, strict=False):
             if isinstance(argument, Node) and argument.op == "get_attr" and _NUMBERED.fullmatch(str(argument.target)):
-                tensor = getattr(module, str(argument.target))
-                kind = part or str(tensor.dtype).removeprefix("torch.")
-                _rename(module, str(argument.target), f"{path}.{parameter}_{kind}", tensor)
+                _rename(module, str(argument.target), f"{path}.{parameter}_{kind}{part}")
 
 
 def add_constant(module: GraphModule, name: str, tensor: torch.Tensor) -> str:
@@ -47,8 +46,8 @@ def add_constant(module: GraphModule, name: str, tensor: torch.Tensor) -> str:
     return f"{path}.{free}" if path else free
 
 
-_PARTS: Final = ("", "scales", "zero_points")
-"""What the first arguments of a dequantize call are; the integers are called by their dtype."""
+_PARTS: Final = ("", "_scales", "_zero_points")
+"""What the first arguments of a dequantize call are, behind the integers' dtype."""
 _NUMBERED: Final = re.compile(r"_(frozen_param|scale_|zero_point_)\d+")
 
 
@@ -69,7 +68,8 @@ def _weight_of(node: Node) -> tuple[str, str] | None:
     return None
 
 
-def _rename(module: GraphModule, old: str, new: str, tensor: torch.Tensor) -> None:
+def _rename(module: GraphModule, old: str, new: str) -> None:
+    tensor = getattr(module, old)
     delattr(module, old)
     name = add_constant(module, new, tensor)
     for node in module.graph.find_nodes(op="get_attr"):

@@ -82,8 +82,8 @@ def _stored(module: GraphModule, name: str, weight: torch.Tensor, bits: int, gro
     """Add the constants to `module`; their names."""
     codes, scales = quantize_rows(weight.reshape(-1, group), bits)
     codes = codes.view(weight.shape)
-    parts = {"packed" if bits == 4 else "int8": pack(codes) if bits == 4 else codes, "scales": scales}
-    return tuple(add_constant(module, f"{name}_{part}", value) for part, value in parts.items())
+    kind, stored = ("packed", pack(codes)) if bits == 4 else ("int8", codes)
+    return add_constant(module, f"{name}_{kind}", stored), add_constant(module, f"{name}_{kind}_scales", scales)
 
 
 def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...], tensor: torch.Tensor) -> None:
