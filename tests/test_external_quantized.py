@@ -18,6 +18,8 @@ from delegraph.program import deserialize_program, serialize_flat_tensor
 from delegraph_cpu import sessions
 from delegraph_cpu.blob import unpack
 
+pytestmark = pytest.mark.models
+
 Array = np.ndarray[Any, Any]
 
 
