@@ -165,16 +165,19 @@ def test_what_is_no_batch_is_told_before_anything_is_exported(net: Net, data: An
         delegraph.quantize(net, data)
 
 
+class Tied(nn.Module):
+    """Rows of a table, and the table as the head's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(200, 32), nn.Linear(32, 200, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.table(tokens))  # type: ignore[no-any-return]
+
+
 def test_embeddings_are_gathered_before_they_are_dequantized() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table, self.head = nn.Embedding(200, 32), nn.Linear(32, 200, bias=False)
-            self.head.weight = self.table.weight
-
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return self.head(self.table(tokens))  # type: ignore[no-any-return]
-
     torch.manual_seed(0)
     model, tokens = Tied(), torch.arange(0, 200, 7)
     for recipe, decibels, nbytes in (("int8_weight_only", 35, 7_500), ("int4_weight_only{group_size=16}", 17, 5_000)):
@@ -182,6 +185,57 @@ def test_embeddings_are_gathered_before_they_are_dequantized() -> None:
         assert sum(tensor.nbytes for tensor in program.state_dict.values()) < nbytes  # once, though two read it
         got = np.asarray(delegraph.load(bytes(delegraph.lower(program)))(tokens.numpy()))
         assert sqnr(model(tokens).detach().numpy(), got) > decibels
+
+
+TABLE = 200 * 32  # bytes, in 8 bits; the head's weight is the same tensor, and may be stored by itself
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_per_tensor", "int8_dynamic", "int16x8"])
+def test_recipes_for_values_store_embeddings_in_8_bits(recipe: str) -> None:
+    torch.manual_seed(0)
+    model, tokens = Tied(), torch.arange(0, 200, 7)
+    quantized = delegraph.quantize(model, [(tokens,)], recipe=recipe, backends=["cpu"])
+    assert stored(quantized) == {"table": recipe, "head": recipe}
+    table, _ = quantized.report.methods["forward"].layers
+    assert (table.operator, table.weight_nbytes) == ("aten::embedding", TABLE + 4 * 200)
+    assert table.sqnr is not None and 35 < table.sqnr < 60
+    wanted = model(tokens).detach().numpy()
+    for backends in ([], ["cpu"]):
+        lowered = bytes(delegraph.lower(quantized, backends=backends))
+        assert len(lowered) < 2 * TABLE + 10_000  # of float, 4 * TABLE
+        assert sqnr(wanted, np.asarray(delegraph.load(lowered)(tokens.numpy()))) > 30
+
+
+def test_embeddings_stay_float_where_a_rule_or_a_quantizer_of_the_users_says_so() -> None:
+    from torchao.quantization.pt2e.quantizer import Quantizer as TorchaoQuantizer
+
+    class Nothing(TorchaoQuantizer):
+        def annotate(self, model: Any) -> Any:
+            return model
+
+        def validate(self, model: Any) -> None:
+            pass
+
+    torch.manual_seed(0)
+    model, tokens = Tied(), torch.arange(0, 200, 7)
+    ruled = delegraph.quantize(model, [(tokens,)], recipe={nn.Embedding: "float", "default": "int8"})
+    named = delegraph.quantize(model, [(tokens,)], quantizers=[Nothing()])
+    for quantized in (ruled, named):
+        table = next(node for node in quantized.program.graph.nodes if node.target == aten.embedding.default)
+        assert table.meta["val"].dtype == torch.float32
+
+
+def test_embeddings_of_a_model_that_was_trained_to_be_quantized_are_stored_in_8_bits() -> None:
+    torch.manual_seed(0)
+    model, tokens = Tied(), torch.arange(0, 200, 7)
+    prepared = delegraph.prepare_qat(model, (tokens,), recipe="int8")
+    prepared(tokens)
+    quantized = delegraph.convert_qat(prepared)
+    assert not {tensor.shape for tensor in quantized.program.state_dict.values() if tensor.dtype == torch.float32} & {
+        model.table.weight.shape
+    }
+    got = delegraph.load(bytes(delegraph.lower(quantized)))(tokens.numpy())
+    assert sqnr(model(tokens).detach().numpy(), np.asarray(got)) > 30
 
 
 def test_four_bits_are_stored_two_to_a_byte_as_documented() -> None:

@@ -52,6 +52,19 @@ class Recurrent(nn.Module):
         return self.last(self.lstm(x.view(4, 4, 16))[0])  # type: ignore[no-any-return]
 
 
+class Tokens(nn.Module):
+    """A table whose rows and head are one weight, and one of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(200, 32), nn.Embedding(8, 32)
+        self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 200, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.table(x) + self.places.weight))  # type: ignore[no-any-return]
+
+
 def linear() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8))
 
@@ -73,7 +86,7 @@ def _quantized(
     steps: float | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Quantized:
-    data = [tuple(tensor.to(dtype) for tensor in batch) for batch in data]  # type: ignore[misc]
+    data = [tuple(t.to(dtype) if t.is_floating_point() else t for t in batch) for batch in data]  # type: ignore[misc]
     quantized = delegraph.quantize(model.eval().to(dtype), data, recipe=recipe, backends=["cpu"])
     with torch.no_grad():
         expected = quantized.program.module()(*data[0]).float().numpy()
@@ -92,8 +105,10 @@ def models() -> Mapping[str, Quantized]:
     torch.manual_seed(0)
     images = [(torch.randn(2, 3, 10, 10),) for _ in range(3)]
     rows = [(torch.randn(4, 64),) for _ in range(3)]
+    tokens = [(torch.randint(200, (2, 8)),) for _ in range(3)]
     recipes = ("int8", "int8_dynamic", "int8_weight_only", "int4_weight_only", "int8_dynamic_int4_weight")
     made = {f"linear_{recipe}": _quantized(linear(), rows, recipe) for recipe in recipes}
+    made |= {f"tokens_{recipe}": _quantized(Tokens(), tokens, recipe) for recipe in recipes}
     for dtype in (torch.bfloat16, torch.float16):
         name = str(dtype).removeprefix("torch.")
         made |= {f"linear_{recipe}_{name}": _quantized(linear(), rows, recipe, dtype=dtype) for recipe in recipes}

@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.measure import Measured, Recorded
+from delegraph.aot.quantize.packing import gathered_rows
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization
 
@@ -72,7 +73,7 @@ def _row(
     weights = [_attribute(module, leaf) for leaf in leaves]
     return LayerQuantization(
         name=node.name,
-        operator=operator_name(node),
+        operator="aten::embedding" if node.target is gathered_rows else operator_name(node),
         module=str(stack[-1][0]) if stack else "",
         recipe=recipe.name,
         low=float(value.min()) if known and value is not None else None,
@@ -89,7 +90,8 @@ def _row(
 def _weights(node: Node, constant: Collection[Node]) -> list[Node]:
     """The stored constants behind the weights that a call reads, where these are computed."""
     found: dict[Node, None] = {}
-    todo = [arg for arg in node.all_input_nodes if arg in constant and arg.op != "get_attr"]
+    gathers = node.target is gathered_rows  # its weight is not computed before it, and stands there as it is stored
+    todo = [arg for arg in node.all_input_nodes if arg in constant and (gathers or arg.op != "get_attr")]
     while todo:
         one = todo.pop()
         if one.op == "get_attr":

@@ -44,8 +44,8 @@ CalibrationData: TypeAlias = "Iterable[Batch] | Mapping[str, Iterable[Batch]]"
 GENERIC: Final = "generic"
 """What reports call the core's own quantizer."""
 
-_BY_QUANTIZERS: Final = Rules(Recipe("quantizers", 8, 8))
-"""The recipe of a model whose quantizers were named: theirs."""
+_BY_QUANTIZERS: Final = Rules(Recipe("quantizers", 8))
+"""The recipe of a model whose quantizers were named: theirs, weights included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from delegraph.aot.quantize.recipes import RecipeOrRules
 from delegraph.aot.quantize.reexport import exported_again
 from delegraph.aot.quantize.request import quantization_for_training
 from delegraph.aot.quantize.torchao import calling_torchao, pt2e
+from delegraph.aot.quantize.weight_only import store_weights
 from delegraph.errors import LoweringError
 from delegraph.plugins.registry import PluginRegistry
 
@@ -60,8 +61,9 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
     prepared.eval()
     converted = calling_torchao("forward", ["prepare_qat"], lambda: pt2e().convert_pt2e(prepared))
     _drop_batch_counts(converted)
-    again = exported_again("forward", converted, program)
     layers = {node.name: how.recipe_of(node) for node in converted.graph.nodes if node.op == "call_function"}
+    store_weights(converted, layers)
+    again = exported_again("forward", converted, program)
     return Quantized(again, method_report(converted, layers, None, None, (), program))
 
 

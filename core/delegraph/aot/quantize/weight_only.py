@@ -3,9 +3,11 @@
     before                    after
         y = linear(x, w, b)       w' = dequantized_weight(w_packed, w_scales)
                                   y  = linear(x, w', b)
+        e = embedding(w, i)       e  = gathered_rows(i, w_int8, w_int8_scales)
 
-A weight is stored once however many calls read it. What stands in the graph are calls of `packing.py`'s functions,
-which the export that comes next turns into operators.
+Rows of an embedding meet no values in a product, so that there is nothing to annotate: recipes for values store them,
+too, where no quantizer has. A weight is stored once however many calls read it. What stands in the graph are calls of
+`packing.py`'s functions, which the export that comes next turns into operators.
 """
 
 from __future__ import annotations
@@ -58,9 +60,9 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
 
 def stored_bits(node: Node, recipe: Recipe | None) -> int:
     """In how many bits each weight of a call is stored: 0 where it stays float."""
-    if recipe is None or not recipe.weight_bits or not (recipe.weight_only or recipe.weight_bits == 4):
+    if recipe is None or not recipe.weight_bits or node.target not in _LAYERS:
         return 0
-    if node.target not in _LAYERS:
+    if not (recipe.weight_only or recipe.weight_bits == 4 or node.target == aten.embedding.default):
         return 0
     weight: Any = node.args[_LAYERS[node.target]]
     tensor = weight.meta.get("val") if isinstance(weight, Node) and weight.op == "get_attr" else None
@@ -93,9 +95,8 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
         stored, scales = (graph.get_attr(name) for name in names)
         if node.target == aten.embedding.default:
             by_row = graph.call_method("view", (scales, tensor.shape[0], -1))
-            made = graph.call_function(gathered_rows, (node.args[1], stored, by_row, None, tensor.dtype))
-            made.meta = dict(node.meta)
-            node.replace_all_uses_with(made)
+            node.args = (node.args[1], stored, by_row, None, tensor.dtype)
+            node.target, node.kwargs = gathered_rows, {}  # the same call by name, which what is measured goes by
             return
         dtype = tensor.dtype
         made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
