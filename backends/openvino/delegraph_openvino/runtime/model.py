@@ -13,6 +13,7 @@ from delegraph.errors import DelegateInvalidCompatibility, NotSupported
 from delegraph.interfaces import Buffer, shared_data
 from delegraph_openvino.blob import BACKEND_ID, WEIGHT, Blob, Weight, damaged
 from delegraph_openvino.options import OpenVinoOptions
+from delegraph_openvino.runtime.saturation import IN_FLOAT, products_saturate
 from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
 
 __all__ = ["open_model"]
@@ -33,11 +34,20 @@ def open_model(
         ) from error
     _require_device(core, options.device)
     try:
-        return core.compile_model(model, options.device, options.properties()), (constants, *weights)
+        return core.compile_model(model, options.device, _properties(core, model, options)), (constants, *weights)
     except RuntimeError as error:
         raise DelegateInvalidCompatibility(
             f"OpenVINO {openvino.__version__} cannot compile a delegate for {options.device}: {error}"
         ) from error
+
+
+def _properties(core: openvino.Core, model: openvino.Model, options: OpenVinoOptions) -> dict[str, str]:
+    """Those of the options; and what keeps rounded values out of products that saturate."""
+    properties = options.properties()
+    rounds = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
+    if rounds and options.device == "CPU" and products_saturate(core):
+        properties |= IN_FLOAT
+    return properties
 
 
 def _require_device(core: openvino.Core, device: str) -> None:
