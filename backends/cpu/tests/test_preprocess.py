@@ -97,6 +97,33 @@ def test_a_mask_that_hides_by_a_number_makes_no_subnormal_weights(factor: float)
     np.testing.assert_allclose(lowered(x, values)[0], expected, rtol=1e-4, atol=1e-5)
 
 
+def _window(hidden: float) -> torch.Tensor:
+    """Three windows, of which each hides something else."""
+    return torch.where(torch.randn(3, 1, 16, 16, generator=torch.Generator().manual_seed(0)) > 0.5, hidden, 0.0)
+
+
+REPEATED = {  # how a mask is made, of what, and how many numbers of it have to be stored
+    "windows of several images": (lambda m: m.repeat(4, 1, 1, 1), _window(-100.0), 3 * 256),
+    "windows by heads": (lambda m: m.repeat(4, 2, 1, 1), _window(-100.0), 3 * 256),
+    "one for all": (lambda m: m[:1].expand(12, 2, 16, 16), _window(-100.0), 256),
+    "one for all, fused": (lambda m: m[:1].expand(12, 2, 16, 16), _window(-1.0), 256),
+    "one for all, of bools": (lambda m: (m[:1] == 0).expand(12, 2, 16, 16), _window(-1.0), 256),
+    "by heads alone": (lambda m: m[:2, 0], _window(-100.0), 2 * 256),
+    "windows, fused": (lambda m: m.repeat(4, 1, 1, 1), _window(-1.0), 12 * 256),
+}
+
+
+@pytest.mark.parametrize("form", REPEATED)
+def test_a_mask_that_is_known_is_stored_without_its_repetitions(form: str) -> None:
+    make, window, stored = REPEATED[form]
+    x = torch.randn(12, 2, 16, 4)
+    program = edge(Function(lambda q: F.scaled_dot_product_attention(q, q, q, make(window * 1.0))), (x,))
+    blob = unpack(CpuLowering.preprocess(program, []).processed_bytes)
+    assert max(weight.nbytes for weight in blob.weights) == 4 * stored
+    (got,) = Lowered(program)(x)
+    np.testing.assert_allclose(got, F.scaled_dot_product_attention(x, x, x, make(window)), rtol=1e-5, atol=1e-6)
+
+
 def test_transposes_and_reshapes_that_undo_each_other_vanish() -> None:
     program = edge(
         Function(lambda t: t.permute(2, 0, 1).permute(1, 2, 0).reshape(24).view(2, 3, 4) + 1), (torch.ones(2, 3, 4),)

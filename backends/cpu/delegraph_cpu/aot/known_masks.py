@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 
-__all__ = ["known_mask"]
+__all__ = ["known_mask", "without_repetitions"]
 
 LARGEST: Final = 2**22
 """Elements of a mask of 2048 x 2048: what it takes longer to compute is not known."""
@@ -25,6 +25,26 @@ LARGEST: Final = 2**22
 def known_mask(g: GraphBuilder, mask: Node) -> torch.Tensor | None:
     """What `mask` holds in each run; None if that depends on inputs or chance, or is large."""
     return _computed(g, mask, {})
+
+
+def without_repetitions(mask: torch.Tensor, periodic: bool) -> torch.Tensor:
+    """A mask `[…, rows, columns]` with size 1 along each earlier dim in which nothing changes; of the first dim, where
+    `periodic` allows, what is repeated along it:
+
+        [8 * 64, 3, 49, 49]    Swin's 64 windows of 8 images    ──>    [64, 3, 49, 49]
+    """
+    for dim in range(mask.ndim - 2):
+        first = mask.narrow(dim, 0, 1)
+        if torch.equal(mask, first.expand_as(mask)):
+            mask = first
+    count = mask.shape[0] if periodic and mask.ndim > 2 else 1
+    periods = (size for size in range(2, count) if count % size == 0)
+    return next((mask[:size] for size in periods if _repeats(mask, size)), mask)
+
+
+def _repeats(mask: torch.Tensor, size: int) -> bool:
+    parts = mask.unflatten(0, (-1, size))
+    return torch.equal(parts, parts[:1].expand_as(parts))
 
 
 def _computed(g: GraphBuilder, node: Node, done: dict[Node, torch.Tensor | None]) -> torch.Tensor | None:

@@ -11,10 +11,11 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph.aot.authoring import as_array
 from delegraph_cpu.aot.converters.table import convert_with, schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.known_masks import known_mask
+from delegraph_cpu.aot.known_masks import known_mask, without_repetitions
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.repeated_heads import unrepeated
 
@@ -49,14 +50,16 @@ def attention(
     """onnxruntime's fused operator where it fits, else its parts."""
     factor = scale_of(node)
     content = None if attn_mask is None else known_mask(g, attn_mask)
-    bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node))
     fades = content is not None and _fades(content)
+    in_one = _fused(query, key, value, attn_mask) and not fades
+    periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
+    bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
     if is_causal and not (_fused(query, key, value, None) and _same_length(query, key)):
         bias = _causal_bias(g, query, key)
-    if _fused(query, key, value, attn_mask) and not (is_causal and bias is not None) and not fades:
+    if in_one and not (is_causal and bias is not None):
         result = _in_one(g, query, key, value, bias, factor, is_causal)
     else:
-        result = _from_primitives(g, query, key, value, bias, factor, fades)
+        result = _from_primitives(g, node, query, key, value, bias, factor, fades)
     return without_blind_rows(result)
 
 
@@ -122,7 +125,7 @@ def joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
 
 
 def _from_primitives(
-    g: GraphBuilder, query: Node, key: Node, value: Node, bias: ir.Value | None, factor: float, fades: bool
+    g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, bias: ir.Value | None, factor: float, fades: bool
 ) -> ir.Value:
     rank, repetitions = rank_of(key), _repetitions(query, key)
     assert repetitions is not None
@@ -130,11 +133,22 @@ def _from_primitives(
     swapped = [*range(rank - 2), rank - 1, rank - 2]
     scaled = g.op("Mul", g.value(query), g.tensor(factor, dtype_of(query)))
     scores = g.op("MatMul", scaled, g.transpose(keys, swapped))
-    scores = scores if bias is None else g.op("Add", scores, bias)
+    scores = scores if bias is None else _biased(g, node, key, scores, bias)
     if fades:
         best = g.op("ReduceMax", scores, g.ints([-1]), keepdims=1)
         scores = g.op("Max", scores, g.op("Sub", best, g.tensor(_NOTHING, dtype_of(query))))
     return g.op("MatMul", g.op("Softmax", scores, axis=-1), values)
+
+
+def _biased(g: GraphBuilder, node: Node, key: Node, scores: ir.Value, bias: ir.Value) -> ir.Value:
+    """Of a mask that repeats along the batch one part is stored and read: `[8, 64, …] + [64, …]` for `[512, …]`."""
+    batch, *heads_and_rows, _ = shape_of(node)
+    period = bias.shape[0] if bias.shape is not None and len(bias.shape) == rank_of(node) else 1
+    if not isinstance(batch, int) or not isinstance(period, int) or period in (1, batch):
+        return g.op("Add", scores, bias)
+    inner = [*heads_and_rows, shape_of(key)[-2]]
+    parts = g.reshape(scores, [batch // period, period, *inner])
+    return g.reshape(g.op("Add", parts, bias), [batch, *inner])
 
 
 # ---- grouped heads ------------------------------------------------------------------------------------------------
@@ -193,21 +207,22 @@ def _fades(content: torch.Tensor) -> bool:
 
 
 def _masked(
-    g: GraphBuilder, mask: Node | None, content: torch.Tensor | None, dtype: torch.dtype
+    g: GraphBuilder, mask: Node | None, content: torch.Tensor | None, dtype: torch.dtype, periodic: bool
 ) -> tuple[ir.Value | None, Callable[[ir.Value], ir.Value]]:
     """What is added to the scores for `mask`, and what makes zeros of the rows that see nothing, as torch has them.
 
         mask ── Where 0, lowest ──> bias           ──>  nothing of a mask that is known to hide nothing
         mask ── Cast ── ReduceMax ──> result ── Mul   ──>  nothing where each row is known to see something
 
-    In a mask of floats such rows are -inf, of which softmax makes NaN. `content` is what is known of the mask.
+    In a mask of floats such rows are -inf, of which softmax makes NaN. `content` is what is known of the mask; then the
+    bias is a constant, and of a mask that repeats along the batch, where `periodic` says so, one part.
     """
     if mask is None or (content is not None and _hides_nothing(content)):
         return None, _as_it_is
+    if content is not None and _rows_see_something(content):
+        return g.constant(as_array(_bias_of(without_repetitions(content, periodic), dtype))), _as_it_is
     is_bool = dtype_of(mask) == torch.bool
     bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), _lowest(g, dtype)) if is_bool else g.value(mask)
-    if content is not None and _rows_see_something(content):
-        return bias, _as_it_is
     return bias, partial(_times_seen if is_bool else _where_seen, g, mask, bias, dtype)
 
 
@@ -221,6 +236,12 @@ def _hides_nothing(mask: torch.Tensor) -> bool:
 
 def _rows_see_something(mask: torch.Tensor) -> bool:
     return bool((mask if mask.dtype == torch.bool else mask > -math.inf).any(-1).all())
+
+
+def _bias_of(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, torch.tensor(0.0, dtype=dtype), torch.tensor(torch.finfo(dtype).min, dtype=dtype))
 
 
 def _lowest(g: GraphBuilder, dtype: torch.dtype) -> ir.Value:
