@@ -27,7 +27,8 @@ from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
-from delegraph_cpu.aot.stored_kernels import read_by_nodes, widen_kernels
+from delegraph_cpu.aot.stored_kernels import widen_kernels
+from delegraph_cpu.aot.unfolded import constants_again, held_back
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
@@ -110,11 +111,15 @@ def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
     asked = {spec.key for spec in compile_specs}
     converted = convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked)
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
+        held = held_back(converted.model, INLINE_BYTES)
         model, weights, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
         weights = store_halves(model, weights)
     weights, unpacked = _as_codes(widen_kernels(model, weights), converted.codes)
-    external = _refer_to(model, converted.external)
+    sizes = {weight.info.name: weight.tensor.nbytes for weight in converted.external}
+    read = constants_again(model, sizes | {name: array.nbytes for name, array in held.items()})
+    external = tuple(weight for weight in converted.external if weight.info.name in read)
+    weights |= {name: array for name, array in held.items() if name in read}
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
     adds = multiply_adds(program.graph)
@@ -259,25 +264,6 @@ def _take_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]
     content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
     bring_out_constants(model.graph, content)
     return {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
-
-
-def _refer_to(model: onnx.ModelProto, external: Sequence[ExternalWeight]) -> tuple[ExternalWeight, ...]:
-    """Turn the optimised graph's inputs for external weights into initialisers that are elsewhere: nothing that depends
-    on them was computed, and everything that does can be when a session is made. Returns those that nodes read."""
-    inputs = {value.name: value for value in model.graph.input} if external else {}
-    read = set(read_by_nodes(model.graph)) if external else set()
-    for weight in external:
-        value = inputs[weight.info.name]
-        model.graph.input.remove(value)
-        if value.name not in read:
-            continue
-        tensor = model.graph.initializer.add(name=value.name, data_type=value.type.tensor_type.elem_type)
-        tensor.dims.extend(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        tensor.external_data.add(key="location", value="weights")
-        tensor.external_data.add(key="offset", value="0")
-        tensor.external_data.add(key="length", value=str(weight.tensor.nbytes))
-    return tuple(weight for weight in external if weight.info.name in read)
 
 
 def _shape(info: TensorInfo) -> tuple[int, ...]:

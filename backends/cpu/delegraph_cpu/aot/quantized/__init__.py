@@ -9,6 +9,7 @@
     products.py     linear layers and matrix products, calibrated or quantized at run time
     recurrent.py    LSTMs, quantized at run time
     packed.py       linear layers in float whose weights alone are quantized, to 8 or 4 bits
+    casts.py        weights of bytes that are cast, and scaled behind the product
     embedding.py    rows of quantized tables
     weights.py      the weights and biases that kernels for integers take
     pointwise.py    sums, products, activations, concatenations
@@ -20,6 +21,7 @@ value is on a grid has integers as well, and the converters here go from integer
 
 from delegraph_cpu.aot.quantized import (  # noqa: F401
     averages,
+    casts,
     convolution,
     embedding,
     moves,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from delegraph_cpu.aot.dtypes import FLOATS, HALVES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
 
-__all__ = ["OnIntegers", "activation", "integers_for", "on_integers", "wanted_grids"]
+__all__ = ["OnIntegers", "activation", "integers_for", "integers_for_targets", "on_integers", "wanted_grids"]
 
 OnIntegers: TypeAlias = "Integers | Sequence[Integers] | Converted | None"
 """What a converter on integers gives: integers, values in float, or None if it does not apply."""
@@ -35,11 +35,18 @@ def integers_for(operators: str, *, commutes: bool = False) -> Callable[[_F], _F
     `commutes`: to quantize the operator's result is to quantize what goes in, on any grid.
     """
 
+    return integers_for_targets(map(aten, operators.split()), commutes=commutes)
+
+
+def integers_for_targets(targets: Iterable[Callable[..., Any]], *, commutes: bool = False) -> Callable[[_F], _F]:
+    """As `integers_for`, for what nodes call."""
+    called = list(targets)
+
     def register(function: _F) -> _F:
-        for name in operators.split():
-            assert aten(name) not in _TABLE, name
-            _TABLE[aten(name)] = function
-        _COMMUTING.update(map(aten, operators.split() if commutes else ()))
+        for target in called:
+            assert target not in _TABLE, target
+            _TABLE[target] = function
+        _COMMUTING.update(called if commutes else ())
         return function
 
     return register
