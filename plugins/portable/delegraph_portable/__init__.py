@@ -7,6 +7,7 @@ from . import (  # noqa: F401  importing a family registers its kernels
     fourier,
     images,
     indexing,
+    llm,
     matmul,
     normalization,
     pointwise,
