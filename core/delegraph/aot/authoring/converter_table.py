@@ -23,6 +23,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from delegraph.aot.authoring.node_values import tensors_of
+from delegraph.aot.graph.mutating_calls import called_operator
 from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.support import Check, checked_support
@@ -101,9 +102,10 @@ class ConverterTable(Mapping[Any, Converter]):
             self.kept_whole.append(target)
 
     def row(self, node: Node) -> Converter | None:
-        """The row for `node`, if there is one."""
-        found = self._rows.get(node.target)
-        return self._rows.get(node.target.name()) if found is None and isinstance(node.target, OpOverload) else found
+        """The row for `node`, if there is one. What changes its arguments is called on copies, and known by its name;
+        its row gives the results, and behind them the changed arguments."""
+        found, called = self._rows.get(node.target), called_operator(node)
+        return self._rows.get(called.name()) if found is None and called is not None else found
 
     def support(self, node: Node) -> str | None:
         """None if `node` can be converted, else why not: what partitioners ask."""

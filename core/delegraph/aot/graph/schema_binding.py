@@ -8,6 +8,8 @@ from typing import Any
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from delegraph.aot.graph.mutating_calls import called_operator
+
 __all__ = ["bind_schema", "schema_arguments"]
 
 
@@ -20,6 +22,9 @@ def bind_schema(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def schema_arguments(node: Node) -> list[Any]:
-    """The arguments of `node` in the order of its operator's schema, defaults filled in; those of anything else as they
-    stand."""
-    return bind_schema(node.target, node.args, node.kwargs) if isinstance(node.target, OpOverload) else list(node.args)
+    """The arguments of `node` in the order of its operator's schema, defaults filled in, also where that is called
+    through `auto_functionalized`; those of anything else as they stand."""
+    called = called_operator(node)
+    if called is None:
+        return list(node.args)
+    return bind_schema(called, node.args if node.target is called else (), node.kwargs)

@@ -14,6 +14,7 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     experts,
     fourier,
     indexing,
+    language_models,
     matmul,
     normalization,
     numbers,
