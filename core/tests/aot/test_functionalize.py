@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
-from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot.functional.functionalize import fake_mode_of, functionalize
 from delegraph.errors import LoweringError
 
 aten = torch.ops.aten
@@ -248,6 +248,23 @@ def test_dynamic_shapes_stay_symbolic() -> None:
         args = (torch.randn(batch, length, 8),)
         with torch.no_grad():
             torch.testing.assert_close(program.module()(*args), model(*args))
+
+
+def test_a_size_that_somebody_elses_tracing_left_unclaimed() -> None:
+    """As ExecuTorch's `to_edge` leaves the program that it is given."""
+
+    class Narrowed(torch.nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            start = at[0].item()
+            torch._check(start >= 0)
+            torch._check(start + 2 <= x.shape[0])
+            return x.narrow(0, start, 2)  # type: ignore[arg-type]
+
+    program = torch.export.export(Narrowed(), (torch.randn(8, 3), torch.tensor([1])))
+    env = fake_mode_of(program).shape_env
+    assert env is not None
+    env.create_unbacked_symint()
+    assert str(functionalize(program, {}).graph_signature)
 
 
 def test_the_given_program_is_left_as_it_was() -> None:

@@ -28,6 +28,7 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     is not changed; weights are shared. Raises `LoweringError` for a mutation that cannot be expressed.
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
+    _forget_pending_symbols(decompositions.mode)
     pinned_before = _pinned(decompositions.mode)
     handles = source_handles(program.graph_module)
     made = functional_graph(program.graph_module, decompositions, handles, frozenset(program.constants))
@@ -45,6 +46,13 @@ def fake_mode_of(program: ExportedProgram) -> FakeTensorMode:
             if isinstance(value, FakeTensor):
                 return value.fake_mode
     return FakeTensorMode()
+
+
+def _forget_pending_symbols(mode: FakeTensorMode) -> None:
+    """Drop the sizes found in the run that somebody else's tracing of the program left unclaimed, as ExecuTorch's
+    `to_edge` does: torch would expect the next call that gives such a size to give them as well."""
+    if mode.shape_env is not None:
+        mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
 def _pinned(mode: FakeTensorMode) -> dict[str, str]:

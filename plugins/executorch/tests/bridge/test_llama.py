@@ -96,26 +96,58 @@ SIZES = {"as it is": 400_000, "8 bits": 200_000, "8 bits, values of 8": 200_000,
 """At most so many bytes on `cpu`, where there are 98,000 weights, a third of them in the embedding."""
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_llama_of_executorch(form: str) -> None:
-    model = FORMS[form](llama())
+def exported(form: str) -> torch.export.ExportedProgram:
+    """For as many tokens as there are."""
     example = torch.randint(0, VOCABULARY, (1, 5)), {"input_pos": torch.tensor([0])}
     dynamic = {1: torch.export.Dim("tokens", max=CONTEXT - 1)}, {"input_pos": {0: 1}}
     with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]), torch.no_grad():
-        program = torch.export.export(model, example, dynamic_shapes=dynamic, strict=True)
+        return torch.export.export(FORMS[form](llama()), example, dynamic_shapes=dynamic, strict=True)
+
+
+def calls() -> list[tuple[torch.Tensor, int]]:
+    """Tokens, and the position of the first."""
+    return [(torch.randint(0, VOCABULARY, (1, count)), start) for count, start in ((5, 0), (1, 5), (3, 6), (1, 9))]
+
+
+def off(got: Any, wanted: Any) -> float:
+    return float(np.abs(np.asarray(got) - wanted).max() / np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_llama_of_executorch(form: str) -> None:
+    program = exported(form)
     runs: dict[str, Any] = {}
     for name, backends in (("kernels", []), ("cpu", ["cpu"])):
         lowered = delegraph.lower(program, backends=backends)
         assert name == "kernels" or not lowered.report.methods["forward"].leftovers
         assert name == "kernels" or len(bytes(lowered)) < SIZES.get(form, 450_000)
         runs[name] = delegraph.load(bytes(lowered))
-    reference, start = program.module(), 0
-    for count in (5, 1, 3, 1):
-        tokens = torch.randint(0, VOCABULARY, (1, count))
+    reference = program.module()
+    # where values are rounded, one in the middle of two integers may become the other one
+    within = 0.02 if "values" in form or "cache" in form else 1e-5
+    for tokens, start in calls():
         wanted = reference(tokens, {"input_pos": torch.tensor([start])}).detach().numpy()
         for name, run in runs.items():
-            got = np.asarray(run(tokens.numpy(), {"input_pos": np.array([start])}))
-            # where values are rounded, one in the middle of two integers may become the other one
-            off = float(np.abs(got - wanted).max() / np.abs(wanted).max())
-            assert off < (0.02 if "values" in form or "cache" in form else 1e-5), (name, start)
-        start += count
+            assert off(run(tokens.numpy(), {"input_pos": np.array([start])}), wanted) < within, (name, start)
+
+
+@pytest.mark.parametrize("form", ["its own operators", "a quantized cache", "a quantized cache, and attention"])
+def test_files_of_both_run_on_both(form: str) -> None:
+    import_module("executorch.kernels.quantized")
+    exir = import_module("executorch.exir")
+    bindings = import_module("executorch.extension.pybindings.portable_lib")
+    passes = import_module("executorch.exir.passes.sym_shape_eval_pass")
+    program = exported(form)
+    sizes = exir.ExecutorchBackendConfig(sym_shape_eval_pass=passes.ConstraintBasedSymShapeEvalPass())
+    edge = exir.to_edge(program, compile_config=exir.EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True))
+    files = {"of ExecuTorch": edge.to_executorch(sizes).buffer, "of Delegraph": bytes(delegraph.lower(program))}
+    given = calls()
+    reference = program.module()
+    wanted = [reference(tokens, {"input_pos": torch.tensor([at])}).detach().numpy() for tokens, at in given]
+    for name, content in files.items():
+        here = delegraph.load(content)
+        there = bindings._load_for_executorch_from_buffer(content)
+        for (tokens, at), logits in zip(given, wanted, strict=True):
+            position = torch.tensor([at])
+            assert off(here(tokens.numpy(), {"input_pos": position.numpy()}), logits) < 0.02, name
+            assert off(there.forward((tokens, position))[0].clone().numpy(), logits) < 0.02, name
