@@ -142,6 +142,53 @@ def test_several_rows_to_each_cache_of_a_batch_are_not_it() -> None:
     assert_says_what_eager_says(module, Attention(batch=2))
 
 
+class Narrowed(Attention):
+    """As ExecuTorch's Llama has it: the place is a number, by which cache and mask are narrowed; `places` are as many
+    as it is given, of which the first says where rows go, and the last what they see."""
+
+    def __init__(self, places: int = 1, future: int = 0) -> None:
+        super().__init__(turned=False)
+        self.places = places
+        self.register_buffer("triangle", torch.ones(PLACES, PLACES, dtype=torch.bool).tril(future), persistent=False)
+
+    def forward(self, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        length = rows.shape[1]
+        first, last = (position[index].item() for index in (0, -1))
+        for place in (first, last):
+            torch._check(place >= 0)
+            torch._check(place + length <= PLACES)
+        query = rows.view(1, length, HEADS, self.size).transpose(1, 2)
+        for cache, new in ((self.keys, query[:, ::2]), (self.values, query[:, 1::2])):
+            cache.narrow(2, first, length).copy_(new)  # type: ignore[arg-type]
+        keys, values = (cache.repeat_interleave(2, dim=1) for cache in (self.keys, self.values))
+        seen = self.triangle.narrow(0, last, length)  # type: ignore[arg-type]
+        attended = nn.functional.scaled_dot_product_attention(query, keys, values, seen, scale=0.3)
+        return attended.transpose(1, 2).reshape(1, length, HEADS * self.size)
+
+
+@pytest.mark.parametrize(
+    ("form", "fused"),
+    [({}, True), ({"future": 1}, False), ({"places": 2}, False)],
+    ids=["a triangle", "a mask that looks ahead", "two places that may differ"],
+)
+def test_a_cache_and_a_mask_that_are_narrowed(form: dict[str, int], fused: bool) -> None:
+    eager = Narrowed(**form)
+    length = torch.export.Dim("length", min=2, max=PLACES - 1)
+    position = torch.zeros(eager.places, dtype=torch.int64)
+    methods = {
+        "prefill": torch.export.export(eager, (rows(5), position), dynamic_shapes=({1: length}, None)),
+        "decode": torch.export.export(eager, (rows(1), position)),
+    }
+    sharing = ExecutorchBackendConfig(share_mutable_buffers=True)
+    module = delegraph.load(bytes(delegraph.lower(methods, backends=["cpu"], config=sharing)), method="decode")
+    assert all(counts["GroupQueryAttention"] == fused for counts in operators(module))
+    for method, at, count in (("prefill", 0, 5), ("decode", 5, 1), ("prefill", 6, 7), ("decode", 3, 1)):
+        given = rows(count), torch.full((eager.places,), at)
+        with torch.no_grad():
+            wanted = eager(*given).numpy()
+        np.testing.assert_allclose(module[method](*(x.numpy() for x in given)), wanted, rtol=1e-4, atol=1e-5)
+
+
 # ---- attention without a cache ------------------------------------------------------------------------------------
 
 

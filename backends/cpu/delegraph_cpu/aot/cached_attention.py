@@ -1,7 +1,7 @@
 """A partition's graph -> where rows are put into a cache and all of it is attended to: onnxruntime's one operator.
 
-    keys'   = index_put(keys, [None, None, places], k)             k and q rotated by their places, or not
-    values' = index_put(values, [None, None, places], v)
+    keys'   = index_put(keys, [None, None, places], k)             k and q rotated by their places, or not;
+    values' = index_put(values, [None, None, places], v)           or slice_scatter
     y       = sdpa(q, repeated(keys'), repeated(values'), mask)    each row sees what is up to its place
 
     y, keys', values' = GroupQueryAttention(q, k, v, keys, values, last place, places so far, cos, sin)
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import onnx_ir as ir
@@ -50,7 +51,7 @@ class CachedAttention:
     def convert(self, g: GraphBuilder) -> None:
         """Add the operator: the values of the attention and of both writes."""
         query, *_ = schema_arguments(self.root)
-        new_key, new_value = self.put_keys.args[2], self.put_values.args[2]
+        new_key, new_value = _new_rows(self.put_keys), _new_rows(self.put_values)
         inputs, tables = [query, new_key, new_value], []
         if self.rotations is not None:
             inputs[:2] = [rotation.source for rotation in self.rotations]
@@ -86,7 +87,7 @@ class CachedAttention:
         if isinstance(length, int):
             behind = g.constant(np.array(rows.offset + length))
         else:
-            behind = g.size(g.value(_places(self.put_keys)), 0)  # the same for all layers: computed once
+            behind = _count(g, self.put_keys)
             behind = g.op("Add", behind, g.constant(np.array(rows.offset))) if rows.offset else behind
         return g.cast(g.op("Add", g.tensor(rows.start, torch.int64), behind), torch.int32)
 
@@ -121,7 +122,7 @@ def _match(
     if seen is None or not _fits(query, put_keys, mask) or not _fits(query, put_values, mask):
         return None
     for put in (put_keys, put_values):
-        places = positions_of(_places(put), constants)
+        places = _first_place(put, constants)
         if places is None or places.dim != -1 or places.start is None or not places.begins_like(seen.rows):
             return None
     replaced = frozenset([put_keys, put_values, *keys[1], *values[1]])
@@ -135,19 +136,44 @@ def _rotations(
 ) -> tuple[Rotation, Rotation] | None:
     """Those of the query and the key, where both are rotated by the same angles, and heads have a size for it."""
     count = int(shape_of(put_keys)[2])
-    turned, key = rotation_of(query, rows, count, constants), put_keys.args[2]
-    assert isinstance(key, Node)
-    turned_key = None if turned is None else rotation_of(key, rows, count, constants)
+    turned = rotation_of(query, rows, count, constants)
+    turned_key = None if turned is None else rotation_of(_new_rows(put_keys), rows, count, constants)
     if turned is None or turned_key is None or not turned.same_tables(turned_key):
         return None
     return (turned, turned_key) if int(shape_of(query)[-1]) % _ROTATED_SIZE == 0 else None
 
 
+_WRITES: Final = frozenset({aten("index_put"), aten("slice_scatter")})
+"""Operators that put rows into a cache: at places, or from one to another."""
+
+
+def _new_rows(put: Node) -> Node:
+    """What `put` writes."""
+    new = put.args[2] if put.target == aten("index_put") else put.args[1]
+    assert isinstance(new, Node)
+    return new
+
+
 def _places(put: Node) -> Node:
-    """Where `put` writes rows."""
+    """Where `put` writes rows, if it is told by a tensor."""
     _, (_, _, places), *_ = schema_arguments(put)
     assert isinstance(places, Node)
     return places
+
+
+def _count(g: GraphBuilder, put: Node) -> ir.Value:
+    """How many rows `put` writes."""
+    if put.target == aten("index_put"):
+        return g.size(g.value(_places(put)), 0)  # the same for all layers: computed once
+    return g.size(g.value(_new_rows(put)), 2)
+
+
+def _first_place(put: Node, constants: Mapping[Node, torch.Tensor]) -> Positions | None:
+    """The places of the rows that `put` writes, which count up along dim -1; None if that is not known."""
+    if put.target == aten("index_put"):
+        return positions_of(_places(put), constants)
+    start = schema_arguments(put)[3]
+    return Positions(start=start, dim=-1) if isinstance(start, Node) else None
 
 
 _ROTATED_SIZE = 16
@@ -158,7 +184,7 @@ def _put_behind(node: Node, attention: Node) -> tuple[Node, list[Node]] | None:
     """The write whose result `node` is, its heads repeated, and the nodes between; nobody else reads those."""
     between: list[Node] = []
     reader = attention
-    while node.op == "call_function" and node.target != aten("index_put"):
+    while node.op == "call_function" and node.target not in _WRITES:
         if node.target not in REPEATING or list(node.users) != [reader]:
             return None
         between.append(node)
@@ -170,24 +196,29 @@ def _put_behind(node: Node, attention: Node) -> tuple[Node, list[Node]] | None:
 
 def _is_cache(put: Node, written: Mapping[Node, Node]) -> bool:
     """Whether `put` writes rows into a state, whose new value it is, and which nobody else reads."""
-    cache, indices, _, *accumulate = put.args
+    cache = put.args[0]
     return (
         isinstance(cache, Node)
         and written.get(put) is cache
         and list(cache.users) == [put]
-        and isinstance(indices, list | tuple)
-        and len(indices) == 3
-        and indices[0] is None
-        and indices[1] is None
         and rank_of(cache) == 4
         and outer_dtype_of(cache) == torch.float32
-        and not any(accumulate)
+        and _writes_rows(put)
     )
+
+
+def _writes_rows(put: Node) -> bool:
+    """Whether `put` replaces places of dim 2."""
+    if put.target == aten("slice_scatter"):
+        _, _, dim, _, _, step = schema_arguments(put)
+        return dim in (2, -2) and step == 1
+    _, indices, _, accumulate = schema_arguments(put)
+    return len(indices) == 3 and indices[0] is None and indices[1] is None and not accumulate
 
 
 def _fits(query: Node, put: Node, mask: Node) -> bool:
     """Whether the shapes are those that the operator takes, and reads as they are meant here."""
-    cache, new = shape_of(put), shape_of(put.args[2])  # type: ignore[arg-type]
+    cache, new = shape_of(put), shape_of(_new_rows(put))
     batch, heads, length, size = shape_of(query)
     known = all(isinstance(dim, int) for dim in (*cache, batch, heads, size))
     return (

@@ -50,10 +50,43 @@ class Mask:
 
 
 def same_value(one: Node | None, other: Node | None) -> bool:
-    """Whether two nodes are one, or the same call."""
-    if one is None or other is None or one is other:
+    """Whether two nodes are one number or tensor, or calls of the same with the same."""
+    if one is None or other is None:
         return one is other
-    return one.op == "call_function" == other.op and (one.target, one.args) == (other.target, other.args)
+    one, other = _origin(one), _origin(other)
+    if one is other or (one.op, other.op) != ("call_function", "call_function"):
+        return one is other
+    mine, others = _arguments(one), _arguments(other)
+    return one.target == other.target and len(mine) == len(others) and all(map(_alike, mine, others))
+
+
+def _origin(node: Node) -> Node:
+    """What a number, or a tensor of integers, was before it was made a tensor, a number or a copy."""
+    while node.target in _SAME and isinstance(node.args[0], Node) and not _is_float(node) | _is_float(node.args[0]):
+        node = node.args[0]
+    return node
+
+
+def _is_float(node: Node) -> bool:
+    value = node.meta.get("val")
+    return value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float | torch.SymFloat)
+
+
+def _arguments(node: Node) -> tuple[object, ...]:
+    """The arguments of a call; which one of a single element is selected makes no difference."""
+    source = node.args[0] if node.args else None
+    if node.target in _SELECTS and isinstance(source, Node) and source.meta["val"].numel() == 1:
+        return (source, *node.args[1:2])
+    return (*node.args, *node.kwargs.items())
+
+
+def _alike(one: object, other: object) -> bool:
+    return same_value(one, other) if isinstance(one, Node) and isinstance(other, Node) else one == other
+
+
+_SAME: Final = COPIES | {aten("scalar_tensor"), aten("_local_scalar_dense")}
+_SELECTS: Final = frozenset({aten("select.int"), aten("select_copy.int")})
+_SLICES: Final = frozenset({aten("slice.Tensor"), aten("slice_copy.Tensor")})
 
 
 # ---- places -------------------------------------------------------------------------------------------------------
@@ -121,6 +154,8 @@ _RULES: Final[dict[object, Callable[[Node, Constants], Positions | None]]] = {
 
 def mask_of(node: Node, constants: Constants) -> Mask | None:
     """What a bool mask (…, rows, columns) says, if it is one that looks back from each row; None: something else."""
+    if node.target in _SLICES:
+        return _rows_of_a_triangle(node, constants)
     rows: list[Positions] = []
     windows: list[Positions] = []
     for condition in _conditions(node):
@@ -141,6 +176,19 @@ def mask_of(node: Node, constants: Constants) -> Mask | None:
     [border] = windows
     window = last.offset - border.offset
     return Mask(last, window) if window > 0 and same_value(border.start, last.start) else None
+
+
+def _rows_of_a_triangle(node: Node, constants: Constants) -> Mask | None:
+    """Rows, from a place on, of a square in which each row sees the columns up to its own, as ExecuTorch's Llama has
+    it: `tril(ones(n, n))[start: start + rows]`."""
+    source, dim, start, _, step = schema_arguments(node)
+    square = constants.get(source)
+    if square is None or square.dtype != torch.bool or square.ndim != 2 or dim not in (0, -2) or step != 1:
+        return None
+    if square.shape[0] != square.shape[1] or not torch.equal(square, torch.ones_like(square).tril()):
+        return None
+    first = start or 0
+    return Mask(Positions(offset=first, dim=-2) if isinstance(first, int) else Positions(start=first, dim=-2))
 
 
 def _conditions(node: Node) -> list[Node]:
