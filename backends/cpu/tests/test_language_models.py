@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 import delegraph
+from delegraph.errors import DelegraphError
 from delegraph_cpu.blob import unpack
 
 Tensor = torch.Tensor
@@ -156,8 +157,9 @@ def test_a_cache_is_written_where_it_lies_and_a_row_needs_no_mask() -> None:
     assert len([name for name in attention.input if name]) == 3
 
 
-def test_more_rows_than_fit_are_refused() -> None:
+@pytest.mark.parametrize("start", [14, -1, 2**40])
+def test_rows_that_do_not_fit_are_refused(start: int) -> None:
     model, given = Attention().eval(), (torch.randn(1, 3, 16), torch.tensor([0]))
     run = delegraph.load(bytes(delegraph.lower(model, given, backends=["cpu"])))
-    with pytest.raises(delegraph.errors.DelegraphError):
-        run(given[0].numpy(), np.array([14]))
+    with pytest.raises(DelegraphError):
+        run(given[0].numpy(), np.array([start]))

@@ -28,7 +28,10 @@ FLOAT, INT64 = torch.float32, torch.int64
 @convert_named("llama::update_cache", dtypes=ALL)
 def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_pos: TensorLike) -> Sequence[ir.Value]:
     """ScatterND, which writes rows where they lie; the first result is a number that nobody reads."""
-    first = g.reshape(g.tensor(start_pos, INT64), [])
+    given = g.reshape(g.tensor(start_pos, INT64), [])
+    # from the end on is nothing that the operator means: ScatterND refuses what lies behind it
+    behind = g.op("Shape", g.value(cache), start=1, end=2)
+    first = g.op("Where", g.op("Less", given, g.tensor(0, INT64)), g.reshape(behind, []), given)
     batch, rows = (g.size(g.value(value), dim) for dim in (0, 1))
     places = g.op("Range", first, g.op("Add", first, rows), g.tensor(1, INT64))
     batches = g.op("Range", g.tensor(0, INT64), batch, g.tensor(1, INT64))
