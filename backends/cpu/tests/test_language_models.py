@@ -18,6 +18,8 @@ import delegraph
 from delegraph.errors import DelegraphError
 from delegraph_cpu.blob import unpack
 
+pytestmark = pytest.mark.models
+
 Tensor = torch.Tensor
 HEADS, GROUPS, SIZE, PLACES = 4, 2, 8, 16
 
