@@ -206,6 +206,20 @@ def test_recipes_for_values_store_embeddings_in_8_bits(recipe: str) -> None:
         assert sqnr(wanted, np.asarray(delegraph.load(lowered)(tokens.numpy()))) > 30
 
 
+@pytest.mark.parametrize("recipe", ["int8", "int8_per_tensor", "int8_dynamic"])
+def test_weights_of_a_reduced_range(recipe: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 32)
+    for backends in ([], ["cpu"]):
+        quantized = delegraph.quantize(
+            nn.Linear(32, 16), [(x,)], recipe=f"{recipe}{{reduce_range=true}}", backends=backends
+        )
+        (weight,) = (t for t in quantized.program.state_dict.values() if t.dtype == torch.int8)
+        assert int(weight.abs().max()) == 63
+    with pytest.raises(LoweringError, match="reduce_range is true or false, not 7"):
+        recipe_named(f"{recipe}{{reduce_range=7}}")
+
+
 def test_embeddings_stay_float_where_a_rule_or_a_quantizer_of_the_users_says_so() -> None:
     from torchao.quantization.pt2e.quantizer import Quantizer as TorchaoQuantizer
 
@@ -377,7 +391,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a name", {"recipe": "int9"}, LoweringError, "no recipe 'int9'; recipes are float, int8,"),
     ("a thing", {"recipe": 8}, LoweringError, "a recipe is a name, such as 'int8', not 8"),
     ("an option", {"recipe": "int4_weight_only{group=64}"}, UnknownOption, "takes group_size, not 'group'"),
-    ("no options", {"recipe": "int8_dynamic{group_size=64}"}, UnknownOption, "takes no options, not 'group_size'"),
+    ("no options", {"recipe": "float{group_size=64}"}, UnknownOption, "takes no options, not 'group_size'"),
     ("odd groups", {"recipe": "int4_weight_only{group_size=3}"}, LoweringError, "an even number, two weights to"),
     ("a group", {"recipe": "int8_weight_only{group_size=-1}"}, LoweringError, "a number, or 0 for whole rows, not -1"),
     ("an observer", {"recipe": "int8{observer=histo}"}, LoweringError, "observer is one of .*did you mean 'histogram'"),

@@ -22,6 +22,7 @@ from delegraph.interfaces import CompileSpec
 from delegraph_cpu import sessions
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.blob import unpack
+from delegraph_cpu.runtime import open_session
 
 from .harness import Function, Lowered, declined, edge
 
@@ -483,6 +484,36 @@ def test_where_products_saturate_weights_become_uint8(kind: str, level: str) -> 
     step = OUT[0] if kind != "dynamic" else float(np.abs(exact).max()) / 100
     got = Lowered(edge(layer, (x,)), {"optimization_level": level})(x)[0]
     np.testing.assert_allclose(got, exact, atol=2.001 * step)
+
+
+@pytest.mark.usefixtures("saturating")
+@pytest.mark.parametrize(("recipe", "safe"), [("int8", False), ("int8{reduce_range=true}", True)])
+@pytest.mark.parametrize("kind", ["a kernel in the graph", "a large one", "found as it runs"])
+def test_weights_too_small_to_saturate_stay_int8(
+    kind: str, recipe: str, safe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their products fit into 16 bits whatever they meet, and the kernels of int8 are the faster ones."""
+    asked: list[bool] = []
+    may_saturate = open_session._may_saturate
+
+    def watched(*args: Any) -> bool:
+        asked.append(may_saturate(*args))
+        return asked[-1]
+
+    monkeypatch.setattr(open_session, "_may_saturate", watched)
+    torch.manual_seed(0)
+    models: dict[str, tuple[torch.nn.Module, Tensor]] = {
+        "a kernel in the graph": (torch.nn.Conv2d(2, 4, 3), torch.randn(1, 2, 8, 8)),
+        "a large one": (torch.nn.Conv2d(16, 32, 3), torch.randn(1, 16, 8, 8)),
+        "found as it runs": (torch.nn.Linear(64, 32), torch.randn(4, 64)),
+    }
+    model, x = models[kind]
+    wanted = recipe.replace("int8", "int8_dynamic") if kind == "found as it runs" else recipe
+    quantized = delegraph.quantize(model.eval(), [(x,)], recipe=wanted, backends=["cpu"])
+    run = delegraph.load(bytes(delegraph.lower(quantized, backends=["cpu"])))
+    exact = quantized.program.module()(x).detach().numpy()
+    assert asked and set(asked) == {not safe}
+    np.testing.assert_allclose(run(x.numpy()), exact, atol=0.02 * np.abs(exact).max())
 
 
 def test_whether_products_saturate_is_found_out_by_multiplying(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.aot.stored_kernels import widen_kernels
-from delegraph_cpu.aot.unfolded import constants_again, held_back
+from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
@@ -263,7 +263,20 @@ def _take_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]
     """What lies in `file`, by name; those of bodies are then the main graph's."""
     content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
     bring_out_constants(model.graph, content)
-    return {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
+    weights = {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
+    return weights | _bytes_brought_out(model.graph)
+
+
+def _bytes_brought_out(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
+    """Weights of int8 that are small enough to be in the graph, put beside it: loading looks at what they hold."""
+    brought = {}
+    for tensor in graph.initializer:
+        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1 and not tensor.external_data:
+            brought[tensor.name] = array = onnx.numpy_helper.to_array(tensor)
+            for field in ("raw_data", "int32_data"):
+                tensor.ClearField(field)
+            refer_to_weights(tensor, array.nbytes)
+    return brought
 
 
 def _shape(info: TensorInfo) -> tuple[int, ...]:

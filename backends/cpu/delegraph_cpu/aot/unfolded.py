@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from delegraph_cpu.aot.stored_kernels import read_by_nodes
 
-__all__ = ["Held", "constants_again", "held_back"]
+__all__ = ["Held", "constants_again", "held_back", "refer_to_weights"]
 
 Held = NDArray[np.generic]
 """What a constant holds."""
@@ -63,7 +63,12 @@ def constants_again(model: onnx.ModelProto, nbytes: Mapping[str, int]) -> frozen
             continue
         tensor = model.graph.initializer.add(name=name, data_type=value.type.tensor_type.elem_type)
         tensor.dims.extend(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        for key, text in (("location", "weights"), ("offset", "0"), ("length", str(size))):
-            tensor.external_data.add(key=key, value=text)
+        refer_to_weights(tensor, size)
     return kept
+
+
+def refer_to_weights(tensor: onnx.TensorProto, nbytes: int) -> None:
+    """Let an initialiser be one of those whose content is given beside the graph."""
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in (("location", "weights"), ("offset", "0"), ("length", str(nbytes))):
+        tensor.external_data.add(key=key, value=text)

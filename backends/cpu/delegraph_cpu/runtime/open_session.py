@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
@@ -126,11 +127,23 @@ def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOp
     settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
     settings.add_external_initializers(list(weights), list(map(ort_value, weights.values())))
     graph = bytes(blob.graph)
-    if any(product in graph for product in _INTEGER_PRODUCTS) and sessions.products_saturate():
+    multiplies = any(product in graph for product in _INTEGER_PRODUCTS)
+    if multiplies and _may_saturate(blob, weights) and sessions.products_saturate():
         settings.add_session_config_entry("session.x64quantprecision", "1")  # weights become uint8
         if level in ("disabled", "basic"):  # which do not include that
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     return settings
+
+
+def _may_saturate(blob: Blob, weights: Weights) -> bool:
+    """Whether two products of bytes with weights of int8, added, may exceed 16 bits: not of weights up to 64, as
+    recipes with `reduce_range` make them. All weights of int8 lie outside of the graph."""
+    narrow = (array for array in map(np.asarray, weights.values()) if array.dtype == np.int8 and array.size)
+    return bool(blob.unpacked) or any(max(int(array.max()), -int(array.min())) > _SAFE for array in narrow)
+
+
+_SAFE: Final = 64
+"""2 * 255 * 64 is less than 2^15."""
 
 
 def _created(blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

@@ -31,6 +31,7 @@ class Recipe:
     weight_bits: 8 or 4, None where weights stay float. weight_axis: a scale for each `"channel"`, or for the whole
     `"tensor"`. group_size: a scale for so many weights of a row; 0 for a whole row. observer: how ranges of values are
     found (`observers.OBSERVERS`). percentile: the share of values, in percent, that observer "percentile" keeps.
+    reduce_range: weights of 8 bits are -63 to 63, of which no two products with values of 8 bits exceed 16 bits.
     """
 
     name: str
@@ -41,13 +42,14 @@ class Recipe:
     group_size: int = 0
     observer: str = "histogram"
     percentile: float = 99.99
+    reduce_range: bool = False
 
     @property
     def text(self) -> str:
         """What `recipe_named` makes it from: the name, and the options that are not the row's."""
         row = RECIPES.get(self.name, self)
         changed = [f.name for f in fields(self) if getattr(self, f.name) != getattr(row, f.name)]
-        options = ", ".join(f"{name}={getattr(self, name)}" for name in changed)
+        options = ", ".join(f"{name}={str(getattr(self, name)).lower()}" for name in changed)
         return f"{self.name}{{{options}}}" if options else self.name
 
     @property
@@ -77,9 +79,9 @@ RECIPES: Final[Mapping[str, Recipe]] = {
 
 _OPTIONS: Final = {
     "float": (),
-    "int8": ("observer", "percentile"),
-    "int8_per_tensor": ("observer", "percentile"),
-    "int8_dynamic": (),
+    "int8": ("observer", "percentile", "reduce_range"),
+    "int8_per_tensor": ("observer", "percentile", "reduce_range"),
+    "int8_dynamic": ("reduce_range",),
     "int8_weight_only": ("group_size",),
     "int4_weight_only": ("group_size",),
     "int8_dynamic_int4_weight": ("group_size",),
@@ -142,6 +144,8 @@ def _check(recipe: Recipe) -> None:
     if not isinstance(size, int) or size < 0 or (recipe.weight_bits == 4 and size % 2):
         even = "an even number, two weights to a byte" if recipe.weight_bits == 4 else "a number"
         raise LoweringError(f"recipe {recipe.name!r}: group_size is {even}, or 0 for whole rows, not {size!r}")
+    if not isinstance(recipe.reduce_range, bool):
+        raise LoweringError(f"recipe {recipe.name!r}: reduce_range is true or false, not {recipe.reduce_range!r}")
     if not isinstance(recipe.percentile, (int, float)) or not 50 < recipe.percentile <= 100:
         raise LoweringError(f"recipe {recipe.name!r}: percentile is above 50 and at most 100, not {recipe.percentile}")
 

@@ -40,10 +40,12 @@ def activation_spec(recipe: Recipe) -> Any:
 
 
 def weight_spec(recipe: Recipe, ch_axis: int = 0) -> Any:
-    """How a weight is quantized: int8 about zero, -127 to 127, with a scale for each index of dim `ch_axis`, or one."""
+    """How a weight is quantized: int8 about zero, -127 to 127, or -63 to 63 if the recipe says `reduce_range`, with a
+    scale for each index of dim `ch_axis`, or one."""
+    most = 63 if recipe.reduce_range else 127
     if recipe.weight_axis == "tensor":
-        return QuantizationSpec(torch.int8, MinMaxObserver, -127, 127, torch.per_tensor_symmetric)
-    return QuantizationSpec(torch.int8, PerChannelMinMaxObserver, -127, 127, torch.per_channel_symmetric, ch_axis)
+        return QuantizationSpec(torch.int8, MinMaxObserver, -most, most, torch.per_tensor_symmetric)
+    return QuantizationSpec(torch.int8, PerChannelMinMaxObserver, -most, most, torch.per_channel_symmetric, ch_axis)
 
 
 def trainable(spec: Any) -> Any:
