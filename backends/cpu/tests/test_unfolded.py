@@ -17,6 +17,8 @@ from delegraph_cpu.blob import unpack
 
 from .harness import Lowered, edge
 
+pytestmark = pytest.mark.models
+
 Tensor = torch.Tensor
 ROWS, COLUMNS = 128, 64
 
