@@ -62,8 +62,11 @@ def same_value(one: Node | None, other: Node | None) -> bool:
 
 def _origin(node: Node) -> Node:
     """What a number, or a tensor of integers, was before it was made a tensor, a number or a copy."""
-    while node.target in _SAME and isinstance(node.args[0], Node) and not _is_float(node) | _is_float(node.args[0]):
-        node = node.args[0]
+    while node.target in _SAME and not _is_float(node):
+        source = node.args[0]
+        if not isinstance(source, Node) or _is_float(source):
+            break
+        node = source
     return node
 
 

@@ -7,20 +7,16 @@ It does fold it when a session is made, so that a run costs the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from delegraph_cpu.aot.stored_kernels import read_by_nodes
 
-__all__ = ["Held", "constants_again", "held_back", "refer_to_weights"]
-
-Held = NDArray[np.generic]
-"""What a constant holds."""
+__all__ = ["constants_again", "held_back", "refer_to_weights"]
 
 _NARROW: Final = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL})
 _WIDENING: Final = frozenset({"Cast", "BitwiseAnd", "BitShift", "Where"})
@@ -28,7 +24,7 @@ _WIDENING: Final = frozenset({"Cast", "BitwiseAnd", "BitShift", "Where"})
 _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"})
 
 
-def held_back(model: ir.Model, least_bytes: int) -> dict[str, Held]:
+def held_back(model: ir.Model, least_bytes: int) -> dict[str, NDArray[Any]]:
     """Turn constants of `model` that are larger than `least_bytes` and widened into inputs. Returns what they hold."""
     graph, held = model.graph, {}
     for name, value in list(graph.initializers.items()):
@@ -53,9 +49,10 @@ def constants_again(model: onnx.ModelProto, nbytes: Mapping[str, int]) -> frozen
     """Turn the optimised graph's inputs of these names, which hold so many bytes, into initialisers that are elsewhere:
     nothing that depends on them was computed, and everything that does can be when a session is made. Returns those
     that nodes read."""
-    inputs = {value.name: value for value in model.graph.input} if nbytes else {}
-    read: Iterable[str] = read_by_nodes(model.graph) if nbytes else ()
-    kept = frozenset(nbytes) & frozenset(read)
+    if not nbytes:
+        return frozenset()
+    inputs = {value.name: value for value in model.graph.input}
+    kept = frozenset(nbytes) & frozenset(read_by_nodes(model.graph))
     for name, size in nbytes.items():
         value = inputs[name]
         model.graph.input.remove(value)

@@ -128,7 +128,7 @@ def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOp
     settings.add_external_initializers(list(weights), list(map(ort_value, weights.values())))
     graph = bytes(blob.graph)
     multiplies = any(product in graph for product in _INTEGER_PRODUCTS)
-    if multiplies and _may_saturate(blob, weights) and sessions.products_saturate():
+    if multiplies and sessions.products_saturate() and _may_saturate(blob, weights):
         settings.add_session_config_entry("session.x64quantprecision", "1")  # weights become uint8
         if level in ("disabled", "basic"):  # which do not include that
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED

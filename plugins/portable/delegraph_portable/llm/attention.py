@@ -20,7 +20,7 @@ from delegraph.runtime.numpy_kernels.promotion import check_floating, check_same
 from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
 
 from ..library import kernel
-from .cache import check_cache, places
+from .cache import places, rows_written
 
 
 @kernel("llama::custom_sdpa.out")
@@ -66,17 +66,14 @@ def sdpa_with_kv_cache(
     out: Array,
 ) -> BoundCall:
     """`update_cache` with `key` and `value`, then `custom_sdpa` over the caches; `seq_len` is the rows' number."""
-    written = []
-    for new, cache in ((key, key_cache), (value, value_cache)):
-        check_cache(new, cache)
-        written.append((cache[:, places(cache, start_pos, new.shape[1])], new))
+    of_keys, of_values = rows_written(key, key_cache, start_pos), rows_written(value, value_cache, start_pos)
     if query.ndim == 4 and seq_len != query.shape[1]:
         raise InvalidArgument(f"argument 'seq_len' is {seq_len}, and 'query' has {query.shape[1]} rows")
     attend = custom_sdpa(context, query, key_cache, value_cache, start_pos, attn_mask, drpout_p, is_causal, scale, out)
 
     def call() -> None:
-        for place, new in written:
-            place[...] = new
+        of_keys[...] = key
+        of_values[...] = value
         attend()
 
     return call

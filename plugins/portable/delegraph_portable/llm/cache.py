@@ -12,7 +12,7 @@ from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
 
 from ..library import kernel
 
-__all__ = ["check_cache", "places"]
+__all__ = ["places", "rows_written"]
 
 
 @kernel("llama::update_cache.out")
@@ -21,8 +21,7 @@ def update_cache(context: Context, value: Array, cache: Array, start_pos: int, o
 
     `out` is one number that nobody reads.
     """
-    check_cache(value, cache)
-    written = cache[:, places(cache, start_pos, value.shape[1])]
+    written = rows_written(value, cache, start_pos)
 
     def call() -> None:
         written[...] = value
@@ -36,7 +35,7 @@ def update_cache_with_indices(
     context: Context, value: Array, cache: Array, start_pos: int, indices: Array, out: Array
 ) -> BoundCall:
     """As `update_cache`, but row i of a batch goes to `indices[batch, i]`; what is negative is not written."""
-    check_cache(value, cache)
+    _check_cache(value, cache)
     check_index(indices, "indices")
     check_shape(indices, value.shape[:2], "indices")
     batches = np.arange(cache.shape[0])[:, None]
@@ -54,7 +53,13 @@ def update_cache_with_indices(
     return call
 
 
-def check_cache(value: Array, cache: Array) -> None:
+def rows_written(value: Array, cache: Array, start_pos: int) -> Array:
+    """The rows of `cache`, from a position on, that `value` goes to. Raises `RuntimeFault` if it does not fit."""
+    _check_cache(value, cache)
+    return cache[:, places(cache, start_pos, value.shape[1])]
+
+
+def _check_cache(value: Array, cache: Array) -> None:
     """Raise `RuntimeFault` if `value` is not of the cache's dtype and shape but for its length."""
     check_rank(value, (4,), "value")
     check_rank(cache, (4,), "cache")

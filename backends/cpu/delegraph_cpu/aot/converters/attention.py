@@ -222,7 +222,7 @@ def _masked(
     if content is not None and _rows_see_something(content):
         return g.constant(as_array(_bias_of(without_repetitions(content, periodic), dtype))), _as_it_is
     is_bool = dtype_of(mask) == torch.bool
-    bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), _lowest(g, dtype)) if is_bool else g.value(mask)
+    bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), lowest(g, dtype)) if is_bool else g.value(mask)
     return bias, partial(_times_seen if is_bool else _where_seen, g, mask, bias, dtype)
 
 
@@ -244,7 +244,8 @@ def _bias_of(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(mask, torch.tensor(0.0, dtype=dtype), torch.tensor(torch.finfo(dtype).min, dtype=dtype))
 
 
-def _lowest(g: GraphBuilder, dtype: torch.dtype) -> ir.Value:
+def lowest(g: GraphBuilder, dtype: torch.dtype) -> ir.Value:
+    """What is added to the score of a place that is not seen."""
     return g.tensor(torch.finfo(dtype).min, dtype)
 
 

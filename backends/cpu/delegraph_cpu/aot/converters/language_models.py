@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.attention import lowest
 from delegraph_cpu.aot.converters.table import convert_named
 from delegraph_cpu.aot.dtypes import ALL, FLOATS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
@@ -133,5 +133,4 @@ def _causal(g: GraphBuilder, query: Node, keys: ir.Value, start_pos: TensorLike)
     rows = g.op("Range", first, g.op("Add", first, g.size(g.value(query), 1)), one)
     places = g.op("Range", g.tensor(0, INT64), g.size(keys, 1), one)
     seen = g.op("LessOrEqual", places, g.op("Unsqueeze", rows, g.ints([1])))
-    lowest = np.array(torch.finfo(FLOAT).min, np.float32)
-    return g.op("Where", seen, g.tensor(0.0, FLOAT), g.constant(lowest))
+    return g.op("Where", seen, g.tensor(0.0, FLOAT), lowest(g, FLOAT))
