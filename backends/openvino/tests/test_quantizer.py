@@ -64,6 +64,60 @@ def test_layers_run_on_integer_kernels() -> None:
     assert on_integers == (set() if products_saturate(core) else set(layers))
 
 
+class Padded(torch.nn.Module):
+    """As much behind as in front and one more, as convolutions of TensorFlow's are padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (
+            torch.nn.Conv2d(3, 16, 3),
+            torch.nn.Conv2d(16, 16, 3, stride=2, padding=(1, 0), groups=4),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(torch.nn.functional.pad(x, (1, 2, 3, 0))))
+        padded: torch.Tensor = self.second(torch.nn.functional.pad(x, (0, 1)))
+        return padded
+
+
+def test_zeros_around_what_is_convolved_are_its_padding() -> None:
+    """Where they stand in front of the rounding, too: they would be a copy of floats."""
+    torch.manual_seed(0)
+    model, x = Padded().eval(), torch.randn(2, 3, 13, 16)
+    program = quantized(model, (x,), backends=["openvino"])
+    lowered = delegraph.lower(program, backends=["openvino"])
+    assert not [event for event in profile(lowered, x.numpy()) if "pad" in str(event.delegate_debug_id)]
+    kernels, given = delegraph.load(bytes(delegraph.lower(program)))(x.numpy()), load(lowered)(x.numpy())
+    assert np.abs(given - kernels).max() <= np.abs(kernels).max() / 100
+
+
+@pytest.mark.parametrize(
+    ("amounts", "mode", "value"),
+    [
+        ((1, 1, 1, 1), "constant", 2.0),
+        ((-1, 1), "constant", None),
+        ((1, 1, 1, 1), "reflect", None),
+        ((0, 0, 0, 0, 1, 0), "constant", 0.0),
+    ],
+)
+def test_other_padding_stays(amounts: tuple[int, ...], mode: str, value: float | None) -> None:
+    class Other(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Conv2d(4, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.layer(torch.nn.functional.pad(x, amounts, mode, value))
+            return result
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 4 - (len(amounts) == 6), 8, 8)
+    program = quantized(Other().eval(), (x,), backends=["openvino"])
+    lowered = delegraph.lower(program, backends=["openvino"])
+    kernels, given = delegraph.load(bytes(delegraph.lower(program)))(x.numpy()), load(lowered)(x.numpy())
+    assert np.abs(given - kernels).max() <= np.abs(kernels).max() / 100
+
+
 def profile(lowered: Any, *args: Any) -> list[Any]:
     """The events of a run whose delegate tells of its nodes."""
     tracer = EventTracer()

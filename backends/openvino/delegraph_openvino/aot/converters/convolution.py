@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from openvino import Output
 from torch.fx import Node
 
+from delegraph.aot.authoring import operator_name
+from delegraph_openvino.aot.converters.quantized import on_grid, rounding
 from delegraph_openvino.aot.graph_builder import GraphBuilder, shape_of
 from delegraph_openvino.aot.table import converts
+
+_PADDINGS: Final = ("aten::pad", "aten::constant_pad_nd")
 
 
 def _batched(node: Node, x: Node, weight: Node, *_: Any) -> str | None:
@@ -90,18 +94,52 @@ def _convolved(
     g: GraphBuilder, x: Node, weight: Node, bias: Node | None, strides: Sequence[int], before: Sequence[int],
     after: Sequence[int], dilations: Sequence[int], groups: int,
 ) -> Output:  # fmt: skip
+    value, begins, ends = _padding_taken(g, x, before, after)
     settings: dict[str, Any] = {
         "strides": list(strides),
-        "pads_begin": list(before),
-        "pads_end": list(after),
+        "pads_begin": begins,
+        "pads_end": ends,
         "dilations": list(dilations),
     }
     if groups == 1:
-        result = g.op("convolution", x, weight, **settings)
+        result = g.op("convolution", value, weight, **settings)
     else:
         grouped = _grouped(g, weight, groups)
-        result = g.op("group_convolution", x, grouped, **settings)
+        result = g.op("group_convolution", value, grouped, **settings)
     return _biased(g, result, bias, len(strides))
+
+
+def _padding_taken(
+    g: GraphBuilder, x: Node, before: Sequence[int], after: Sequence[int]
+) -> tuple[Output, list[int], list[int]]:
+    """What is convolved and how it is padded; zeros that are put around it before it is rounded are padding, too.
+
+        convolution(dequantize(quantize(pad(y, 1, 1))), padding=0)
+        convolution(dequantize(quantize(y)), padding=1)
+
+    OpenVINO does that itself where nothing is rounded. In between, its pad would be one of floats.
+    """
+    quantize = rounding(x)
+    found = None if quantize is None else _zeros_around(quantize.args[0], len(before))
+    if found is None:
+        return g.value(x), list(before), list(after)
+    y, *zeros = found
+    begins, ends = ([a + b for a, b in zip(*sides, strict=True)] for sides in zip((before, after), zeros, strict=True))
+    return on_grid(g, x, y), begins, ends
+
+
+def _zeros_around(pad: Any, dims: int) -> tuple[Any, list[int], list[int]] | None:
+    """Around what, if around anything, `pad` puts zeros in the last `dims` dims: how many in front, and behind."""
+    if not isinstance(pad, Node) or operator_name(pad) not in _PADDINGS:
+        return None
+    settings: Sequence[Any] = pad.args
+    y, amounts, *how = settings
+    fixed = all(isinstance(n, int) and n >= 0 for n in amounts)
+    if not fixed or len(amounts) > 2 * dims or not all(setting in ("constant", 0, None) for setting in how):
+        return None
+    outer = [0] * (dims - len(amounts) // 2)
+    before, behind = (outer + list(amounts[side::2])[::-1] for side in (0, 1))
+    return y, before, behind
 
 
 def _grouped(g: GraphBuilder, weight: Node, groups: int) -> Output:

@@ -14,6 +14,7 @@ point are found in the run (dynamic quantization), the same is written out, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -56,16 +57,29 @@ def quantize(
 
 @converts("quantized_decomposed::dequantize_per_tensor", dtypes=_KINDS, check=_by_tensor)
 def dequantize(g: GraphBuilder, node: Node, x: Node, scale: float, zero: int, *_: Any) -> Output:
-    if x.args[1:6] == node.args[1:6] and operator_name(x) == "quantized_decomposed::quantize_per_tensor":
-        return _rounded(g, node, x.args[0], *node.args[1:5])
+    quantize = rounding(node)
+    if quantize is not None:
+        return on_grid(g, node, quantize.args[0])
     return _dequantized(g, node, x, np.array(scale, np.float32), np.array(zero, np.float32) if zero else None)
 
 
-def _rounded(g: GraphBuilder, node: Node, x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Output:
+def rounding(node: Node) -> Node | None:
+    """The quantize call by which, with `node` behind it, a value is rounded: with one scale that is fixed."""
+    if node.op != "call_function" or operator_name(node) != "quantized_decomposed::dequantize_per_tensor":
+        return None
+    quantize = node.args[0]
+    if not isinstance(quantize, Node) or quantize.args[1:6] != node.args[1:6]:
+        return None
+    return quantize if operator_name(quantize) == "quantized_decomposed::quantize_per_tensor" else None
+
+
+def on_grid(g: GraphBuilder, dequantize: Node, x: Any) -> Output:
     """Reals on the grid of some integers, which OpenVINO then chooses itself: signed or not, as a layer takes them."""
+    settings: Sequence[Any] = dequantize.args
+    _, scale, zero, low, high, *_ = settings
     ends = [g.tensor(np.array((end - zero) * scale, np.float32)) for end in (low, high)]
     value = g.op("fake_quantize", g.cast(x, torch.float32), *ends, *ends, levels=high - low + 1)
-    return g.cast(value, dtype_of(node))
+    return g.cast(value, dtype_of(dequantize))
 
 
 # ---- scales that are found in the run -----------------------------------------------------------------------------
