@@ -26,6 +26,7 @@ PYTHON: Final = {
 QUANTIZED: Final = ("int8", "int8_dynamic", "int4")
 OFFERS: Final = {
     OURS: ("float32", "bfloat16", *QUANTIZED),
+    f"{OURS} on openvino": ("float32", "bfloat16", *QUANTIZED),
     "eager": ("float32", "bfloat16"),
     "torch.compile": ("float32",),
     "onnxruntime": ("float32", *QUANTIZED),

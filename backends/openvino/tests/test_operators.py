@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from backends.openvino.tests.harness import check
+from backends.openvino.tests.harness import as_module, check, declined, load, lower
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.authoring import as_array
 
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 
@@ -220,3 +225,32 @@ def test_one_operand(function: Callable[..., Any]) -> None:
 def test_operator(name: str) -> None:
     function, args = TABLE[name]
     check(function, *args, rtol=1e-4, atol=1e-5)
+
+
+NARROW_TOO = [name for name, (_, args) in TABLE.items() if any(arg.is_floating_point() for arg in args)]
+NOT_NARROW = {
+    "masked_fill": "its number is none of float16",
+    "cast to half": "nothing is left to compute",
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", [*NARROW_TOO, *(function.__name__ for function in ONE_OPERAND)])
+def test_operator_of_narrow_floats(name: str, dtype: torch.dtype) -> None:
+    """One delegate, results of the dtype, and near to what is computed in float32 from the same numbers."""
+    if name in NOT_NARROW and dtype == torch.float16:
+        pytest.skip(NOT_NARROW[name])
+    functions: dict[str, Case] = {function.__name__: (function, (x(2, 3),)) for function in ONE_OPERAND}
+    function, wide = (TABLE | functions)[name]
+    args = tuple(arg.to(dtype) if arg.is_floating_point() else arg for arg in wide)
+    narrow = copy.deepcopy(as_module(function)).to(dtype)
+    lowered = lower(narrow, args)
+    assert declined(lowered) == {}
+    results = pytree.tree_leaves(load(lowered)(*map(as_array, args)))
+    same = copy.deepcopy(narrow).float()
+    wanted = same(*(arg.float() if arg.is_floating_point() else arg for arg in args))
+    for result, own, expected in zip(results, *map(pytree.tree_leaves, (narrow(*args), wanted)), strict=True):
+        assert str(result.dtype) == str(own.dtype).removeprefix("torch.")
+        number, reference = result.astype(np.float64), expected.detach().double().numpy()
+        size = np.abs(reference[np.isfinite(reference)]).max(initial=1)
+        assert np.nanmax(np.abs(number - reference), initial=0) <= 8 * torch.finfo(dtype).eps * size

@@ -27,6 +27,8 @@ Operand: TypeAlias = "Node | Output | NDArray[Any] | int | float | bool"
 INLINE_BYTES: Final = 256
 """Weights up to this size are constants of the IR; larger ones Parameters until the blob is loaded."""
 
+HALVES: Final = (torch.float16, torch.bfloat16)
+
 
 class GraphBuilder(GraphConverter[Output]):
     """An OpenVINO graph in the making.
@@ -75,7 +77,13 @@ class GraphBuilder(GraphConverter[Output]):
     # ---- operations ------------------------------------------------------------------------------
 
     def op(self, name: str, *operands: Operand, dtype: torch.dtype | None = None, **attributes: Any) -> Output:
-        """The first result of OpenVINO's operation `name`; numbers among the operands are of `dtype`."""
+        """The first result of OpenVINO's operation `name`; numbers among the operands are of `dtype`.
+
+        With a number that a narrow `dtype` has not, it is computed in float32, as by torch, and rounded once.
+        """
+        if dtype in HALVES and any(_is_between(operand, dtype) for operand in operands):
+            wide = [self.cast(operand, torch.float32) for operand in operands]
+            return self.cast(self.op(name, *wide, **attributes), dtype)
         return self.results(name, *operands, dtype=dtype, **attributes)[0]
 
     def results(
@@ -166,6 +174,11 @@ def element_type(dtype: torch.dtype) -> Type:
     """OpenVINO's name of a dtype that there is."""
     kind: Type = getattr(Type, DTYPES[str(dtype).removeprefix("torch.")][0])
     return kind
+
+
+def _is_between(operand: Operand, dtype: torch.dtype) -> bool:
+    """Whether `operand` is a number that `dtype` can only round."""
+    return isinstance(operand, float) and float(np.array(operand).astype(numpy_dtype(dtype))) != operand
 
 
 def dtype_of(node: Node) -> torch.dtype:

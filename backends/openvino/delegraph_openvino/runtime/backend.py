@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument, NotSupported
+from delegraph.errors import Internal, InvalidArgument
 from delegraph.interfaces import (
     Argument,
     Availability,
@@ -246,6 +246,3 @@ def _run(handle: Handle) -> None:
         raise Internal(f"OpenVINO failed in a delegate of {BACKEND_ID}: {error}") from error
     if handle.tracer is not None:
         log_nodes(handle.request, handle.tracer, start)
-
-
-_ = (DelegateInvalidCompatibility, NotSupported)

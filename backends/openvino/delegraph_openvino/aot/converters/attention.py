@@ -8,7 +8,7 @@ import torch
 from openvino import Output, opset15
 from torch.fx import Node
 
-from delegraph_openvino.aot.graph_builder import GraphBuilder, shape_of
+from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of, shape_of
 from delegraph_openvino.aot.table import FLOATS, converts
 
 
@@ -27,7 +27,7 @@ def _plain(
         return "it drops values"
     if grouped and shape_of(query)[-3] != shape_of(key)[-3]:
         return "its queries and keys have different numbers of heads"
-    return None
+    return None if isinstance(shape_of(query)[-1], int) else "the size of its heads is not fixed"
 
 
 @converts("scaled_dot_product_attention.default", dtypes=FLOATS | {torch.bool}, check=_plain, keep=True)
@@ -35,12 +35,10 @@ def attention(
     g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, mask: Node | None, dropout: float, causal: bool,
     scale: float | None, grouped: bool,
 ) -> Output:  # fmt: skip
-    operands: dict[str, Any] = {}
-    if mask is not None:
-        operands["attention_mask"] = g.value(mask)
-    if scale is not None:
-        operands.setdefault("attention_mask", g.cast(0.0, torch.float32))
-        operands["scale"] = g.cast(float(scale), torch.float32)
-    made = opset15.scaled_dot_product_attention(g.value(query), g.value(key), g.value(value), causal=causal, **operands)
+    mask_too = {} if mask is None else {"attention_mask": g.value(mask)}
+    usual, scaled = shape_of(query)[-1] ** -0.5, g.value(query)
+    if scale is not None and scale != usual:  # OpenVINO's takes one behind a mask only, and of the values' dtype
+        scaled = g.op("multiply", query, scale / usual, dtype=dtype_of(node))
+    made = opset15.scaled_dot_product_attention(scaled, g.value(key), g.value(value), causal=causal, **mask_too)
     result: Output = made.output(0)
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from openvino import Output
 from torch.fx import Node
 
@@ -24,10 +25,11 @@ def linear(g: GraphBuilder, node: Node, x: Node, weight: Node, bias: Node | None
 
 @converts("addmm.default", "baddbmm.default", keep=True)
 def addmm(g: GraphBuilder, node: Node, bias: Node, x: Node, y: Node, beta: Any, alpha: Any) -> Output:
-    result = g.op("matmul", x, y, transpose_a=False, transpose_b=False)
+    dtype = torch.float32 if (alpha, beta) != (1, 1) else dtype_of(node)  # what is added is not rounded before
+    result = g.op("matmul", g.cast(x, dtype), g.cast(y, dtype), transpose_a=False, transpose_b=False)
     if alpha != 1:
-        result = g.op("multiply", result, alpha, dtype=dtype_of(node))
-    if beta == 0:
-        return result
-    added = g.value(bias) if beta == 1 else g.op("multiply", bias, beta, dtype=dtype_of(node))
-    return g.op("add", result, added)
+        result = g.op("multiply", result, alpha, dtype=dtype)
+    if beta != 0:
+        added = g.cast(bias, dtype)
+        result = g.op("add", result, added if beta == 1 else g.op("multiply", added, beta, dtype=dtype))
+    return g.cast(result, dtype_of(node))

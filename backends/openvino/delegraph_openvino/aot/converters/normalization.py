@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from openvino import Output
 from torch.fx import Node
 
@@ -41,13 +42,10 @@ def native_batch_norm(
 def _batch_norm(
     g: GraphBuilder, node: Node, x: Node, weight: Node | None, bias: Node | None, mean: Node, var: Node, eps: float
 ) -> Output:
-    scale, shift = (
-        g.value(given)
-        if given is not None
-        else g.op("broadcast", g.cast(fill, dtype_of(mean)), g.vector(shape_of(mean)))
-        for given, fill in ((weight, 1), (bias, 0))
-    )
-    return g.op("batch_norm_inference", x, scale, shift, mean, var, epsilon=eps)
+    ones = g.op("broadcast", g.cast(1, torch.float32), g.vector(shape_of(mean)))
+    filled = (ones if weight is None else weight, g.op("subtract", ones, ones) if bias is None else bias)
+    wide = (g.cast(operand, torch.float32) for operand in (x, *filled, mean, var))
+    return g.cast(g.op("batch_norm_inference", *wide, epsilon=eps), dtype_of(node))
 
 
 @converts("layer_norm.default", keep=True)
@@ -105,14 +103,13 @@ def instance_norm(
 def rms_norm(
     g: GraphBuilder, node: Node, x: Node, shape: Sequence[int], weight: Node | None, eps: float | None
 ) -> Output:
-    import torch
-
     dtype = dtype_of(node)
-    small = torch.finfo(dtype).eps if eps is None else eps
-    square = g.op("power", x, 2.0, dtype=dtype)
+    small, wide = torch.finfo(dtype).eps if eps is None else eps, g.cast(x, torch.float32)
+    square = g.op("power", wide, 2.0, dtype=torch.float32)
     mean = g.op("reduce_mean", square, g.vector(list(range(-len(shape), 0))), keep_dims=True)
-    root = g.op("sqrt", g.op("add", mean, small, dtype=dtype))
-    return _scaled(g, g.op("multiply", x, g.op("divide", g.operand(1.0, dtype), root)), weight, None)
+    root = g.op("sqrt", g.op("add", mean, small, dtype=torch.float32))
+    result = g.op("multiply", wide, g.op("divide", g.operand(1.0, torch.float32), root))
+    return g.cast(_scaled(g, result, None if weight is None else g.cast(weight, torch.float32), None), dtype)
 
 
 def _scaled(g: GraphBuilder, value: Output, weight: Any, bias: Any) -> Output:

@@ -18,26 +18,32 @@ _BOOL: Final = frozenset({torch.bool})
 
 _FLOAT_FUNCTIONS: Final = """
     acos acosh asin asinh atan atanh cos cosh erf exp log sigmoid sin sinh sqrt tan tanh relu:relu ceil:ceiling
-    floor:floor selu:selu mish:mish hardswish:hswish silu:swish
+    floor:floor mish:mish hardswish:hswish
 """
-_KEPT: Final = {"mish", "hardswish", "silu", "selu"}
+_KEPT: Final = {"mish", "hardswish"}
 
 
 def _register_functions() -> None:
     for name in _FLOAT_FUNCTIONS.split():
         ours, _, theirs = name.partition(":")
 
-        def function(g: GraphBuilder, node: Node, x: Node, *constants: float, op: str = theirs or ours) -> Output:
-            if op == "selu":
-                return g.op(
-                    op, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, dtype=dtype_of(node)
-                )
+        def function(g: GraphBuilder, node: Node, x: Node, *, op: str = theirs or ours) -> Output:
             return g.op(op, x)
 
         converts(f"{ours}.default", keep=ours in _KEPT)(function)
 
 
 _register_functions()
+
+
+@converts("silu.default", keep=True)
+def silu(g: GraphBuilder, node: Node, x: Node) -> Output:
+    return g.op("swish", x, 1.0, dtype=dtype_of(node))  # without it OpenVINO adds one in float32, and refuses the two
+
+
+@converts("selu.default", keep=True)
+def selu(g: GraphBuilder, node: Node, x: Node) -> Output:
+    return g.op("selu", x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, dtype=dtype_of(node))
 
 
 @converts("neg.default", dtypes=NUMBERS)

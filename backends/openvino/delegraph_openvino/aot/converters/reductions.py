@@ -76,17 +76,17 @@ def any_or_all(g: GraphBuilder, node: Node, x: Node, dims: Any = None, keep_dims
 def variance(g: GraphBuilder, node: Node, x: Node, dims: Any, correction: Any = 1, keep_dims: bool = False) -> Output:
     if "var.dim" in str(node.target):
         correction = int(bool(correction))
-    dtype, axes = dtype_of(node), _axes(x, dims)
-    mean = g.op("reduce_mean", x, g.vector(axes), keep_dims=True)
-    squares = g.op("power", g.op("subtract", x, mean), 2.0, dtype=dtype)
+    wide, axes = g.cast(x, torch.float32), _axes(x, dims)
+    mean = g.op("reduce_mean", wide, g.vector(axes), keep_dims=True)
+    squares = g.op("power", g.op("subtract", wide, mean), 2.0, dtype=torch.float32)
     result = g.op("reduce_mean", squares, g.vector(axes), keep_dims=keep_dims)
     less = 1 if correction is None else correction
-    if not less:
-        return result
-    sizes = g.op("gather", g.shape(x), g.vector(axes), g.axis(0))
-    count = g.cast(g.op("reduce_prod", sizes, g.vector([0]), keep_dims=False), dtype)
-    left = g.op("maximum", g.op("subtract", count, float(less), dtype=dtype), 0.0, dtype=dtype)
-    return g.op("multiply", result, g.op("divide", count, left))
+    if less:
+        sizes = g.op("gather", g.shape(x), g.vector(axes), g.axis(0))
+        count = g.cast(g.op("reduce_prod", sizes, g.vector([0]), keep_dims=False), torch.float32)
+        left = g.op("maximum", g.op("subtract", count, float(less), dtype=torch.float32), 0.0, dtype=torch.float32)
+        result = g.op("multiply", result, g.op("divide", count, left))
+    return g.cast(result, dtype_of(node))
 
 
 @converts("cumsum.default", dtypes=_WITH_BOOL)
