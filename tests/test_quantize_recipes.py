@@ -361,6 +361,21 @@ def test_several_methods(net: Net) -> None:
     assert repr(quantized) == "QuantizedModel(encode, decode)"
 
 
+def test_methods_of_different_recipes(net: Net) -> None:
+    """Each quantized by itself, beside one that is not; those that have several methods are to be taken apart."""
+    x = batches()[0]
+    full, quick = (delegraph.quantize(net, None, x, recipe=recipe) for recipe in ("int8_weight_only", "int8_dynamic"))
+    models = {"full": full, "quick": quick, "float": torch.export.export(net, x)}
+    lowered = delegraph.lower(models)
+    for method in models:
+        given = delegraph.load(bytes(lowered), method=method)(x[0].numpy())
+        np.testing.assert_allclose(given, net(*x).detach().numpy(), atol=0.1)
+    assert [len(p.graph.nodes) for p in map(delegraph.aot.to_edge(models).exported_program, models)]
+    both = delegraph.quantize({"a": net, "b": net}, None, {"a": x, "b": x}, recipe="int8_weight_only")
+    with pytest.raises(LoweringError, match="method 'c': expected an nn.Module or an ExportedProgram, not Quantized"):
+        delegraph.lower({"c": both})
+
+
 def test_the_report_as_text_json_and_picture(net: Net, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     quantized = delegraph.quantize(net, batches())
     (layer,) = [one for one in quantized.report.methods["forward"].layers if one.module == "hidden"]

@@ -23,7 +23,7 @@ def prepare(peer: str, precision: str, model: Any, data: Any, folder: Path) -> f
         model = delegraph.quantize(model, data, recipe=RECIPES[precision], backends=[own])
         calibration = time.perf_counter() - start
         # XNNPACK and OpenVINO round the values, too, that they multiply with weights of 4 bits
-        backend = "cpu{int8_products=true}" if precision == "int4" else own
+        backend = f"{own}{{int8_products=true}}" if precision == "int4" else own
         lowered = delegraph.lower(model, backends=[backend])
     else:
         lowered = delegraph.lower(model, data[0], backends=[own])

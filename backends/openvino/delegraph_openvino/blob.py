@@ -25,6 +25,7 @@ __all__ = [
     "ALIGNMENT",
     "BACKEND_ID",
     "BLOB_VERSION",
+    "CODES",
     "DTYPES",
     "INPUT",
     "WEIGHT",
@@ -57,6 +58,9 @@ DTYPES: Final[dict[str, tuple[str, int]]] = {
 }
 """Our dtypes -> OpenVINO's names of them, and the size of an element."""
 
+CODES: Final = "uint4"
+"""The dtype of weights of 4 bits, two to a byte, the lower half first: OpenVINO's u4."""
+
 _MAGIC: Final = b"DLGOPVN"
 _PREFIX: Final = struct.Struct("<8sII")
 
@@ -86,14 +90,15 @@ class Weight:
     @property
     def nbytes(self) -> int:
         """How many bytes it has."""
-        return prod(self.shape) * DTYPES[self.dtype][1]
+        return -(-prod(self.shape) // 2) if self.dtype == CODES else prod(self.shape) * DTYPES[self.dtype][1]
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
     """A blob's content; `xml`, `bin` and `data`, where the weights are, are views when read.
 
-    `openvino` is the version that wrote the IR.
+    `openvino` is the version that wrote the IR. `int8_products`: values may be rounded to 8 bits, by groups of 32, that
+    are multiplied with integer weights which are dequantized in the graph.
     """
 
     openvino: str
@@ -103,6 +108,7 @@ class Blob:
     xml: Buffer
     bin: Buffer
     data: Buffer = b""
+    int8_products: bool = False
 
 
 def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
@@ -113,6 +119,7 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
             "inputs": [asdict(info) for info in blob.inputs],
             "outputs": [asdict(info) for info in blob.outputs],
             "weights": [asdict(weight) for weight in blob.weights],
+            "int8_products": blob.int8_products,
             "xml": len(blob.xml),
             "bin": len(blob.bin),
         }
@@ -149,7 +156,10 @@ def unpack(processed: Buffer) -> Blob:
     if zlib.crc32(constants, zlib.crc32(xml, zlib.crc32(header))) != summed:
         raise damaged("its checksum is wrong")
     data = view[_aligned(bin_start + fields["bin"]) :]
-    blob = Blob(fields["openvino"], fields["inputs"], fields["outputs"], fields["weights"], xml, constants, data)
+    blob = Blob(
+        fields["openvino"], fields["inputs"], fields["outputs"], fields["weights"], xml, constants, data,
+        int8_products=fields["int8_products"],
+    )  # fmt: skip
     for weight in blob.weights:
         if weight.key is None and (weight.offset % ALIGNMENT or weight.offset > len(data) - weight.nbytes):
             raise damaged(f"a weight of {weight.nbytes} bytes lies at {weight.offset} of {len(data)}")
@@ -185,7 +195,7 @@ _T = TypeVar("_T")
 
 def _parsed(header: memoryview) -> dict[str, Any]:
     try:
-        fields = json.loads(bytes(header))
+        fields = {"int8_products": False} | json.loads(bytes(header))
         return {key: read(fields[key]) for key, read in _FIELDS.items()}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise damaged(f"its header cannot be read, {type(error).__name__}: {error!s:.80}") from error
@@ -206,7 +216,8 @@ def _tensor_info(entry: Mapping[str, Any]) -> TensorInfo:
 def _weight(entry: Mapping[str, Any]) -> Weight:
     key = entry["key"]
     shape = tuple(map(_size, _typed(list, entry["shape"])))
-    return Weight(_dtype(entry["dtype"]), shape, _size(entry["offset"]), None if key is None else _typed(str, key))
+    dtype = CODES if entry["dtype"] == CODES else _dtype(entry["dtype"])
+    return Weight(dtype, shape, _size(entry["offset"]), None if key is None else _typed(str, key))
 
 
 def _typed(kind: type[_T], value: Any) -> _T:
@@ -232,6 +243,7 @@ _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "inputs": _list_of(_tensor_info),
     "outputs": _list_of(_tensor_info),
     "weights": _list_of(_weight),
+    "int8_products": lambda value: _typed(bool, value),
     "xml": _size,
     "bin": _size,
 }

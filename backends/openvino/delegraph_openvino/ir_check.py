@@ -7,17 +7,17 @@ or belongs to an extension. Constants lie within the bin; the xml has neither a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Final
 from xml.parsers import expat
 
 from delegraph.interfaces import Buffer
-from delegraph_openvino.blob import DTYPES, damaged
+from delegraph_openvino.blob import CODES, DTYPES, Weight, damaged
 
 __all__ = ["OPERATIONS", "check_ir"]
 
 _NAMES: Final = """
-    Abs Acos Acosh AdaptiveAvgPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference Broadcast Ceiling Clamp
+    Abs Acos Acosh AdaptiveAvgPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference BitwiseAnd BitwiseOr BitwiseXor
+    Broadcast Ceiling Clamp
     Concat Const Convert ConvertLike Convolution ConvolutionBackpropData Cos Cosh CumSum DepthToSpace Divide Elu
     Equal Erf Exp FakeQuantize Floor FloorMod GRUSequence Gather GatherElements GatherND Gelu Greater GreaterEqual
     GroupConvolution GroupConvolutionBackpropData HSwish HardSigmoid Interpolate IsInf IsNaN LSTMSequence Less
@@ -31,7 +31,7 @@ _NAMES: Final = """
 OPERATIONS: Final = frozenset(_NAMES.split())
 """What the converters write."""
 
-_ITEM_SIZES: Final = dict(DTYPES.values())
+_DTYPES: Final = {name: dtype for dtype, (name, _) in DTYPES.items()} | {"u4": CODES}
 
 
 def check_ir(xml: Buffer, bin_size: int) -> None:
@@ -67,9 +67,8 @@ def _check_constant(attributes: Mapping[str, str], bin_size: int) -> None:
     try:
         offset, size = int(attributes["offset"]), int(attributes["size"])
         shape = [int(n) for n in attributes["shape"].split(",") if n.strip()]
-        item = _ITEM_SIZES[attributes["element_type"]]
+        whole = Weight(_DTYPES[attributes["element_type"]], tuple(shape)).nbytes
     except (KeyError, ValueError) as error:
         raise damaged(f"a constant's description cannot be read, {type(error).__name__}: {error!s:.60}") from error
-    whole = prod(shape) * item
     if min(offset, size, *shape) < 0 or offset > bin_size - size or size not in (whole, whole or 1):
         raise damaged(f"a constant {dict(attributes)!r:.120} does not lie in {bin_size} bytes, or is not of its shape")

@@ -184,20 +184,25 @@ def test_options_at_lowering_and_load(net: tuple[torch.nn.Module, torch.Tensor, 
 
 
 def test_options_go_into_compile_specs() -> None:
-    partitioner = openvino_partitioner(num_threads=1, performance_hint="throughput")
+    partitioner = openvino_partitioner(num_threads=1, performance_hint="throughput", int8_products=True)
     assert isinstance(partitioner, CapabilityBasedPartitioner)
     specs = partitioner.delegation_spec.compile_specs
-    assert {spec.key: spec.value for spec in specs} == {"num_threads": b"1", "performance_hint": b"throughput"}
+    values = {"num_threads": b"1", "performance_hint": b"throughput", "int8_products": b"True"}
+    assert {spec.key: spec.value for spec in specs} == values
     options = OpenVinoOptions.of_compile_specs(specs)
-    assert options == OpenVinoOptions(num_threads=1, performance_hint="throughput")
+    assert options == OpenVinoOptions(num_threads=1, performance_hint="throughput", int8_products=True)
 
 
 def test_options_become_properties() -> None:
-    options = OpenVinoOptions("CPU", 3, "throughput", "device", "/c")
-    assert options.properties() == {
-        "PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": "3", "CACHE_DIR": "/c",
+    rounds = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+    options = OpenVinoOptions("CPU", 3, "throughput", "device", True, "/c")
+    assert options.properties(int8_products=False) == {
+        "PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": "3", "CACHE_DIR": "/c", rounds: "32",
     }  # fmt: skip
-    assert OpenVinoOptions().properties() == {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    usual = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    assert OpenVinoOptions().properties(int8_products=False) == usual | {rounds: "0"}
+    assert OpenVinoOptions().properties(int8_products=True) == usual | {rounds: "32"}
+    assert rounds not in OpenVinoOptions("GPU").properties(int8_products=True)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +212,7 @@ def test_options_become_properties() -> None:
         ({"device": "HETERO:GPU,CPU"}, "device is 'HETERO:GPU,CPU'"),
         ({"num_threads": -1}, "num_threads is -1; it may be 0 to 1024"),
         ({"performance_hint": "fast"}, "performance_hint is 'fast'; it may be latency or throughput"),
+        ({"int8_products": 1}, "int8_products is 1; it may be true or false"),
         ({"precision": "int4"}, "precision is 'int4'; it may be f32 or f16 or bf16 or device"),
     ],
 )
@@ -221,7 +227,9 @@ def test_values_that_options_do_not_take(
 def test_options_that_do_not_exist(net: tuple[torch.nn.Module, torch.Tensor, bytes]) -> None:
     with pytest.raises((InvalidArgument, PluginError), match="thread"):
         delegraph.load(net[2], backend_options={"openvino": {"threads": 2}})
-    with pytest.raises(InvalidArgument, match=f"{BACKEND_ID} has no option threads; it has cache, device, num_threads"):
+    with pytest.raises(
+        InvalidArgument, match=f"{BACKEND_ID} has no option threads; it has cache, device, int8_products"
+    ):
         OpenVinoBackend().set_option({"threads": 2})
     with pytest.raises(InvalidArgument, match="has no option threads"):
         OpenVinoBackend().get_option(["threads"])

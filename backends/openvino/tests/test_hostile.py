@@ -94,6 +94,13 @@ CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a weight of another dtype": (
         lambda b: with_header(b, lambda f: f["weights"][0].__setitem__("dtype", "int32")), "or as another type",
     ),
+    "codes where there are floats": (
+        lambda b: with_header(b, lambda f: f["weights"][0].__setitem__("dtype", "uint4")), "or as another type",
+    ),
+    "an input of codes": (
+        lambda b: with_header(b, lambda f: f["inputs"][0].__setitem__("dtype", "uint4")), "no dtype 'uint4'",
+    ),
+    "rounding that is a number": (in_header("int8_products", 1), "expected bool, not 1"),
     "a dtype that is not": (
         lambda b: with_header(b, lambda f: f["weights"][0].__setitem__("dtype", "object")), "no dtype 'object'",
     ),

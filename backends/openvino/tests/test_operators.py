@@ -27,6 +27,7 @@ def above_zero(*shape: int) -> torch.Tensor:
 
 
 INTS = torch.tensor([[3, -7, 0], [9, 2, -1]], dtype=torch.int32)
+BYTES = torch.arange(256, dtype=torch.uint8)
 BOOLS = torch.tensor([[True, False, True], [False, False, True]])
 
 ONE_OPERAND = [
@@ -61,6 +62,11 @@ TABLE: dict[str, Case] = {
     "rsub": (lambda a: 2 - a, (x(2, 3),)),
     "mul": (torch.mul, (x(2, 3), x(3))),
     "mul of int and float": (lambda a, b: a * b, (INTS, x(2, 3))),
+    "bitwise and": (lambda a: a & 15, (BYTES,)),
+    "bitwise or": (torch.bitwise_or, (INTS, INTS.flip(0))),
+    "bitwise xor": (torch.bitwise_xor, (INTS, INTS.flip(0))),
+    "bytes divided": (lambda a: torch.div(a, 16, rounding_mode="floor"), (BYTES,)),
+    "bytes divided by bytes": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), (BYTES, BYTES.flip(0) // 2 + 1)),
     "div": (torch.div, (x(2, 3), above_zero(3))),
     "div ints": (torch.div, (INTS, INTS + 20)),
     "div floor": (lambda a, b: torch.div(a, b, rounding_mode="floor"), (x(2, 3), above_zero(3))),

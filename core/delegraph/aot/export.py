@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.export_checks import check_arguments, check_dynamic_shapes, check_model, why_export_failed
 from delegraph.errors import LoweringError
 
-__all__ = ["DIM_NAMES", "ExportRequest", "Model", "export_method", "export_requests"]
+__all__ = ["DIM_NAMES", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
 
 DIM_NAMES: Final = "delegraph.dim_names"
 """The key of a placeholder's meta under which the names of its dynamic dims lie, by position: torch forgets them."""
@@ -40,13 +40,15 @@ def export_requests(
 ) -> dict[str, ExportRequest]:
     """What is to be exported, by method; a single model is the method `forward`.
 
-    With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name. Raises `LoweringError` where
+    With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name; one of them may be what
+    `quantize` made of a single model. Raises `LoweringError` where
     arguments are missing, left over, or not what they have to be.
     """
     if not isinstance(model, Mapping):
         return {"forward": _request("forward", model, args, kwargs, dynamic_shapes)}
     if not model:
         raise LoweringError("no methods to lower: the mapping of models is empty")
+    model = {method: only_program(one) for method, one in model.items()}
     for method, one in model.items():
         if not isinstance(one, ExportedProgram):
             check_model(method, one)
@@ -58,6 +60,11 @@ def export_requests(
         method: _request(method, one, *(value and value.get(method) for value in by_method.values()))
         for method, one in model.items()
     }
+
+
+def only_program(model: Any) -> Any:
+    """A mapping of one program, as `quantize` gives it, is that program."""
+    return next(iter(model.values())) if isinstance(model, Mapping) and len(model) == 1 else model
 
 
 def _request(method: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportRequest:

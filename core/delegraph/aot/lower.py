@@ -21,7 +21,7 @@ from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by
 from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.etrecord.record import ETRecord
-from delegraph.aot.export import Model, export_requests
+from delegraph.aot.export import Model, export_requests, only_program
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.progress import shown_progress
@@ -198,6 +198,7 @@ def _lowering(
     plugins: PluginRegistry | None,
 ) -> Lowering:
     by_method = dict(programs) if isinstance(programs, Mapping) else {"forward": programs}
+    by_method = {method: only_program(program) for method, program in by_method.items()}
     for method, program in by_method.items():
         if not isinstance(program, ExportedProgram):
             raise LoweringError(f"method {method!r}: expected an ExportedProgram, not {type(program).__name__}")

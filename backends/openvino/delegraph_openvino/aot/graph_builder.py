@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
 import ml_dtypes
@@ -12,14 +13,15 @@ import torch
 from numpy.typing import NDArray
 from openvino import Output, Type
 from openvino import opset15 as opset
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import ConverterTable, GraphConverter, numpy_dtype
 from delegraph.errors import UnsupportedOperator
+from delegraph_openvino.aot.packed_weights import PackedWeight, packed_weights, unpacking_calls
 from delegraph_openvino.aot.table import TABLE
-from delegraph_openvino.blob import BACKEND_ID, DTYPES, INPUT, WEIGHT, TensorInfo
+from delegraph_openvino.blob import BACKEND_ID, CODES, DTYPES, INPUT, WEIGHT, TensorInfo
 
-__all__ = ["INLINE_BYTES", "GraphBuilder", "Operand", "dtype_of", "shape_of"]
+__all__ = ["INLINE_BYTES", "GraphBuilder", "Operand", "StoredWeight", "dtype_of", "shape_of"]
 
 Operand: TypeAlias = "Node | Output | NDArray[Any] | int | float | bool"
 """What an operation takes: a value of the edge graph, one of OpenVINO's, or a constant."""
@@ -30,12 +32,25 @@ INLINE_BYTES: Final = 256
 HALVES: Final = (torch.float16, torch.bfloat16)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredWeight:
+    """A weight outside the IR: the Parameter that stands for it, and what is to be stored, of `dtype` and `shape`."""
+
+    parameter: openvino.Node
+    content: NDArray[Any]
+    dtype: str
+    shape: tuple[int, ...]
+
+
 class GraphBuilder(GraphConverter[Output]):
     """An OpenVINO graph in the making.
 
     `inputs` describe the call's arguments, `parameters` stand for those that are read. `weights` are what is to be
-    stored, by the name of its placeholder, with the Parameter that stands for it until then. Operations are called
-    after the node that they are made of, `debug_handle_map` has its debug handles.
+    stored, by the name of its placeholder. Operations are called after the node that they are made of,
+    `debug_handle_map` has its debug handles.
+
+    `packed` are the weights of 4 bits, `unpacking` the calls that are left out for them. Of the products with weights
+    that are dequantized in the graph, `rounded` have values that are rounded in the run, `exact` have others.
     """
 
     table: ClassVar[ConverterTable] = TABLE
@@ -44,9 +59,26 @@ class GraphBuilder(GraphConverter[Output]):
         super().__init__()
         self.inputs: list[TensorInfo] = []
         self.parameters: list[openvino.Node] = []
-        self.weights: dict[str, tuple[openvino.Node, NDArray[Any]]] = {}
+        self.weights: dict[str, StoredWeight] = {}
         self.debug_handle_map: dict[str, tuple[int, ...]] = {}
+        self.packed: dict[Node, PackedWeight] = {}
+        self.unpacking: set[Node] = set()
+        self.rounded, self.exact = 0, 0
         self._made = 0
+
+    def convert_calls(self, graph: Graph) -> None:
+        """Convert a graph's calls, but for those that unpack weights."""
+        self.packed = packed_weights(graph, self.constants)
+        for weight in self.packed.values():
+            self.unpacking |= unpacking_calls(weight.node, self.packed) or set()
+        super().convert_calls(graph)
+
+    def convert_call(self, node: Node) -> None:
+        """Let `values` have what stands for the results of a call."""
+        if node in self.packed:
+            self.values[node] = self._unpacked(node, self.packed[node])
+        elif node not in self.unpacking:
+            super().convert_call(node)
 
     # ---- placeholders ----------------------------------------------------------------------------
 
@@ -65,10 +97,30 @@ class GraphBuilder(GraphConverter[Output]):
         """A constant if it is small, else a Parameter in whose place loading puts the weight."""
         if array.nbytes <= INLINE_BYTES:
             return self.tensor(array)
-        kind = element_type(node.meta["val"].dtype)
-        parameter = opset.parameter(list(array.shape), kind, name=f"{WEIGHT}{len(self.weights)}")
-        self.weights[node.name] = parameter, array
+        dtype = dtype_of(node)
+        return self._stored(node, array, str(dtype).removeprefix("torch."), element_type(dtype), array.shape)
+
+    def _stored(self, node: Node, content: NDArray[Any], dtype: str, kind: Type, shape: Sequence[int]) -> Output:
+        parameter = opset.parameter(list(shape), kind, name=f"{WEIGHT}{len(self.weights)}")
+        self.weights[node.name] = StoredWeight(parameter, content, dtype, tuple(shape))
         return parameter.output(0)
+
+    def _unpacked(self, node: Node, weight: PackedWeight) -> Output:
+        """A weight of 4 bits in float: see `packed_weights`."""
+        zeros = weight.zero_points
+        rows, groups, _ = zeros.shape
+        shape = (rows, groups, weight.shape[1] // groups)
+        if weight.node in self.values:
+            codes = self.value(weight.node)
+        elif weight.codes.nbytes <= INLINE_BYTES:
+            codes = openvino.op.Constant(openvino.Tensor(np.array(weight.codes), shape, Type.u4)).output(0)
+        else:
+            codes = self.values[weight.node] = self._stored(weight.node, weight.codes, CODES, Type.u4, shape)
+        zero = self.tensor(zeros[:1, :1] if (zeros == zeros.flat[0]).all() else zeros)
+        value = self.op("subtract", self.cast(codes, torch.float32), self.cast(zero, torch.float32))
+        scale = self.op("reshape", self.cast(weight.scale, torch.float32), self.vector(zeros.shape), special_zero=False)
+        real = self.op("multiply", value, scale)
+        return self.cast(self.op("reshape", real, self.vector(weight.shape), special_zero=False), dtype_of(node))
 
     def number(self, number: complex) -> Output:
         """An integer of 64 bits, or a float of 32."""

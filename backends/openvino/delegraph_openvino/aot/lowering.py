@@ -61,24 +61,25 @@ def _lowered(
         outputs = builder.convert_program(program)
         results = builder.signature.outputs
         given = [builder.cast(output, dtype_of(node)) for output, node in zip(outputs, results, strict=True)]
-        parameters = [*builder.parameters, *(parameter for parameter, _ in builder.weights.values())]
+        parameters = [*builder.parameters, *(weight.parameter for weight in builder.weights.values())]
         model = openvino.Model([opset.result(_computed(output)) for output in given], parameters, "delegate")
     except RuntimeError as error:  # OpenVINO's checks of operands
         raise PreprocessError(f"OpenVINO {openvino.__version__} refuses the converted graph: {error}") from error
     xml, constants = _serialized(model)
     check_ir(xml, len(constants))
-    kept = {name: array for name, (_, array) in builder.weights.items() if name not in keys}
+    kept = {name: weight.content for name, weight in builder.weights.items() if name not in keys}
     offsets = dict(zip(kept, places([array.nbytes for array in kept.values()]), strict=True))
     blob = Blob(
         openvino.__version__,
         tuple(builder.inputs),
         tuple(tensor_info(node) for node in results),
         tuple(
-            Weight(str(array.dtype), array.shape, offsets.get(name, 0), keys.get(name))
-            for name, (_, array) in builder.weights.items()
+            Weight(weight.dtype, weight.shape, offsets.get(name, 0), keys.get(name))
+            for name, weight in builder.weights.items()
         ),
         xml,
         constants,
+        int8_products=builder.rounded > 0 and not builder.exact,
     )
     handles = {name: found for name, found in builder.debug_handle_map.items() if found}
     return PreprocessResult(pack(blob, [array.tobytes() for array in kept.values()]), debug_handle_map=handles)

@@ -17,16 +17,17 @@ def openvino_partitioner(
     num_threads: int = 0,
     performance_hint: str = "latency",
     precision: str = "f32",
+    int8_products: bool = False,
     minimum_nodes: int = 1,
     allow_trivial: bool = False,
 ) -> Partitioner:
     """A partitioner for `OpenVinoIR`.
 
-    The first four are what a delegate is loaded with unless the loader says otherwise: see `OpenVinoOptions`. One is
+    The first five are what a delegate is loaded with unless the loader says otherwise: see `OpenVinoOptions`. One is
     made of `minimum_nodes` and more; with `allow_trivial`, also of views alone.
     Raises `InvalidArgument` for a value that an option does not take.
     """
-    options = OpenVinoOptions(device, num_threads, performance_hint, precision)
+    options = OpenVinoOptions(device, num_threads, performance_hint, precision, int8_products)
     return CapabilityBasedPartitioner(
         BACKEND_ID,
         TABLE.support,

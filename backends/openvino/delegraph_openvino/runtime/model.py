@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility, NotSupported
 from delegraph.interfaces import Buffer, shared_data
-from delegraph_openvino.blob import BACKEND_ID, WEIGHT, Blob, Weight, damaged
+from delegraph_openvino.blob import BACKEND_ID, CODES, WEIGHT, Blob, Weight, damaged
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.saturation import IN_FLOAT, products_saturate
-from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
+from delegraph_openvino.runtime.tensors import codes_over, numpy_dtype, tensor_over
 
 __all__ = ["open_model"]
 
@@ -27,23 +27,23 @@ def open_model(
     constants = np.frombuffer(blob.bin, np.uint8)
     try:
         model = core.read_model(bytes(blob.xml).decode(), tensor_over(constants))
-        _put_weights(model, weights)
+        _put_weights(model, blob, weights)
     except (RuntimeError, ValueError) as error:
         raise DelegateInvalidCompatibility(
             f"OpenVINO {openvino.__version__} cannot read a graph that {blob.openvino:.60} wrote: {error}"
         ) from error
     _require_device(core, options.device)
     try:
-        return core.compile_model(model, options.device, _properties(core, model, options)), (constants, *weights)
+        return core.compile_model(model, options.device, _properties(core, model, blob, options)), (constants, *weights)
     except RuntimeError as error:
         raise DelegateInvalidCompatibility(
             f"OpenVINO {openvino.__version__} cannot compile a delegate for {options.device}: {error}"
         ) from error
 
 
-def _properties(core: openvino.Core, model: openvino.Model, options: OpenVinoOptions) -> dict[str, str]:
+def _properties(core: openvino.Core, model: openvino.Model, blob: Blob, options: OpenVinoOptions) -> dict[str, str]:
     """Those of the options; and what keeps rounded values out of products that saturate."""
-    properties = options.properties()
+    properties = options.properties(blob.int8_products)
     rounds = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
     if rounds and options.device == "CPU" and products_saturate(core):
         properties |= IN_FLOAT
@@ -60,16 +60,18 @@ def _require_device(core: openvino.Core, device: str) -> None:
         )
 
 
-def _put_weights(model: openvino.Model, weights: tuple[NDArray[Any], ...]) -> None:
+def _put_weights(model: openvino.Model, blob: Blob, weights: tuple[NDArray[Any], ...]) -> None:
     """Constants over the weights' memory in the place of the Parameters that stand for them."""
     parameters = {p.get_friendly_name(): p for p in model.get_parameters()}
-    for index, array in enumerate(weights):
+    for index, (weight, array) in enumerate(zip(blob.weights, weights, strict=True)):
         parameter = parameters.get(f"{WEIGHT}{index}")
-        constant = openvino.op.Constant(tensor_over(array))
+        constant = openvino.op.Constant(
+            codes_over(array, weight.shape) if weight.dtype == CODES else tensor_over(array)
+        )
         if parameter is None or constant.get_element_type() != parameter.get_element_type():
             raise damaged(f"its graph does not read weight {index}, or as another type")
         if parameter.get_partial_shape() != constant.get_output_partial_shape(0):
-            raise damaged(f"weight {index} has shape {array.shape}, its graph has another")
+            raise damaged(f"weight {index} has shape {weight.shape}, its graph has another")
         parameter.output(0).replace(constant.output(0))
         model.remove_parameter(parameter)
 
@@ -80,4 +82,6 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
         data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
     else:
         data = memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes)).cast("B")
+    if weight.dtype == CODES:
+        return np.frombuffer(data, np.uint8)
     return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
-__all__ = ["numpy_dtype", "tensor_over"]
+__all__ = ["codes_over", "numpy_dtype", "tensor_over"]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -23,9 +24,19 @@ def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
 
     OpenVINO takes arrays only if they can be written, and writes to none that is an input or a weight.
     """
-    if not array.flags.writeable:
-        memory = memoryview((ctypes.c_char * array.nbytes).from_address(array.ctypes.data)).cast("B")
-        array = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+    array = _writable(array)
     if array.dtype == ml_dtypes.bfloat16:
         return openvino.Tensor(array.view(np.uint16), list(array.shape), openvino.Type.bf16)
     return openvino.Tensor(array, shared_memory=True)
+
+
+def codes_over(packed: NDArray[np.uint8], shape: Sequence[int]) -> openvino.Tensor:
+    """As `tensor_over`, of codes of 4 bits: two to a byte of `packed`, the lower half first."""
+    return openvino.Tensor(_writable(packed), list(shape), openvino.Type.u4)
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    if array.flags.writeable:
+        return array
+    memory = memoryview((ctypes.c_char * array.nbytes).from_address(array.ctypes.data)).cast("B")
+    return np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)

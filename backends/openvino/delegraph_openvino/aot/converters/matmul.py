@@ -8,6 +8,9 @@ import torch
 from openvino import Output
 from torch.fx import Node
 
+from delegraph.aot.authoring import Quantizations
+from delegraph_openvino.aot.converters.found_in_the_run import found_rounding
+from delegraph_openvino.aot.converters.quantized import rounding
 from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of
 from delegraph_openvino.aot.table import converts
 
@@ -19,8 +22,19 @@ def product(g: GraphBuilder, node: Node, x: Node, y: Node) -> Output:
 
 @converts("linear.default", keep=True)
 def linear(g: GraphBuilder, node: Node, x: Node, weight: Node, bias: Node | None) -> Output:
-    result = g.op("matmul", x, weight, transpose_a=False, transpose_b=True)
+    result = g.op("matmul", _multiplied(g, x, weight), weight, transpose_a=False, transpose_b=True)
     return result if bias is None else g.op("add", result, bias)
+
+
+def _multiplied(g: GraphBuilder, x: Node, weight: Node) -> Node:
+    """`x`; or, if it is rounded to 8 bits in the run, what is rounded: OpenVINO rounds in front of a product with a
+    weight that is dequantized, by groups of 32 and not all of it with one scale."""
+    known = weight in g.packed or Quantizations(g.constants).weight(weight) is not None
+    if not known or rounding(x) is not None:
+        return x
+    source = found_rounding(x)
+    g.rounded, g.exact = g.rounded + (source is not None), g.exact + (source is None)
+    return x if source is None else source
 
 
 @converts("addmm.default", "baddbmm.default", keep=True)

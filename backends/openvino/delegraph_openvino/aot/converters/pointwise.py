@@ -10,7 +10,7 @@ from openvino import Output
 from torch.fx import Node
 
 from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of
-from delegraph_openvino.aot.table import ALL, NUMBERS, converts
+from delegraph_openvino.aot.table import ALL, FLOATS, NUMBERS, converts
 
 _BOOL: Final = frozenset({torch.bool})
 
@@ -209,8 +209,16 @@ def divide(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
     return g.op("divide", left, right)
 
 
-@converts("div.Tensor_mode", "div.Scalar_mode", check=_float_result)
+def _floats_or_bytes(node: Node, x: Any, y: Any, mode: str | None) -> str | None:
+    if dtype_of(node) != torch.uint8:
+        return _float_result(node)
+    return None if mode is not None else "its result is not a byte"
+
+
+@converts("div.Tensor_mode", "div.Scalar_mode", dtypes=FLOATS | {torch.uint8}, check=_floats_or_bytes)
 def divide_rounded(g: GraphBuilder, node: Node, x: Any, y: Any, mode: str | None) -> Output:
+    if dtype_of(node) == torch.uint8:  # of bytes, float32 has every quotient's floor
+        return g.cast(g.op("floor", g.op("divide", *(g.cast(n, torch.float32) for n in (x, y)))), torch.uint8)
     quotient = divide(g, node, x, y)
     if mode == "trunc":
         return g.op("multiply", g.op("sign", quotient), g.op("floor", g.op("abs", quotient)))
@@ -246,17 +254,32 @@ def _example(operand: Any) -> Any:
     return value if isinstance(value, torch.Tensor | bool | int | float) else 1
 
 
-@converts("logical_and.default", "bitwise_and.Tensor", "bitwise_and.Scalar", dtypes=_BOOL)
+@converts("bitwise_and.Tensor", "bitwise_and.Scalar", dtypes=ALL)
+def bitwise_and(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
+    return g.op("bitwise_and", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
+
+
+@converts("bitwise_or.Tensor", "bitwise_or.Scalar", dtypes=ALL)
+def bitwise_or(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
+    return g.op("bitwise_or", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
+
+
+@converts("bitwise_xor.Tensor", "bitwise_xor.Scalar", dtypes=ALL)
+def bitwise_xor(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
+    return g.op("bitwise_xor", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
+
+
+@converts("logical_and.default", dtypes=_BOOL)
 def logical_and(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
     return g.op("logical_and", g.cast(x, torch.bool), g.cast(y, torch.bool))
 
 
-@converts("logical_or.default", "bitwise_or.Tensor", "bitwise_or.Scalar", dtypes=_BOOL)
+@converts("logical_or.default", dtypes=_BOOL)
 def logical_or(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
     return g.op("logical_or", g.cast(x, torch.bool), g.cast(y, torch.bool))
 
 
-@converts("logical_xor.default", "bitwise_xor.Tensor", "bitwise_xor.Scalar", dtypes=_BOOL)
+@converts("logical_xor.default", dtypes=_BOOL)
 def logical_xor(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
     return g.op("logical_xor", g.cast(x, torch.bool), g.cast(y, torch.bool))
 
