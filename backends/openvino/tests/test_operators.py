@@ -96,6 +96,7 @@ TABLE: dict[str, Case] = {
     "cast of wide ints": (lambda a: a.to(torch.bool), (torch.tensor([0, 2**40, 1, -(2**33)]),)),
     # ---- made
     "full": (lambda a: a + torch.full((2, 3), 0.5), (x(2, 3),)),
+    "full_like of wide integers": (lambda a: torch.full_like(a, 3) + torch.ones_like(a), (INTS.long(),)),
     "full_like": (lambda a: torch.full_like(a, 3) * a, (x(2, 3),)),
     "ones, zeros": (lambda a: torch.zeros(2, 3) - torch.ones(3) * a, (x(2, 3),)),
     "arange": (lambda a: a * torch.arange(3), (x(2, 3),)),

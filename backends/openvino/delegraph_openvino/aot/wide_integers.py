@@ -98,7 +98,8 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
         bounds = {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 2**15, torch.int32: LARGEST}
         return bounds.get(value.dtype)
     if name in _MADE:
-        return _largest([a for a in (*node.args, *node.kwargs.values()) if isinstance(a, int | Node)], known)
+        told = node.args[name == "aten.full_like.default" :]  # whose operand says the shape alone
+        return _largest([a for a in (*told, *node.kwargs.values()) if isinstance(a, int | Node)], known)
     if name in _ZERO_OR_ONE:
         return 1
     if name in _PLACES or (node.target is operator.getitem and _is_places(node)):

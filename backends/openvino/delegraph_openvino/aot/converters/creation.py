@@ -24,12 +24,12 @@ def zeros_or_ones(g: GraphBuilder, node: Node, size: Any, *_: Any) -> Output:
     return full(g, node, size, int("ones" in str(node.target)))
 
 
-@converts("full_like.default", dtypes=ALL)
+@converts("full_like.default", dtypes=ALL, indexes=(0,))
 def full_like(g: GraphBuilder, node: Node, x: Node, value: Any, *_: Any) -> Output:
     return g.op("broadcast", g.cast(value, dtype_of(node)), g.shape(x))
 
 
-@converts("zeros_like.default", "ones_like.default", dtypes=ALL)
+@converts("zeros_like.default", "ones_like.default", dtypes=ALL, indexes=(0,))
 def zeros_or_ones_like(g: GraphBuilder, node: Node, x: Node, *_: Any) -> Output:
     return full_like(g, node, x, int("ones" in str(node.target)))
 
