@@ -98,7 +98,8 @@ class Blob:
     """A blob's content; `xml`, `bin` and `data`, where the weights are, are views when read.
 
     `openvino` is the version that wrote the IR. `int8_products`: values may be rounded to 8 bits, by groups of 32, that
-    are multiplied with integer weights which are dequantized in the graph.
+    are multiplied with integer weights which are dequantized in the graph. `bfloat16`: what is multiplied is that in
+    the program, and may be computed in it.
     """
 
     openvino: str
@@ -109,6 +110,7 @@ class Blob:
     bin: Buffer
     data: Buffer = b""
     int8_products: bool = False
+    bfloat16: bool = False
 
 
 def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
@@ -120,6 +122,7 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
             "outputs": [asdict(info) for info in blob.outputs],
             "weights": [asdict(weight) for weight in blob.weights],
             "int8_products": blob.int8_products,
+            "bfloat16": blob.bfloat16,
             "xml": len(blob.xml),
             "bin": len(blob.bin),
         }
@@ -158,7 +161,7 @@ def unpack(processed: Buffer) -> Blob:
     data = view[_aligned(bin_start + fields["bin"]) :]
     blob = Blob(
         fields["openvino"], fields["inputs"], fields["outputs"], fields["weights"], xml, constants, data,
-        int8_products=fields["int8_products"],
+        int8_products=fields["int8_products"], bfloat16=fields["bfloat16"],
     )  # fmt: skip
     for weight in blob.weights:
         if weight.key is None and (weight.offset % ALIGNMENT or weight.offset > len(data) - weight.nbytes):
@@ -195,7 +198,7 @@ _T = TypeVar("_T")
 
 def _parsed(header: memoryview) -> dict[str, Any]:
     try:
-        fields = {"int8_products": False} | json.loads(bytes(header))
+        fields = {"int8_products": False, "bfloat16": False} | json.loads(bytes(header))
         return {key: read(fields[key]) for key, read in _FIELDS.items()}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise damaged(f"its header cannot be read, {type(error).__name__}: {error!s:.80}") from error
@@ -244,6 +247,7 @@ _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "outputs": _list_of(_tensor_info),
     "weights": _list_of(_weight),
     "int8_products": lambda value: _typed(bool, value),
+    "bfloat16": lambda value: _typed(bool, value),
     "xml": _size,
     "bin": _size,
 }

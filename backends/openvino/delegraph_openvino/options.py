@@ -29,6 +29,7 @@ class OpenVinoOptions:
     num_threads: threads that compute at most; 0: OpenVINO's choice, one for each physical core. CPU only.
     performance_hint: "latency", or "throughput", which gives several requests (forks, a pool) streams of their own.
     precision: what is computed in where the model is float32: "f32"; "f16" or "bf16"; "device", what is fastest there.
+        A model of bfloat16 is computed in that where the processor has it.
     int8_products: whether values may be rounded to 8 bits, by groups of 32, where they are multiplied with weights that
         alone are quantized: faster, and a little less exact. CPU only; OpenVINO calls it dynamic quantization.
     profiling: whether an event tracer is told of each node that OpenVINO runs, with its time; slower. At load only.

@@ -166,6 +166,49 @@ def test_half_precision(dtype: torch.dtype) -> None:
     np.testing.assert_allclose(result.astype(np.float32), model(x).float().detach().numpy(), rtol=2e-2, atol=2e-2)
 
 
+class Residual(torch.nn.Module):
+    """Blocks of layers with normalizations, as of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(64) for _ in range(4))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + torch.nn.functional.silu(layer(norm(x)))
+        return x
+
+
+def test_bfloat16_is_no_less_exact_than_in_torch() -> None:
+    torch.manual_seed(0)
+    model, x = Residual().eval(), torch.randn(32, 64)
+    wanted = model(x).detach().numpy()
+    narrow, given = model.to(torch.bfloat16), x.to(torch.bfloat16)
+    lowered = lower(narrow, (given,))
+    assert declined(lowered) == {}
+    errors = [
+        np.square(result.astype(np.float32) - wanted).sum()
+        for result in (load(lowered)(as_array(given)), as_array(narrow(given)))
+    ]
+    assert errors[0] < 1.5 * errors[1]
+
+
+def test_a_bfloat16_input_and_weight_that_are_outputs_too() -> None:
+    class Same(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(200).to(torch.bfloat16))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.view(10, 20), x.relu(), self.weight.view(20, 10)
+
+    model, x = Same().eval(), torch.randn(200).to(torch.bfloat16)
+    results = load(lower(model, (x,)))(as_array(x))
+    for result, wanted in zip(results, model(x), strict=True):
+        np.testing.assert_array_equal(result.astype(np.float32), wanted.float().detach().numpy())
+
+
 # ---- options ------------------------------------------------------------------------------------------------------
 
 

@@ -29,8 +29,6 @@ Operand: TypeAlias = "Node | Output | NDArray[Any] | int | float | bool"
 INLINE_BYTES: Final = 256
 """Weights up to this size are constants of the IR; larger ones Parameters until the blob is loaded."""
 
-HALVES: Final = (torch.float16, torch.bfloat16)
-
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
@@ -43,7 +41,8 @@ class StoredWeight:
 
 
 class GraphBuilder(GraphConverter[Output]):
-    """An OpenVINO graph in the making.
+    """An OpenVINO graph in the making. What is bfloat16 in the program is float32 in the graph, between its inputs and
+    outputs: OpenVINO itself knows best what to compute in bfloat16, where the processor has it, and what not.
 
     `inputs` describe the call's arguments, `parameters` stand for those that are read. `weights` are what is to be
     stored, by the name of its placeholder. Operations are called after the node that they are made of,
@@ -91,14 +90,15 @@ class GraphBuilder(GraphConverter[Output]):
         shape = [size if isinstance(size, int) else -1 for size in info.shape]
         name = f"{INPUT}{len(self.inputs) - 1}"
         self.parameters.append(opset.parameter(shape, element_type(dtype_of(node)), name=name))
-        return self.parameters[-1].output(0)
+        return self.cast(self.parameters[-1].output(0), dtype_of(node))
 
     def constant(self, node: Node, array: NDArray[Any]) -> Output:
         """A constant if it is small, else a Parameter in whose place loading puts the weight."""
         if array.nbytes <= INLINE_BYTES:
             return self.tensor(array)
         dtype = dtype_of(node)
-        return self._stored(node, array, str(dtype).removeprefix("torch."), element_type(dtype), array.shape)
+        stored = self._stored(node, array, str(dtype).removeprefix("torch."), element_type(dtype), array.shape)
+        return self.cast(stored, dtype)
 
     def _stored(self, node: Node, content: NDArray[Any], dtype: str, kind: Type, shape: Sequence[int]) -> Output:
         parameter = opset.parameter(list(shape), kind, name=f"{WEIGHT}{len(self.weights)}")
@@ -133,7 +133,7 @@ class GraphBuilder(GraphConverter[Output]):
 
         With a number that a narrow `dtype` has not, it is computed in float32, as by torch, and rounded once.
         """
-        if dtype in HALVES and any(_is_between(operand, dtype) for operand in operands):
+        if dtype == torch.float16 and any(_is_between(operand, dtype) for operand in operands):
             wide = [self.cast(operand, torch.float32) for operand in operands]
             return self.cast(self.op(name, *wide, **attributes), dtype)
         return self.results(name, *operands, dtype=dtype, **attributes)[0]
@@ -157,14 +157,12 @@ class GraphBuilder(GraphConverter[Output]):
             return self.tensor(operand)
         if isinstance(operand, Node) or dtype is None:
             return self.value(operand)
-        return self.tensor(np.array(operand).astype(numpy_dtype(dtype)))
+        return self.tensor(np.array(operand).astype(numpy_dtype(_inside(dtype))))
 
     def tensor(self, content: NDArray[Any]) -> Output:
         """A constant of the IR."""
-        if content.dtype == ml_dtypes.bfloat16:
-            bits = openvino.Tensor(content.view(np.uint16), list(content.shape), Type.bf16)
-            return openvino.op.Constant(bits).output(0)
-        return openvino.op.Constant(openvino.Tensor(content)).output(0)
+        known = content.astype(np.float32) if content.dtype == ml_dtypes.bfloat16 else content
+        return openvino.op.Constant(openvino.Tensor(known)).output(0)
 
     def vector(self, integers: Sequence[int]) -> Output:
         """A constant of integers: axes, sizes, bounds."""
@@ -177,8 +175,8 @@ class GraphBuilder(GraphConverter[Output]):
     # ---- dtypes ----------------------------------------------------------------------------------
 
     def cast(self, operand: Operand, dtype: torch.dtype) -> Output:
-        """`operand` as `dtype`."""
-        value, wanted = self.operand(operand, dtype), element_type(dtype)
+        """`operand` as `dtype`, or as what stands for it in the graph."""
+        value, wanted = self.operand(operand, dtype), element_type(_inside(dtype))
         if value.get_element_type() == wanted:
             return value
         if dtype == torch.bool:  # OpenVINO's conversion gives false for what rounds to zero
@@ -226,6 +224,11 @@ def element_type(dtype: torch.dtype) -> Type:
     """OpenVINO's name of a dtype that there is."""
     kind: Type = getattr(Type, DTYPES[str(dtype).removeprefix("torch.")][0])
     return kind
+
+
+def _inside(dtype: torch.dtype) -> torch.dtype:
+    """What stands for `dtype` in the graph."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
 def _is_between(operand: Operand, dtype: torch.dtype) -> bool:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 import openvino
+import torch
 from openvino import Output, Type
 from openvino import opset15 as opset
 from torch.export import ExportedProgram
+from torch.fx import Graph
 
-from delegraph.aot.authoring import lower_sharing_weights
+from delegraph.aot.authoring import lower_sharing_weights, operator_name
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_openvino.aot.graph_builder import INLINE_BYTES, GraphBuilder, dtype_of, tensor_info
@@ -60,9 +62,10 @@ def _lowered(
     try:
         outputs = builder.convert_program(program)
         results = builder.signature.outputs
-        given = [builder.cast(output, dtype_of(node)) for output, node in zip(outputs, results, strict=True)]
+        given = [_computed(builder.cast(output, dtype_of(node))) for output, node in zip(outputs, results, strict=True)]
+        typed = [_narrowed(output, dtype_of(node)) for output, node in zip(given, results, strict=True)]
         parameters = [*builder.parameters, *(weight.parameter for weight in builder.weights.values())]
-        model = openvino.Model([opset.result(_computed(output)) for output in given], parameters, "delegate")
+        model = openvino.Model([opset.result(output) for output in typed], parameters, "delegate")
     except RuntimeError as error:  # OpenVINO's checks of operands
         raise PreprocessError(f"OpenVINO {openvino.__version__} refuses the converted graph: {error}") from error
     xml, constants = _serialized(model)
@@ -80,6 +83,7 @@ def _lowered(
         xml,
         constants,
         int8_products=builder.rounded > 0 and not builder.exact,
+        bfloat16=_multiplies_bfloat16(program.graph),
     )
     handles = {name: found for name, found in builder.debug_handle_map.items() if found}
     return PreprocessResult(pack(blob, [array.tobytes() for array in kept.values()]), debug_handle_map=handles)
@@ -108,8 +112,34 @@ def _name_by_place(model: openvino.Model) -> None:
 def _computed(output: Output) -> Output:
     """What is an input or a weight as it is, behind an operation that changes nothing: without one OpenVINO leaves the
     memory that it is given for the output as it was."""
-    if output.get_node().get_type_name() != "Parameter":
+    source = output.get_node()
+    if source.get_type_name() == "Convert":  # of bfloat16, which the output is again
+        source = source.input_value(0).get_node()
+    if source.get_type_name() != "Parameter":
         return output
     keep = opset.reduce_logical_or if output.get_element_type() == Type.boolean else opset.reduce_max
     result: Output = keep(output, np.array([], np.int64), keep_dims=True).output(0)
     return result
+
+
+def _narrowed(output: Output, dtype: torch.dtype) -> Output:
+    """bfloat16 where the program's output is that: within the graph it is float32."""
+    if dtype != torch.bfloat16:
+        return output
+    narrow: Output = opset.convert(output, "bf16").output(0)
+    return narrow
+
+
+def _multiplies_bfloat16(graph: Graph) -> bool:
+    """Whether there are products (of matrices, convolutions, attention), and all of bfloat16."""
+    dtypes = {dtype_of(node) for node in graph.nodes if operator_name(node).split(".")[0] in _PRODUCTS}
+    return dtypes == {torch.bfloat16}
+
+
+_PRODUCTS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("linear", "mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "scaled_dot_product_attention"),
+        *("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    )
+)

@@ -44,6 +44,8 @@ def open_model(
 def _properties(core: openvino.Core, model: openvino.Model, blob: Blob, options: OpenVinoOptions) -> dict[str, str]:
     """Those of the options; and what keeps rounded values out of products that saturate."""
     properties = options.properties(blob.int8_products)
+    if blob.bfloat16 and options.device == "CPU" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        properties["INFERENCE_PRECISION_HINT"] = "bf16"
     rounds = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
     if rounds and options.device == "CPU" and products_saturate(core):
         properties |= IN_FLOAT
