@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.models import MODELS
-from benchmarks.pages import markdown, put
+from benchmarks.pages import check_marks, markdown, put
 from benchmarks.peers.contenders import PYTHON, Contender, machine, versions
 from benchmarks.peers.measuring import measured
 from benchmarks.peers.preparing import prepared
@@ -91,6 +91,7 @@ def main() -> int:
     if not PEERS.exists():
         print(f"missing: {PYTHON['OpenVINO']}; make setup-peers")
         return 1
+    check_marks(options.into, "openvino")
     made = files(options.models.split(","))
     if options.prepare:
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["markdown", "put"]
+__all__ = ["check_marks", "markdown", "put"]
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -14,14 +14,30 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def check_marks(page: Path | None, *names: str) -> None:
+    """Raises `SystemExit` for a page, if one is given, into which `put` could not put each of `names`: said before
+    minutes of measuring, not behind them.
+    """
+    for name in names if page is not None else ():
+        assert page is not None
+        _parts(page, name)
+
+
 def put(page: Path, name: str, text: str) -> None:
     """Replace what is between the marks `<!-- name -->` and `<!-- /name -->` of `page`.
 
     Raises `SystemExit` for a page without these marks.
     """
+    before, after = _parts(page, name)
+    page.write_text(f"{before}\n{text.strip()}\n\n{after}", "utf-8")
+
+
+def _parts(page: Path, name: str) -> tuple[str, str]:
+    """What is in front of the place and behind it, the marks with them."""
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
-    before, found, rest = page.read_text("utf-8").partition(begin)
+    text = page.read_text("utf-8") if page.is_file() else ""
+    before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
         raise SystemExit(f"{page} has no lines {begin.strip()} and {end.strip()}")
-    page.write_text(f"{before}{begin}\n{text.strip()}\n\n{end}{after}", "utf-8")
+    return before + begin, end + after

@@ -46,7 +46,8 @@ def _properties(core: openvino.Core, model: openvino.Model, blob: Blob, options:
     properties = options.properties(blob.int8_products)
     if blob.bfloat16 and options.device == "CPU" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         properties["INFERENCE_PRECISION_HINT"] = "bf16"
-    rounds = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
+    in_the_run = blob.int8_products or options.int8_products
+    rounds = in_the_run or any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
     if rounds and options.device == "CPU" and products_saturate(core):
         properties |= IN_FLOAT
     return properties

@@ -16,8 +16,8 @@ from openvino import opset13
 
 __all__ = ["IN_FLOAT", "products_saturate"]
 
-IN_FLOAT: Final = {"LP_TRANSFORMS_MODE": "NO"}
-"""OpenVINO's property of its CPU device that leaves products of integers in float32, rounded as they are."""
+IN_FLOAT: Final = {"LP_TRANSFORMS_MODE": "NO", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+"""OpenVINO's properties of its CPU device that leave products of integers in float32, rounded as they are."""
 
 _SIZE: Final = 64
 
