@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import openvino
+from benchmarks import openvino, pages
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import preparing, report
 from benchmarks.peers.contenders import Contender, contenders
@@ -64,6 +64,32 @@ def test_losses_stand_first_and_the_worst_of_them_before_all() -> None:
         ["int8", "1", "0.50x", "1", "0.50x: mlp, batch 1, 1 threads, against OpenVINO"],
     ]
     assert report.against_float(measured)[1:] == [["mlp, batch 1, 1 threads", "int8", "1.000", "3.000", "3.00x"]]
+
+
+def test_of_our_backends_the_faster_one() -> None:
+    """In tables of its own: ours is `cpu` elsewhere, and never a peer of itself."""
+    peers = {
+        "delegraph": figures(2.0), "delegraph on openvino": figures(1.0), "OpenVINO": figures(1.5),
+    }  # fmt: skip
+    row = report.Row("mlp, batch 1, 1 threads", "float32", peers, {})
+    assert (row.best_peer, row.ratio) == ("OpenVINO", 0.75)
+    assert report.on_the_faster(row).ratio == 1.5
+    useless = peers | {"delegraph on openvino": figures(1.0, db=5.0)}
+    assert report.on_the_faster(report.Row("mlp", "float32", useless, {})).ratio == 0.75
+    assert "the faster for a model" not in report.text(RESULTS)
+
+
+def test_a_page_without_marks_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for content in (None, "no marks", "<!-- table -->\n"):
+        if content is not None:
+            page.write_text(content)
+        with pytest.raises(SystemExit, match="has no lines <!-- table -->"):
+            pages.check_marks(page, "table")
+    page.write_text("a\n<!-- table -->\nold\n<!-- /table -->\nb\n")
+    pages.check_marks(page, "table")
+    pages.put(page, "table", "new")
+    assert page.read_text() == "a\n<!-- table -->\n\nnew\n\n<!-- /table -->\nb\n"
 
 
 def test_the_page_says_what_fails_and_what_is_of_no_use() -> None:
