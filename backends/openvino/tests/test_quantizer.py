@@ -118,6 +118,27 @@ def test_other_padding_stays(amounts: tuple[int, ...], mode: str, value: float |
     assert np.abs(given - kernels).max() <= np.abs(kernels).max() / 100
 
 
+def test_zeros_that_rounding_makes_something_else_of_stay() -> None:
+    """A zero point outside of the integers: no code stands for zero."""
+    ops = torch.ops.quantized_decomposed
+
+    class Above(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Conv2d(2, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            padded = torch.nn.functional.pad(x, (1, 1, 1, 1))
+            codes = ops.quantize_per_tensor(padded, 0.05, -20, 0, 127, torch.uint8)
+            result: torch.Tensor = self.layer(ops.dequantize_per_tensor(codes, 0.05, -20, 0, 127, torch.uint8))
+            return result
+
+    torch.manual_seed(0)
+    model, x = Above().eval(), torch.rand(1, 2, 6, 6) * 4 + 1
+    lowered = delegraph.lower(model, (x,), backends=["openvino"])
+    np.testing.assert_allclose(load(lowered)(x.numpy()), model(x).detach().numpy(), atol=0.05)
+
+
 def profile(lowered: Any, *args: Any) -> list[Any]:
     """The events of a run whose delegate tells of its nodes."""
     tracer = EventTracer()

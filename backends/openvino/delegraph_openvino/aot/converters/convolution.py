@@ -119,9 +119,10 @@ def _padding_taken(
 
     OpenVINO does that itself where nothing is rounded. In between, its pad would be one of floats.
     """
+    settings: Sequence[Any] = x.args
     quantize = rounding(x)
     found = None if quantize is None else _zeros_around(quantize.args[0], len(before))
-    if found is None:
+    if found is None or not settings[3] <= settings[2] <= settings[4]:  # zero is rounded to something else
         return g.value(x), list(before), list(after)
     y, *zeros = found
     begins, ends = ([a + b for a, b in zip(*sides, strict=True)] for sides in zip((before, after), zeros, strict=True))
