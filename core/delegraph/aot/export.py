@@ -41,8 +41,8 @@ def export_requests(
     """What is to be exported, by method; a single model is the method `forward`.
 
     With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name; one of them may be what
-    `quantize` made of a single model. Raises `LoweringError` where
-    arguments are missing, left over, or not what they have to be.
+    `quantize` made of a single model. Raises `LoweringError` where arguments are missing, left over, or not what they
+    have to be.
     """
     if not isinstance(model, Mapping):
         return {"forward": _request("forward", model, args, kwargs, dynamic_shapes)}

@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import ConverterTable, GraphConverter, numpy_dtype
 from delegraph.errors import UnsupportedOperator
-from delegraph_openvino.aot.packed_weights import PackedWeight, packed_weights, unpacking_calls
+from delegraph_openvino.aot.packed_weights import PackedWeight, packed_weights
 from delegraph_openvino.aot.table import TABLE
 from delegraph_openvino.blob import BACKEND_ID, CODES, DTYPES, INPUT, WEIGHT, TensorInfo
 
@@ -67,9 +67,7 @@ class GraphBuilder(GraphConverter[Output]):
 
     def convert_calls(self, graph: Graph) -> None:
         """Convert a graph's calls, but for those that unpack weights."""
-        self.packed = packed_weights(graph, self.constants)
-        for weight in self.packed.values():
-            self.unpacking |= unpacking_calls(weight.node, self.packed) or set()
+        self.packed, self.unpacking = packed_weights(graph, self.constants)
         super().convert_calls(graph)
 
     def convert_call(self, node: Node) -> None:

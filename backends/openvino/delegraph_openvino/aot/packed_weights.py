@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import Constants, Quantizations, operator_name
 
-__all__ = ["PackedWeight", "packed_weights", "unpacking_calls"]
+__all__ = ["PackedWeight", "packed_weights"]
 
 _UNPACKS: Final = frozenset(
     {
@@ -43,11 +43,13 @@ class PackedWeight:
     zero_points: NDArray[np.uint8]
 
 
-def packed_weights(graph: Graph, constants: Constants) -> dict[Node, PackedWeight]:
-    """Those of `graph`, by the call whose result is the weight in float."""
+def packed_weights(graph: Graph, constants: Constants) -> tuple[dict[Node, PackedWeight], set[Node]]:
+    """Those of `graph`, by the call whose result is the weight in float; and the calls that unpack them."""
     found = {node: weight for node in graph.nodes if (weight := _packed(node, constants)) is not None}
     whole = {node: weight for node, weight in found.items() if not node.users.keys() <= found.keys()}
-    return {node: weight for node, weight in whole.items() if unpacking_calls(weight.node, whole) is not None}
+    calls = {node: _unpacking_calls(weight.node, whole) for node, weight in whole.items()}
+    left_out: set[Node] = set().union(*(found for found in calls.values() if found is not None))
+    return {node: weight for node, weight in whole.items() if calls[node] is not None}, left_out
 
 
 def _packed(node: Node, constants: Constants) -> PackedWeight | None:
@@ -65,7 +67,7 @@ def _packed(node: Node, constants: Constants) -> PackedWeight | None:
     return PackedWeight(stored.node, weight.stored, (rows, inner), scale, zero_points)
 
 
-def unpacking_calls(packed: Node, weights: dict[Node, Any]) -> set[Node] | None:
+def _unpacking_calls(packed: Node, weights: dict[Node, Any]) -> set[Node] | None:
     """The calls between the bytes `packed` and `weights`; None if something else is made of them."""
     calls: set[Node] = set()
     left = [packed]

@@ -189,9 +189,21 @@ _BINARY: Final = {
     "pow.Tensor_Tensor": "power",
     "pow.Tensor_Scalar": "power",
     "pow.Scalar": "power",
+    "remainder.Tensor": "floor_mod",
+    "remainder.Scalar": "floor_mod",
+    "fmod.Tensor": "mod",
+    "fmod.Scalar": "mod",
+    "bitwise_and.Tensor": "bitwise_and",
+    "bitwise_and.Scalar": "bitwise_and",
+    "bitwise_or.Tensor": "bitwise_or",
+    "bitwise_or.Scalar": "bitwise_or",
+    "bitwise_xor.Tensor": "bitwise_xor",
+    "bitwise_xor.Scalar": "bitwise_xor",
 }
 
 
+@converts(*(name for name in _BINARY if name.startswith("bitwise")), dtypes=ALL)
+@converts("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar", dtypes=NUMBERS)
 @converts("mul.Tensor", "mul.Scalar", "maximum.default", "minimum.default", dtypes=NUMBERS)
 @converts("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def binary(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
@@ -225,16 +237,6 @@ def divide_rounded(g: GraphBuilder, node: Node, x: Any, y: Any, mode: str | None
     return quotient if mode is None else g.op("floor", quotient)
 
 
-@converts("remainder.Tensor", "remainder.Scalar", dtypes=NUMBERS)
-def remainder(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
-    return g.op("floor_mod", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
-
-
-@converts("fmod.Tensor", "fmod.Scalar", dtypes=NUMBERS)
-def fmod(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
-    return g.op("mod", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
-
-
 _COMPARISONS: Final = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
 }  # fmt: skip
@@ -252,21 +254,6 @@ def _example(operand: Any) -> Any:
     """What torch takes a dtype from; a size is an integer."""
     value = operand.meta["val"] if isinstance(operand, Node) else operand
     return value if isinstance(value, torch.Tensor | bool | int | float) else 1
-
-
-@converts("bitwise_and.Tensor", "bitwise_and.Scalar", dtypes=ALL)
-def bitwise_and(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
-    return g.op("bitwise_and", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
-
-
-@converts("bitwise_or.Tensor", "bitwise_or.Scalar", dtypes=ALL)
-def bitwise_or(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
-    return g.op("bitwise_or", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
-
-
-@converts("bitwise_xor.Tensor", "bitwise_xor.Scalar", dtypes=ALL)
-def bitwise_xor(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
-    return g.op("bitwise_xor", *(g.cast(operand, dtype_of(node)) for operand in (x, y)))
 
 
 @converts("logical_and.default", dtypes=_BOOL)
