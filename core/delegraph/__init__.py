@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from delegraph.aot.delegation.report import LoweringReport
     from delegraph.aot.lower import Lowered, lower, to_edge, to_edge_transform_and_lower
     from delegraph.aot.quantized_model import QuantizedModel, convert_qat, prepare_qat, quantize
+    from delegraph.comparison.compare import compare
+    from delegraph.comparison.result import Compared, Comparison
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.runtime.limits import Limits
     from delegraph.runtime.method import Method
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "Compared",
+    "Comparison",
     "DelegraphError",
     "EdgeCompileConfig",
     "EventTracer",
@@ -48,6 +52,7 @@ __all__ = [
     "QuantizedModel",
     "Runtime",
     "RuntimeFault",
+    "compare",
     "convert_qat",
     "load",
     "lower",
@@ -63,6 +68,8 @@ __getattr__, __dir__ = lazy_names(
         "aot.config": ("EdgeCompileConfig", "ExecutorchBackendConfig", "LoweringConfig"),
         "aot.lower": ("Lowered", "lower", "to_edge", "to_edge_transform_and_lower"),
         "aot.quantized_model": ("QuantizedModel", "convert_qat", "prepare_qat", "quantize"),
+        "comparison.compare": ("compare",),
+        "comparison.result": ("Compared", "Comparison"),
         "aot.delegation.report": ("LoweringReport",),
         "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "runtime.limits": ("Limits",),

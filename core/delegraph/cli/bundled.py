@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from delegraph.cli import kernel_order
+from delegraph.cli import backend_options, kernel_order
 from delegraph.cli.timing import latency_text, measure
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def verify(args: argparse.Namespace) -> int:
         methods=None if args.method is None else [args.method],
         runtime=runtime,
         data_path=args.data,
+        backend_options=backend_options.given(args.backend_options),
     )
     ok = all(result.ok for result in results)
     timings = _timings(args, runtime, bundled, results) if args.repeat and ok else {}
@@ -65,10 +67,11 @@ def _timings(
 ) -> dict[str, Timing]:
     """By method, times of executions on the inputs of its first test case, in a Method of its own."""
     program = runtime.load_program(bundled.buffer, data_path=args.data)
+    load = partial(program.load_method, backend_options=backend_options.given(args.backend_options))
     asked = {result.method_name for result in results}
     first = {suite.method_name: suite.test_cases[0] for suite in bundled.method_test_suites if suite.test_cases}
     return {
-        name: measure(program.load_method(name), case.inputs, args.warmup or 0, args.repeat)[1]
+        name: measure(load(name), case.inputs, args.warmup or 0, args.repeat)[1]
         for name, case in first.items()
         if name in asked
     }

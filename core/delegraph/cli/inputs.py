@@ -112,7 +112,16 @@ def _read(source: str, values: Sequence[Value]) -> list[Any]:
             None, f"--inputs {source}: the method takes {len(tensors)} tensors, the files have {len(given)}"
         )
     arrays = dict(zip(tensors, given, strict=True))
-    return [arrays.get(index, getattr(value, "value", None)) for index, value in enumerate(values)]
+    return [
+        _as_taken(value, arrays[index]) if isinstance(value, Tensor) else getattr(value, "value", None)
+        for index, value in enumerate(values)
+    ]
+
+
+def _as_taken(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+    """What NumPy's format does not know, bfloat16 and float8, is read from float32, as `save_outputs` writes it."""
+    dtype = numpy_dtype(tensor.scalar_type)
+    return array.astype(dtype) if dtype.isbuiltin == 2 and array.dtype == np.float32 else array
 
 
 def _arrays(path: str) -> list[NDArray[Any]]:

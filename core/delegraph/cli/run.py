@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from delegraph.cli import data_files, kernel_order
+from delegraph.cli import backend_options, data_files, kernel_order
 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
     from delegraph.devtools.profile import ProfileRow
+    from delegraph.runtime.backend_options import BackendOptions
     from delegraph.runtime.limits import Limits
     from delegraph.runtime.program import Program
 
@@ -60,6 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--timeout", type=_seconds, metavar="SECONDS", help="end an execution that takes longer (default: an hour)"
     )
     kernel_order.add_argument(parser)
+    backend_options.add_argument(parser)
     data_files.add_argument(parser)
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
     parser.add_argument(
@@ -98,14 +100,15 @@ def _measure(args: argparse.Namespace) -> int:
     from delegraph.cli.inputs import make_inputs, save_outputs, save_outputs_apart
     from delegraph.cli.timing import measure
 
+    options = backend_options.given(args.backend_options)
     start = time.perf_counter()
     program = _open(args)
     name = args.method or _main_method(program)
-    method = program.load_method(name)
+    method = program.load_method(name, backend_options=options)
     load_seconds = time.perf_counter() - start
     inputs = make_inputs(method.metadata, args.inputs or "random", args.seed or 0, args.shape)
     outputs, timing = measure(method, inputs, args.warmup or 0, args.repeat or _REPEAT)
-    profile = _profile(program, name, inputs) if args.trace else []
+    profile = _profile(program, name, inputs, options) if args.trace else []
     if args.output:
         save_outputs(args.output, outputs)
     if args.output_dir:
@@ -176,13 +179,13 @@ def _main_method(program: Program) -> str:
     return next(iter(names)) if len(names) == 1 else "forward"
 
 
-def _profile(program: Program, name: str, inputs: list[Any]) -> list[ProfileRow]:
+def _profile(program: Program, name: str, inputs: list[Any], options: BackendOptions | None) -> list[ProfileRow]:
     """Times of a method of its own, so that tracing does not slow what was timed before."""
     from delegraph.devtools.profile import profile_rows
     from delegraph.runtime.tracing import EventTracer
 
     tracer = EventTracer()
-    method = program.load_method(name, event_tracer=tracer)
+    method = program.load_method(name, event_tracer=tracer, backend_options=options)
     method.execute(inputs)
     method.execute(inputs)
     return profile_rows(tracer.blocks[-1].profile_events)

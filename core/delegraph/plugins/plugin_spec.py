@@ -30,6 +30,11 @@ class PluginSpec:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """What `parse_plugin` makes it from."""
+        options = ", ".join(f"{key}={_text(value)}" for key, value in self.options.items())
+        return f"{self.name}{{{options}}}" if options else self.name
+
 
 def plugin_spec(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> PluginSpec | _T:
     """A plug-in as it was named, or the object that was given in place of a name.
@@ -76,6 +81,16 @@ _BARE: Final = re.compile(r"([^,{}\"'\s](?:[^,{}\"']*[^,{}\"'\s])?)\s*")
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _FLOAT: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 _WORDS: Final = {"true": True, "false": False}
+
+
+def _text(value: Any) -> str:
+    """Quoted where it would not be read as it is."""
+    if not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    if _BARE.fullmatch(value) and value.strip() == value and _read(value) == value:
+        return value
+    escaped = re.sub(r'(["\\])', r"\\\1", value)
+    return f'"{escaped}"'
 
 
 class _Scanner:
@@ -132,7 +147,10 @@ def _value(scanner: _Scanner) -> OptionValue:
     quoted = scanner.find(_QUOTED)
     if quoted is not None:
         return re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL)
-    bare = scanner.take(_BARE, "a value")
+    return _read(scanner.take(_BARE, "a value"))
+
+
+def _read(bare: str) -> OptionValue:
     if bare in _WORDS:
         return _WORDS[bare]
     if _INTEGER.fullmatch(bare):

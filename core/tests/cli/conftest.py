@@ -113,10 +113,10 @@ def library(name: str = "numpy") -> KernelLibrary:
 
 class Negator(BackendInterface):
     def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
-        return None
+        return context.runtime_specs.get("factor", 1)
 
     def execute(self, context: Any, handle: Any, args: Any) -> None:
-        np.negative(args[0], args[1])
+        np.multiply(args[0], -handle, args[1])
 
 
 @pytest.fixture(autouse=True)

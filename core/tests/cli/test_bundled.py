@@ -66,6 +66,11 @@ def test_one_method(bpte: str, told: Told, refused: Refused) -> None:
     assert message.endswith("no test cases for a method 'identities'; there are some for dynamic, forward\n")
 
 
+def test_options_of_backends_are_those_of_the_program(bpte: str, refused: Refused) -> None:
+    message = refused("run", bpte, "--backend-options", "Npu{a=1}", code=1)
+    assert "the program has no backend 'Npu'" in message
+
+
 def test_what_it_is(bpte: str, told: Told) -> None:
     lines = told("inspect", bpte).splitlines()
     assert lines[0] == f"{bpte}, a bundled program: dynamic, forward, identities"

@@ -78,6 +78,25 @@ def test_random_integers_are_fit_for_indices_and_masks(pte: str, told: Told, tmp
     assert np.abs(bfloat16).max() > 0.5 and np.abs(float8).max() > 0.5
 
 
+def test_what_it_wrote_it_reads(pte: str, told: Told, tmp_path: Path) -> None:
+    """bfloat16 and float8, which NumPy's files do not know, are float32 there."""
+    first, again = str(tmp_path / "1.npz"), str(tmp_path / "2.npz")
+    told("run", pte, "--method", "identities", "--output", first, "--json")
+    told("run", pte, "--method", "identities", "--inputs", first, "--output", again, "--json")
+    for one, other in zip(np.load(first).values(), np.load(again).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_options_of_backends_by_load(pte: str, told: Told, refused: Refused) -> None:
+    words = ("run", pte, "--inputs", "zeros", "--json", "--backend-options")
+    assert firsts(told(*words, "Negator{factor=3}"))[0] == [-3, -6, -9, -12]
+    assert firsts(told(*words, ""))[0] == [-1, -2, -3, -4]
+    assert told(*words, "Negator{factor=3}", "--trace")["profile"]
+    assert "the program has no backend 'Npu'; its backends are Negator" in refused(*words, "Npu{a=1}", code=1)
+    assert "a backend is named twice" in refused(*words, "Negator{factor=3},Negator{factor=4}", code=2)
+    assert "character 9 is the end; expected an option's name" in refused(*words, "Negator{", code=1)
+
+
 def test_dynamic_inputs_have_the_largest_size_unless_told(pte: str, told: Told) -> None:
     def shapes(*words: str) -> list[list[int]]:
         answer = told("run", pte, "--method", "dynamic", *words, "--json")

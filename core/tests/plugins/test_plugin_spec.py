@@ -36,6 +36,21 @@ def test_text(text: str, name: str, options: Mapping[str, Any]) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"a": 1, "b": -2.5, "c": True, "d": False},
+        {"a": "fast", "b": "very fast", "c": "", "d": "true", "e": "3", "f": "1e5", "g": " spaced "},
+        {"a": "x, }", "b": "it's", "c": 'the "one"', "d": "C:\\models\\", "e": "two\nlines"},
+    ],
+)
+def test_text_made_of_a_plugin_is_read_as_it(options: Mapping[str, Any]) -> None:
+    spec = PluginSpec("npu", options)
+    assert parse_plugin(str(spec)) == spec
+    assert list(map(type, parse_plugin(str(spec)).options.values())) == list(map(type, options.values()))
+
+
 def test_text_of_several() -> None:
     assert parse_plugins("npu{a=1,b='x,y'}, cpu ,dsp{}") == [
         PluginSpec("npu", {"a": 1, "b": "x,y"}),

@@ -12,6 +12,7 @@ import numpy as np
 from delegraph.devtools.bundled_program.bundle import BundledProgram
 from delegraph.devtools.bundled_program.cases import MethodTestCase
 from delegraph.errors import InvalidArgument, RuntimeFault
+from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.method import Method
 from delegraph.runtime.runtime import Runtime
@@ -95,13 +96,15 @@ def verify_bundled_program(
     methods: Collection[str] | None = None,
     runtime: Runtime | None = None,
     data_path: DataSources | None = None,
+    backend_options: BackendOptions | None = None,
 ) -> list[CaseResult]:
     """Run all test cases, or those of `methods`, and compare what comes out.
 
     Each method is loaded once and its cases run in their order, so state that it keeps carries over from case to case,
     as in ExecuTorch's `BundledModule`. `runtime` chooses kernels and backends, `data_path` is the `.ptd` with
-    external constants. A fault in a case is that case's result. Raises `InvalidArgument` for a method without test
-    cases, and what `Program.load` and `Program.load_method` raise.
+    external constants, `backend_options` are by load, as for `Program.load_method`. A fault in a case is that case's
+    result. Raises `InvalidArgument` for a method without test cases, and what `Program.load` and `Program.load_method`
+    raise.
     """
     suites = {suite.method_name: suite for suite in bundled.method_test_suites}
     for name in methods or ():
@@ -110,7 +113,7 @@ def verify_bundled_program(
     program = (runtime or Runtime.get()).load_program(bundled.buffer, data_path=data_path)
     results: list[CaseResult] = []
     for name in suites if methods is None else methods:
-        method = program.load_method(name)
+        method = program.load_method(name, backend_options=backend_options)
         cases = enumerate(suites[name].test_cases)
         results += [verify_case(method, case, index, rtol=rtol, atol=atol) for index, case in cases]
     return results

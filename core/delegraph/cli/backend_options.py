@@ -1,0 +1,33 @@
+"""`--backend-options 'cpu{num_threads=1},npu{…}'` -> options by load, by backend."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["add_argument", "given"]
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--backend-options`."""
+    parser.add_argument(
+        "--backend-options",
+        default="",
+        metavar="NAMES",
+        help="options of backends by load: 'cpu{num_threads=1}', with commas between backends",
+    )
+
+
+def given(text: str) -> dict[str, Mapping[str, Any]] | None:
+    """What `delegraph.load(backend_options=…)` takes. Raises `PluginError` for text that is malformed, and
+    `argparse.ArgumentError` for a backend that is named twice."""
+    if not text.strip():
+        return None
+    from delegraph.plugins.plugin_spec import parse_plugins
+
+    specs = parse_plugins(text)
+    options = {one.name: one.options for one in specs}
+    if len(options) < len(specs):
+        raise argparse.ArgumentError(None, f"--backend-options {text}: a backend is named twice")
+    return options

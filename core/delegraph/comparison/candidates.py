@@ -1,0 +1,106 @@
+"""A model, backends and recipes -> a program of each pair, and what the model itself computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.delegation.backends import Backend
+from delegraph.aot.lower import Lowered, lower
+from delegraph.aot.quantize.recipes import RecipeOrRules, recipe_named
+from delegraph.aot.quantize.request import CalibrationData
+from delegraph.aot.quantized_model import quantize
+from delegraph.errors import DelegraphError, LoweringError
+from delegraph.plugins.plugin_spec import PluginSpec, parse_plugins, plugin_spec
+
+__all__ = ["BackendsOfOne", "Candidate", "Programs", "backends_of", "candidates", "inputs_of", "outputs_of"]
+
+BackendsOfOne = str | Sequence[Backend]
+"""Backends in order of priority, also as the command line has them: `"npu,cpu"`; `""` and `[]` are kernels alone."""
+Programs = Mapping[str, ExportedProgram]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to lower the model; without `lowered` where it cannot go, and then `problem` says why."""
+
+    backends: str
+    recipe: str
+    lowered: Lowered | None = None
+    problem: str = ""
+
+
+def candidates(
+    programs: Programs,
+    backends: Sequence[BackendsOfOne],
+    recipes: Sequence[RecipeOrRules],
+    calibration_data: CalibrationData | None,
+    started: Callable[[str], object],
+) -> Iterator[Candidate]:
+    """Each recipe for each of `backends`; `started` is told which one is lowered now.
+
+    Raises `PluginError` for backends that are written wrongly; whatever else fails is the candidate's `problem`.
+    """
+    for one in map(backends_of, backends):
+        for recipe in recipes:
+            names, text = _names(one), _text(recipe)
+            started(f"lowering {names}, {text}")
+            try:
+                yield Candidate(names, text, _lowered(programs, one, recipe, calibration_data))
+            except DelegraphError as error:
+                yield Candidate(names, text, problem=str(error))
+
+
+def backends_of(given: BackendsOfOne) -> list[Backend]:
+    """The backends as `lower` takes them."""
+    if not isinstance(given, str):
+        return list(given)
+    return [(one.name, one.options) for one in parse_plugins(given)] if given.strip() else []
+
+
+def _lowered(
+    programs: Programs, backends: list[Backend], recipe: RecipeOrRules, calibration_data: CalibrationData | None
+) -> Lowered:
+    if isinstance(recipe, str) and recipe_named(recipe).is_float:
+        return lower(programs, backends=backends)
+    data = calibration_data
+    if data is not None and not isinstance(data, Mapping):
+        data = dict.fromkeys(programs, data)
+    return lower(quantize(programs, data, recipe=recipe, backends=backends), backends=backends)
+
+
+def _names(backends: Sequence[Backend]) -> str:
+    named = map(plugin_spec, backends)
+    return ",".join(str(one) if isinstance(one, PluginSpec) else type(one).__name__ for one in named) or "kernels alone"
+
+
+def _text(recipe: RecipeOrRules) -> str:
+    if not isinstance(recipe, Mapping):
+        return recipe if isinstance(recipe, str) else recipe.text
+    rules = ((rule if isinstance(rule, str) else rule.__name__, _text(one)) for rule, one in recipe.items())
+    return ", ".join(f"{rule}: {one}" for rule, one in rules)
+
+
+# ---- the model itself ----------------------------------------------------------------------------------------------
+
+
+def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
+    """The example tensors that the program was exported with, in its order. Raises `LoweringError` without any."""
+    if program.example_inputs is None:
+        raise LoweringError("the program has no example inputs to run it on: export the model again")
+    return [leaf for leaf in pytree.tree_leaves(program.example_inputs) if isinstance(leaf, torch.Tensor)]
+
+
+def outputs_of(program: ExportedProgram) -> list[Any]:
+    """What torch computes of the example inputs, flat; states of the model stay as they are."""
+    args, kwargs = deepcopy(program.example_inputs or ((), {}))
+    module = program.module()
+    states = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.no_grad():
+        return pytree.tree_leaves(torch.func.functional_call(module, states, args, dict(kwargs)))

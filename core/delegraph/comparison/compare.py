@@ -1,0 +1,157 @@
+"""`compare`: lower a model in several ways, run all of them here, and see which is fastest and how exact."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from delegraph.aot.export import Model, export_method, export_requests
+from delegraph.aot.lower import Lowered
+from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.recipes import RecipeOrRules
+from delegraph.aot.quantize.request import CalibrationData, with_example
+from delegraph.comparison.candidates import BackendsOfOne, Candidate, Programs, candidates, inputs_of, outputs_of
+from delegraph.comparison.result import Compared, Comparison
+from delegraph.comparison.timing import Runner, in_turns
+from delegraph.errors import LoweringError
+from delegraph.plugins.plugin_spec import PluginSpec
+
+__all__ = ["compare"]
+
+
+def compare(
+    model: Model,
+    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    backends: Sequence[BackendsOfOne],
+    recipes: Sequence[RecipeOrRules] = ("float",),
+    calibration_data: CalibrationData | None = None,
+    dynamic_shapes: Any = None,
+    backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
+    rounds: int = 5,
+    seconds: float = 0.5,
+    progress: bool | Callable[[str], object] = False,
+) -> Comparison:
+    """Lower a model for each of `backends` by each of `recipes`, run them in turns on this machine, and compare.
+
+    model, args, kwargs, dynamic_shapes: as for `lower`. backends: of each candidate, in order of priority:
+    `["cpu", "npu,cpu", [("npu", {"optimize": 3}), "cpu"]]`; `""` is kernel libraries alone. recipes: as for `quantize`,
+    `"float"` for the model as it is; calibration_data: what static ones need. backend_options: by load, as for `load`;
+    a candidate gets those of its own backends.
+
+    Every candidate runs in processes of its own, on the example arguments: `rounds` times for about `seconds`, one
+    after the other, each round beginning with another one. One that cannot be lowered or run says why and holds nobody
+    up. progress: say on standard error what is done, or tell a function.
+
+    Backends are installed ones, since another process has to find them. Raises `LoweringError` for a model that cannot
+    be exported or has no candidate, `PluginError` for backends that are written wrongly.
+    """
+    if isinstance(backends, (str, Mapping)) or not backends or not recipes:
+        raise LoweringError('backends is a list of candidates, such as ["cpu", "npu,cpu"], and recipes one of recipes')
+    if rounds < 1 or seconds <= 0:
+        raise LoweringError(f"rounds is {rounds} and seconds {seconds}; both are positive")
+    started = progress if callable(progress) else _said if progress else _unsaid
+    if args is None and kwargs is None and isinstance(model, torch.nn.Module):
+        calibration_data, args, kwargs = with_example(calibration_data)
+    data = _read_once(calibration_data)
+    requests = export_requests(model, args, kwargs, dynamic_shapes)
+    started(f"exporting {', '.join(requests)}")
+    programs = {method: export_method(method, request) for method, request in requests.items()}
+    made = list(candidates(programs, backends, recipes, data, started))
+    with tempfile.TemporaryDirectory(prefix="delegraph-compare-") as folder:
+        runners = _runners(made, programs, backend_options or {}, Path(folder))
+        in_turns([one for of_one in runners for one in of_one.values()], rounds, seconds, started)
+        expected = {method: outputs_of(program) for method, program in programs.items()}
+        compared = [_compared(one, own, expected) for one, own in zip(made, runners, strict=True)]
+    return Comparison(sorted(compared, key=lambda one: one.seconds))
+
+
+def _read_once(data: CalibrationData | None) -> CalibrationData | None:
+    """Lists of batches: each candidate reads them again."""
+    if isinstance(data, Mapping):
+        return {method: list(batches) for method, batches in data.items()}
+    return data if data is None else list(data)
+
+
+def _runners(
+    made: Sequence[Candidate],
+    programs: Programs,
+    backend_options: Mapping[str, Mapping[str, bool | int | str]],
+    folder: Path,
+) -> list[dict[str, Runner]]:
+    """Of each candidate, by method; what they read lies in `folder`."""
+    inputs = {method: folder / f"{index}.npz" for index, method in enumerate(programs)}
+    for method, path in inputs.items():
+        np.savez(path, *map(_array, inputs_of(programs[method])))
+    runners: list[dict[str, Runner]] = []
+    for index, one in enumerate(made):
+        own = folder / str(index)
+        own.mkdir()
+        runners.append({})
+        if one.lowered is not None:
+            one.lowered.save(own / "model.pte")
+            options = _options_of(one.lowered, backend_options)
+            for number, (method, path) in enumerate(inputs.items()):
+                name = f"{one.backends}, {one.recipe}: {method}"
+                outputs = own / f"{number}.npz"
+                runners[-1][method] = Runner(name, own / "model.pte", method, path, options, outputs)
+    return runners
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """For a file: bfloat16, which NumPy does not know, as float32."""
+    narrow = tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
+    array: np.ndarray[Any, Any] = (tensor.float() if narrow else tensor).detach().cpu().numpy()
+    return array
+
+
+def _options_of(lowered: Lowered, options: Mapping[str, Mapping[str, bool | int | str]]) -> str:
+    """Those for backends of the program, as the command line has them."""
+    delegates = [entry for method in lowered.report.methods.values() for entry in method.delegates]
+    known = {name.partition("{")[0] for entry in delegates for name in (entry.backend, entry.partitioner)}
+    return ",".join(str(PluginSpec(name, given)) for name, given in options.items() if name in known)
+
+
+def _compared(one: Candidate, runners: Mapping[str, Runner], expected: Mapping[str, Sequence[Any]]) -> Compared:
+    compared = Compared(one.backends, one.recipe, one.problem, one.lowered)
+    if one.lowered is None:
+        return compared
+    problem = next((runner.problem for runner in runners.values() if runner.problem), "")
+    if problem:
+        return replace(compared, problem=problem)
+    pairs = [pair for method, runner in runners.items() for pair in _pairs(expected[method], runner)]
+    folder = next(iter(runners.values())).program.parent
+    return replace(
+        compared,
+        times={method: runner.times() for method, runner in runners.items()},
+        sqnr=sqnr(*pairs) if pairs else None,
+        nbytes=sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".pte", ".ptd")),
+        planned_nbytes=sum(memory.planned_bytes for memory in one.lowered.program.memory.values()),
+    )
+
+
+def _pairs(expected: Sequence[Any], runner: Runner) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Outputs in floating point, of torch and of the program."""
+    assert runner.outputs is not None
+    with np.load(runner.outputs, allow_pickle=False) as given:
+        return [
+            (value, torch.from_numpy(given[f"output_{index}"]))
+            for index, value in enumerate(expected)
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+        ]
+
+
+def _said(what: str) -> None:
+    print(what, file=sys.stderr)
+
+
+def _unsaid(_what: str) -> None:
+    pass
