@@ -140,6 +140,7 @@ def test_a_program_is_run_on_what_it_was_exported_with() -> None:
     [
         ({"backends": "cpu"}, "backends is a list of candidates"),
         ({"backends": []}, "backends is a list of candidates"),
+        ({"backends": [{"cpu": {}}]}, "a candidate is <dict>, but it takes a list"),
         ({"backends": ["cpu"], "recipes": []}, "recipes one of recipes"),
         ({"backends": ["cpu"], "rounds": 0}, "rounds is 0"),
         ({"backends": ["cpu"], "seconds": 0}, "both are positive"),

@@ -19,7 +19,7 @@ from torch.fx import GraphModule
 
 import delegraph
 from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
-from delegraph.errors import LoweringError, UnknownOption
+from delegraph.errors import LoweringError, PluginNotFound, UnknownOption
 from delegraph.plugins import PluginRegistry
 
 aten = torch.ops.aten
@@ -326,6 +326,7 @@ class LinearAlone:
 def plugins() -> PluginRegistry:
     registry = PluginRegistry.discover()
     registry.register("quantizers", "asic", LinearAlone)
+    registry.register("partitioners", "vpu", registry.load("partitioners", "cpu"))
     return registry
 
 
@@ -414,6 +415,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("no rest", {"recipe": {"stem": "float"}}, LoweringError, 'none for the rest of the model: add "default"'),
     ("a rule", {"recipe": {3: "float", "default": "int8"}}, LoweringError, "a pattern or a type, not for 3"),
     ("backends", {"backends": "npu"}, LoweringError, r"it takes a list: write \['npu'\]"),
+    ("a slip", {"backends": ["cup"]}, PluginNotFound, "offers 'cup' in delegraph.partitioners; did you mean 'cpu'"),
     ("both", {"recipe": "int8", "quantizers": []}, LoweringError, "two ways to say the same: give one of them"),
     ("no data", {"data": None, "args": DATA[0]}, LoweringError, "no calibration data, which 'int8' needs"),
     (

@@ -242,7 +242,7 @@ def lower(
     args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    backends: Sequence[Backend] = (),
+    backends: Sequence[Backend] | None = None,
     quantizers: Quantizers | None = None,
     calibration_data: CalibrationData | None = None,
     dynamic_shapes: Any = None,
@@ -280,7 +280,7 @@ def lower(
         tuple(requests),
         requests=requests,
         quantization=quantization_by_method(quantizers, calibration_data, list(requests), plugins),
-        partitioners=partitioners_by_method("backends", list(backends), list(requests), plugins),
+        partitioners=partitioners_by_method("backends", list(backends or ()), list(requests), plugins),
         transforms=passes_by_method("transform_passes", settings.transform_passes, list(requests), plugins),
     )
     with shown_progress(progress, pipeline.ALL) as watchers:

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.arguments import check_list
 from delegraph.aot.delegation.backends import Backend
 from delegraph.aot.lower import Lowered, lower
 from delegraph.aot.quantize.recipes import RecipeOrRules, recipe_named
@@ -21,7 +22,7 @@ from delegraph.plugins.plugin_spec import PluginSpec, parse_plugins, plugin_spec
 
 __all__ = ["BackendsOfOne", "Candidate", "Programs", "backends_of", "candidates", "inputs_of", "outputs_of"]
 
-BackendsOfOne = str | Sequence[Backend]
+BackendsOfOne = str | Sequence[Backend] | None
 """Backends in order of priority, also as the command line has them: `"npu,cpu"`; `""` and `[]` are kernels alone."""
 Programs = Mapping[str, ExportedProgram]
 
@@ -58,9 +59,11 @@ def candidates(
 
 
 def backends_of(given: BackendsOfOne) -> list[Backend]:
-    """The backends as `lower` takes them."""
+    """The backends as `lower` takes them. Raises `PluginError` for text that is malformed, `LoweringError` for what is
+    no list."""
     if not isinstance(given, str):
-        return list(given)
+        check_list("a candidate", given)
+        return list(given or ())
     return [(one.name, one.options) for one in parse_plugins(given)] if given.strip() else []
 
 

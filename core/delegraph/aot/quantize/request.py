@@ -80,7 +80,7 @@ class Quantization:
 
 def quantization_by_recipe(
     given: RecipeOrRules,
-    backends: Iterable[Any],
+    backends: Iterable[Any] | None,
     calibration_data: CalibrationData | None,
     methods: Collection[str],
     plugins: PluginRegistry,
@@ -106,12 +106,14 @@ def quantization_by_recipe(
                 f"method {method!r} has no calibration data, which {needs_data[0]!r} needs: give typical inputs,"
                 " calibration_data=[(x,), …], or with several methods {method: [(x,), …]}"
             )
-        quantizers, recipes = _by_recipe(rules, [*backends], plugins)
+        quantizers, recipes = _by_recipe(rules, [*(backends or ())], plugins)
         made[method] = Quantization(quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True)
     return made
 
 
-def quantization_for_training(given: RecipeOrRules, backends: Iterable[Any], plugins: PluginRegistry) -> Quantization:
+def quantization_for_training(
+    given: RecipeOrRules, backends: Iterable[Any] | None, plugins: PluginRegistry
+) -> Quantization:
     """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
     rules = rules_from(given)
     check_list("backends", backends)
@@ -122,7 +124,7 @@ def quantization_for_training(given: RecipeOrRules, backends: Iterable[Any], plu
                 f"recipe {recipe.name!r} finds no ranges ahead of time, so that there is nothing to train: quantize the"
                 " trained model with it"
             )
-    quantizers, recipes = _by_recipe(rules, [*backends], plugins)
+    quantizers, recipes = _by_recipe(rules, [*(backends or ())], plugins)
     return Quantization(quantizers, None, rules, recipes)
 
 
@@ -143,6 +145,7 @@ def _by_recipe(
 
 
 def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
+    """Raises `PluginNotFound` for a name that neither a quantizer nor a partitioner has."""
     from delegraph.aot.quantize.generic import GenericQuantizer
 
     made: dict[str, Quantizer] = {}
@@ -152,6 +155,8 @@ def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistr
             assert isinstance(backend, PluginSpec)
             made[backend.name] = plugins.create("quantizers", backend.name, {"recipe": recipe.text})
         else:
+            if isinstance(backend, PluginSpec) and backend.name not in plugins.names("quantizers"):
+                plugins.find("partitioners", backend.name)
             made.setdefault(GENERIC, GenericQuantizer(recipe))
     return made
 

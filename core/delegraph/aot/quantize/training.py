@@ -35,7 +35,7 @@ aten = torch.ops.aten
 
 
 def prepared_for_training(
-    request: ExportRequest, recipe: RecipeOrRules, backends: Iterable[Any], plugins: PluginRegistry
+    request: ExportRequest, recipe: RecipeOrRules, backends: Iterable[Any] | None, plugins: PluginRegistry
 ) -> GraphModule:
     """A module with the calls that round. Raises `LoweringError`."""
     how = quantization_for_training(recipe, backends, plugins)
