@@ -403,6 +403,33 @@ def test_what_is_moved_before_it_is_quantized_is_quantized_once() -> None:
     assert (found["QuantizeLinear"], found["DequantizeLinear"]) == (1, 1)
 
 
+AHEAD: dict[str, tuple[Callable[[Tensor], Tensor], list[str]]] = {
+    "permuted": (lambda x: x.permute(0, 2, 1), ["QuantizeLinear", "Transpose"]),
+    "windows": (lambda x: x.view(2, 3, 2, 4).transpose(1, 2).reshape(4, 12), ["QuantizeLinear", "Transpose"]),
+    "repeated": (lambda x: x.repeat(1, 2, 1), ["QuantizeLinear", "Tile"]),
+    "a part": (lambda x: x[:, :1].permute(0, 2, 1), ["Slice", "QuantizeLinear", "Transpose"]),
+    "the largest": (lambda x: F.max_pool1d(x, 2), ["MaxPool", "QuantizeLinear"]),
+}
+
+
+@pytest.mark.parametrize(("move", "wanted"), AHEAD.values(), ids=AHEAD)
+def test_floats_are_quantized_before_they_are_moved(move: Callable[[Tensor], Tensor], wanted: list[str]) -> None:
+    """What is moved is a byte each; but what the move leaves out is not quantized. The same numbers, exactly."""
+    ours = lowered(lambda x: grid(move(x.tanh())), x := random(2, 6, 4))
+    graph = onnx.ModelProto.FromString(bytes(unpack(ours.processed).graph)).graph
+    order = [node.op_type for node in graph.node if node.op_type in {*wanted, "QuantizeLinear"}]
+    assert order == wanted
+    np.testing.assert_array_equal(ours(x)[0], grid(move(x.tanh())).numpy())
+
+
+def test_floats_that_are_moved_for_others_too_stay_floats() -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        moved = x.tanh().permute(1, 0)
+        return grid(moved), moved + 1
+
+    assert compare(both, random(5, 6), step=1e-6)["Transpose"] == 1
+
+
 @pytest.mark.parametrize("second", [(0.5, -5), (0.31, -5)])
 def test_what_is_quantized_twice_is_rounded_and_limited_twice(second: tuple[float, int]) -> None:
     """onnxruntime would make one of both by itself, without the limits of the narrower."""

@@ -82,6 +82,17 @@ def test_what_passes_or_is_not_there_is_stale(outcomes: dict[str, str], tmp_path
     assert stale(outcomes, reasons) == ["exir/tests/test_a.py", "exir/tests/test_c.py"]
 
 
+def test_what_fails_by_chance_may_pass_and_has_to_be_there(outcomes: dict[str, str], tmp_path: Path) -> None:
+    reasons = listed(
+        tmp_path,
+        """
+        "exir/tests/test_a.py" = "by chance: of unseeded numbers"
+        "exir/tests/test_c.py" = "by chance: of unseeded numbers"
+        """,
+    )
+    assert stale(outcomes, reasons) == ["exir/tests/test_c.py"]
+
+
 def test_the_share_is_of_both_environments_and_of_all_but_internals(outcomes: dict[str, str], tmp_path: Path) -> None:
     reasons = listed(
         tmp_path,

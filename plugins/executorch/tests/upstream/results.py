@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 __all__ = [
+    "CHANCE",
     "CLASSES",
     "DIFFERS",
     "INTERNAL",
@@ -38,6 +39,9 @@ LACKING: Final = "lacking"
 WHEEL: Final = "needs ExecuTorch's wheel"
 """Passes where the wheel is installed, which `tests/bridge/test_upstream_there.py` checks."""
 
+CHANCE: Final = "by chance"
+"""Fails or passes by what this processor rounds: it is neither asked to pass nor to fail."""
+
 CLASSES: Final = (
     INTERNAL,
     WHEEL,
@@ -45,6 +49,7 @@ CLASSES: Final = (
     DIFFERS,
     "bug of ExecuTorch's own",
     "needs torchvision",
+    CHANCE,
     LACKING,
 )
 """A reason begins with one of these; what follows its colon says more, and has to where something differs or lacks."""
@@ -111,7 +116,7 @@ def read_reasons(paths: Iterable[Path]) -> dict[str, Reason]:
     for path in paths:
         for test, text in tomllib.loads(path.read_text(encoding="utf-8")).items():
             kind = next((kind for kind in CLASSES if text == kind or text.startswith(f"{kind}: ")), None)
-            if kind is None or text in (DIFFERS, LACKING):
+            if kind is None or text in (CHANCE, DIFFERS, LACKING):
                 raise ValueError(f'{path.name}: "{test}" = "{text}" is none of {CLASSES} with its explanation')
             if test in reasons:
                 raise ValueError(f"{test} is in {path.name} and in {reasons[test].file}")
@@ -125,12 +130,13 @@ def reason_for(test: str, reasons: Mapping[str, Reason]) -> Reason | None:
 
 
 def stale(outcomes: Mapping[str, str], reasons: Mapping[str, Reason]) -> list[str]:
-    """What is listed although it passes, or is not there."""
+    """What is listed although it passes, and not by chance, or is not there."""
     outcomes_of: dict[str, set[str]] = {name: set() for name in reasons}
     for test, outcome in outcomes.items():
         for name in _names(test):
             outcomes_of.get(name, set()).add(outcome)
-    return [name for name, found in outcomes_of.items() if not found or "passed" in found]
+    passing = {name for name, found in outcomes_of.items() if "passed" in found and reasons[name].kind != CHANCE}
+    return [name for name, found in outcomes_of.items() if not found or name in passing]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Weights of bytes that are cast to floats and scaled behind the product: the same as dequantized with a scale of 1.
+"""Casts: to the same dtype they move nothing; and weights of bytes that are cast to floats and scaled behind the
+product are the same as dequantized with a scale of 1.
 
 linear(x, cast(w int8)) * scales            as gpt-fast has it, and ExecuTorch's Llama with `-qmode int8`
 """
@@ -10,14 +11,17 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.quantized.table import integers_for_targets
+from delegraph_cpu.aot.graph_builder import GraphBuilder, outer_dtype_of
+from delegraph_cpu.aot.quantized.moves import moved
+from delegraph_cpu.aot.quantized.table import OnIntegers, integers_for_targets
 from delegraph_cpu.aot.quantized.values import Integers
 
 
-@integers_for_targets(CASTS)
-def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> Integers | None:
-    """The bytes, where linear layers alone read them; whatever else does takes floats, which are folded at load."""
+@integers_for_targets(CASTS, commutes=True)
+def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> OnIntegers:
+    """Of weights the bytes, where linear layers alone read them; whatever else does takes floats, folded at load."""
+    if outer_dtype_of(self) == outer_dtype_of(node):
+        return moved(g, node)
     content = g.parameter(self)
     if content is None or content.dtype != np.int8 or not all(_is_weight_of(user, node) for user in node.users):
         return None

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.shapes import PAD_MODES, padded
 from delegraph_cpu.aot.converters.table import TABLE
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
-from delegraph_cpu.aot.quantized.values import Affine, Integers, narrowed
+from delegraph_cpu.aot.quantized.values import Affine, Integers, narrowed, quantized
 
 
 @integers_for(
@@ -36,6 +37,8 @@ def moved(g: GraphBuilder, node: Node, *_: object) -> OnIntegers:
     first = node.args[0]
     sources: Sequence[Any] = first if isinstance(first, list | tuple) else [first]
     found = [activation(g, source) for source in sources]
+    if found == [None]:
+        found = [_quantized_ahead(g, node, sources[0])]
     if not all(found) or len({grid.full for _, grid in found if grid}) != 1:  # type: ignore[misc]
         return None
     grid = _union([grid for _, grid in found])  # type: ignore[misc]
@@ -44,6 +47,28 @@ def moved(g: GraphBuilder, node: Node, *_: object) -> OnIntegers:
     if isinstance(results, ir.Value):
         return Integers.on(results, grid)
     return [Integers.on(result, grid) for result in results if result is not None]
+
+
+def _quantized_ahead(g: GraphBuilder, node: Node, source: Node) -> tuple[Integers, Affine] | None:
+    """A float that is moved and then quantized: quantized and then moved, which is the same, and moves bytes.
+
+    Not where the move leaves some of it out, which would be quantized in vain.
+    """
+    grid = g.wanted.get(node)
+    if grid is None or not _has_all_of(node, source):
+        return None
+    return Integers.on(quantized(g, g.tensor(source, torch.float32), grid), grid), grid
+
+
+def _has_all_of(node: Node, source: Node) -> bool:
+    """Whether the result has as many elements as `source`, or more; of sizes that are not known, as many."""
+    sizes = [one.meta["val"].numel() for one in (node, source) if isinstance(one.meta["val"], torch.Tensor)]
+    if len(sizes) < 2:  # a list of results
+        return False
+    if all(isinstance(size, int) for size in sizes):
+        return bool(sizes[0] >= sizes[1])
+    after, before = (size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
+    return bool(after == before)
 
 
 integers_for("permute permute_copy transpose.int transpose_copy.int t t_copy", commutes=True)(

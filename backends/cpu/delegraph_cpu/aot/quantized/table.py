@@ -11,9 +11,10 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import Granularity, quantize_call
+from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.table import aten, schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS, HALVES
-from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, outer_dtype_of
 from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
 
 __all__ = ["OnIntegers", "activation", "integers_for", "integers_for_targets", "on_integers", "wanted_grids"]
@@ -92,6 +93,9 @@ def wanted_grids(graph: Graph) -> dict[Node, Affine]:
 
 
 def _commutes(node: Node) -> bool:
+    """Casts do to the dtype that the value has: a copy, into another layout perhaps."""
+    if node.target in CASTS:
+        return outer_dtype_of(node) == outer_dtype_of(node.args[0])  # type: ignore[arg-type]
     return node.target in _COMMUTING or node.target is operator.getitem
 
 
