@@ -11,7 +11,9 @@ from backends.cpu.tests.harness import Function, edge
 from torch.export import Dim
 from torch.nn import functional
 
+import delegraph
 from delegraph_cpu.aot.work import ELEMENT, multiply_adds
+from delegraph_cpu.blob import unpack
 
 A, B = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
 IMAGE = torch.randn(1, 6, 9, 9)
@@ -46,3 +48,14 @@ def test_a_recurrent_layer_multiplies_with_all_its_weights_in_each_step() -> Non
 
 def test_what_depends_on_a_run_is_not_known() -> None:
     assert multiply_adds(edge(Function(torch.relu), (A,), (({0: Dim("n", min=2, max=8)},),)).graph) is None
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_dynamic", "int8_weight_only", "int4_weight_only"])
+def test_weights_that_are_quantized_are_not_counted(recipe: str) -> None:
+    """There is as much to multiply as in float, which decides on the number of threads."""
+    net, x = torch.nn.Linear(512, 512).eval(), torch.randn(1, 512)
+    quantized = delegraph.quantize(net, [(x,)], recipe=recipe, backends=["cpu"])
+    lowered = delegraph.lower(quantized, backends=["cpu"])
+    count = unpack(bytes(lowered.program.executorch_program.delegate_data[0])).multiply_adds
+    assert count is not None
+    assert 512 * 512 <= count < 512 * 512 + 10 * ELEMENT * 512

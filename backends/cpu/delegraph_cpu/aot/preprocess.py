@@ -18,7 +18,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot import NamedDataStore
+from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
@@ -122,7 +122,7 @@ def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
     weights |= {name: array for name, array in held.items() if name in read}
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
-    adds = multiply_adds(program.graph)
+    adds = multiply_adds(program.graph, ResolvedSignature.of(program).constants)
     return Compiled(converted, graph, in_place, weights, external, unpacked, adds, debug_handles)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import prod
 from typing import Final
 
@@ -16,19 +16,28 @@ ELEMENT: Final = 16
 """What writing an element counts as: at 20 GB/s and 30 G multiply-adds a second, float32 read and written."""
 
 
-def multiply_adds(graph: Graph) -> int | None:
+def multiply_adds(graph: Graph, constants: Collection[Node] = ()) -> int | None:
     """About how many multiply-adds a run of `graph` takes, an element of a result counting as `ELEMENT` of them.
 
-    None where that is not known: with dynamic shapes, and loops.
+    What is computed of `constants` alone, such as a weight that is dequantized, takes none: it is folded, or kernels
+    multiply its integers. None where that is not known: with dynamic shapes, and loops.
     """
-    total = 0
+    total, known = 0, set(constants)
     for node in graph.nodes:
-        if node.op == "call_function":
+        if node.op != "call_function":
+            continue
+        if known.issuperset(node.all_input_nodes) and not _is_random(node):
+            known.add(node)
+        else:
             count = _of_call(node)
             if count is None:
                 return None
             total += count
     return total
+
+
+def _is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _of_call(node: Node) -> int | None:
