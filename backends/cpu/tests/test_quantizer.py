@@ -144,8 +144,9 @@ def test_dynamic(graphs: list[Counter[str]]) -> None:
     assert sqnr(expected, got) > 60  # the same integers, but where two orders of summation round apart
 
 
-def test_a_dynamic_lstm(graphs: list[Counter[str]]) -> None:
-    got, expected = run(*model_and_data(Recurrent, 2, 6, 8), "int8_dynamic")
+@pytest.mark.parametrize("recipe", ["int8_dynamic", "int8", "int8_per_tensor"])
+def test_an_lstm_rounds_in_the_run_by_every_recipe_of_8_bits(recipe: str, graphs: list[Counter[str]]) -> None:
+    got, expected = run(*model_and_data(Recurrent, 2, 6, 8), recipe)
     assert (graphs[0]["DynamicQuantizeLSTM"], graphs[0]["LSTM"]) == (1, 0)
     assert sqnr(expected, got) > 30  # the hidden state is rounded to 8 bits too
 

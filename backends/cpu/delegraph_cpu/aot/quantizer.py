@@ -8,6 +8,7 @@ nothing, and rounding would cost accuracy and time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -52,7 +53,8 @@ def cpu_quantizer(*, recipe: str = "int8") -> Quantizer:
     """A quantizer for `CpuBackend`, for a recipe by its name, with its options: `"int8{observer=minmax}"`.
 
     Values of "int8" and "int8_per_tensor" stay in integers from layer to layer. Those of "int8_dynamic" do within a
-    linear layer, and those of "int16x8" are rounded between layers that compute in float.
+    linear layer, and those of "int16x8" are rounded between layers that compute in float. What an LSTM takes is rounded
+    in the run by each of the former, since its state is: onnxruntime's kernel for integers is of that kind alone.
 
     Raises what `recipe_named` does, and `LoweringError` for a recipe that quantizes no values to 8 or 16 bits.
     """
@@ -71,6 +73,7 @@ class CpuQuantizer:
     def __init__(self, recipe: Recipe) -> None:
         self._static = not recipe.dynamic
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
+        self._found_in_the_run = activation_spec(replace(recipe, dynamic=True)) if recipe.activation_bits == 8 else None
         self._transposed_weight = weight_spec(recipe, ch_axis=1)
 
     def annotate(self, model: GraphModule) -> GraphModule:
@@ -93,8 +96,8 @@ class CpuQuantizer:
             self._layer(node, self._transposed_weight, output=True)
         elif node.target == aten.linear.default and _is_weight(node.args[1]):
             self._layer(node, self._weight, output=self._static and _goes_to_layers(node))
-        elif node.target == aten.lstm.input and not self._static:
-            self._recurrent(node)
+        elif node.target == aten.lstm.input and self._found_in_the_run is not None:
+            self._recurrent(node, self._found_in_the_run)
         elif self._static:
             self._between(node, integers)
 
@@ -108,12 +111,12 @@ class CpuQuantizer:
         if output:
             _put(last, inputs if last is node else {}, self._activation)
 
-    def _recurrent(self, node: Node) -> None:
+    def _recurrent(self, node: Node, activation: Any) -> None:
         """The input and the matrices of an LSTM without projections."""
         input, _, params, _, layers, _, _, bidirectional, _ = schema_arguments(node)
         matrices = [param for param in params if param.meta["val"].dim() == 2]
         if len(matrices) == 2 * layers * (1 + bidirectional) and all(map(_is_weight, params)):
-            _put(node, {input: self._activation, **dict.fromkeys(matrices, self._weight)}, None)
+            _put(node, {input: activation, **dict.fromkeys(matrices, self._weight)}, None)
 
     def _between(self, node: Node, integers: set[Node]) -> None:
         """What takes and gives integers, if it gets them."""
