@@ -340,6 +340,43 @@ def test_a_backend_brings_its_quantizer(net: Net, plugins: PluginRegistry) -> No
     assert stored(hybrid) == {"hidden": "int8"}
 
 
+class Tagger(nn.Module):
+    """A transposed convolution, an LSTM of two layers and a GRU in both directions, whose weights are all in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose1d(8, 16, 2, stride=2)
+        self.first, self.second = nn.LSTM(16, 32, 2, batch_first=True), nn.GRU(32, 24, bidirectional=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states, _ = self.first(self.up(x).transpose(1, 2))
+        return self.second(states)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("recipe", ["int8_weight_only", "int4_weight_only{group_size=8}"])
+@pytest.mark.parametrize("backends", [[], ["cpu"]], ids=["kernels", "cpu"])
+def test_weights_of_recurrent_layers_and_transposed_convolutions_are_stored(recipe: str, backends: list[str]) -> None:
+    """In 8 bits, as those of convolutions; biases stay, and the file has no weight in float."""
+    torch.manual_seed(0)
+    model, x = Tagger().eval(), torch.randn(2, 8, 5)
+    quantized = delegraph.quantize(model, args=(x,), recipe=recipe)
+    rows = quantized.report.methods["forward"].layers
+    assert [row.operator for row in rows] == ["aten::conv_transpose1d", "aten::lstm.input", "aten::gru.input"]
+    kept = {**quantized.program.state_dict, **quantized.program.constants}
+    assert all(tensor.ndim == 1 or not tensor.is_floating_point() for tensor in kept.values())
+    lowered = delegraph.lower(quantized, backends=backends)
+    with torch.no_grad():
+        wanted, exact = quantized.program.module()(x).numpy(), model(x).numpy()
+    got = delegraph.load(bytes(lowered))(x.numpy())
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    assert sqnr(exact, got) > 35
+    if backends:
+        assert (len(lowered.report.methods["forward"].delegates), lowered.report.methods["forward"].leftovers) == (
+            1,
+            (),
+        )
+
+
 def test_a_recipe_reads_as_it_was_written() -> None:
     for text in ("int8", "int8{observer=percentile, percentile=99.9}", "int4_weight_only{group_size=64}", "float"):
         assert recipe_named(text).text == text

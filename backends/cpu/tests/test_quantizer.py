@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,7 @@ import delegraph
 from delegraph.errors import LoweringError
 from delegraph_cpu.aot import preprocess
 from delegraph_cpu.aot.quantizer import cpu_quantizer
+from delegraph_cpu.blob import unpack
 
 
 class Residual(nn.Module):
@@ -162,6 +165,16 @@ def test_recipes_for_weights_alone(recipe: str, graphs: list[Counter[str]]) -> N
     got, expected = run(*model_and_data(Block, 1, 6, 16), recipe)
     assert graphs[0]["MatMulNBits"] >= 6
     np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_an_lstms_weights_alone_are_widened_when_it_is_loaded(graphs: list[Counter[str]]) -> None:
+    """Not in each run: what is left for that is folded with the rest of the constants."""
+    quantized = delegraph.quantize(*model_and_data(Recurrent, 2, 6, 8), recipe="int8_weight_only", backends=["cpu"])
+    lowered = delegraph.lower(quantized, backends=["cpu"])
+    blob = unpack(bytes(lowered.program.executorch_program.delegate_data[0]))
+    found = Counter(node.op_type for node in onnx.ModelProto.FromString(bytes(blob.graph)).graph.node)
+    assert (found["LSTM"], found["DequantizeLinear"], found["Cast"]) == (1, 0, 4)
+    assert {weight.dtype for weight in blob.weights if prod(weight.shape) >= 64 * 8} == {"int8"}  # biases are less
 
 
 def test_a_recipe_with_options_reaches_the_quantizer() -> None:

@@ -168,3 +168,36 @@ def test_rounded_and_exact_products_in_one_delegate() -> None:
     made = delegraph.lower(program, backends=["openvino"])
     assert declined(made) == {}
     assert decibels(model(x).detach().numpy(), load(made)(x.numpy())) > 35
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.LSTM(16, 128, 2, batch_first=True)
+        self.second = torch.nn.GRU(128, 96, batch_first=True, bidirectional=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.second(self.first(x)[0])[0]
+        return result
+
+
+@pytest.mark.parametrize("recipe", ["int8_weight_only", "int4_weight_only{group_size=16}"])
+def test_weights_of_recurrent_layers_stay_bytes_in_the_file(recipe: str) -> None:
+    """The kernels take constants of floats alone, which OpenVINO makes of them when it compiles."""
+    torch.manual_seed(0)
+    model, x = Recurrent().eval(), torch.randn(2, 7, 16)
+    program, made = lowered(model, recipe, x)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    assert len(bytes(made)) < 2 * weights
+    exact = delegraph.load(bytes(delegraph.lower(program)))(x.numpy())
+    assert decibels(exact, load(made)(x.numpy())) > 100
+
+
+def test_so_do_those_of_an_lstm_that_rounds_what_it_takes() -> None:
+    """As the quantizer of another backend annotates it."""
+    torch.manual_seed(0)
+    model, x = torch.nn.LSTM(16, 64, batch_first=True).eval(), torch.randn(2, 7, 16)
+    quantized = delegraph.quantize(model, [(x,)], recipe="int8", backends=["cpu"])
+    made = delegraph.lower(quantized, backends=["openvino"])
+    assert declined(made) == {}
+    assert decibels(model(x)[0].detach().numpy(), load(made)(x.numpy())[0]) > 25

@@ -1,4 +1,5 @@
-"""An optimised graph's convolutions of floats with weights of 8 bits -> the same, widened once when a session is made.
+"""An optimised graph's convolutions, LSTMs and GRUs of floats with weights of 8 bits -> the same, widened once when a
+session is made.
 
     w int8 ── DequantizeLinear ── Conv          w int8 ── Cast ── Mul ── Conv
 
@@ -19,7 +20,15 @@ from onnx import helper, numpy_helper
 
 __all__ = ["read_by_nodes", "widen_kernels"]
 
-CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
+KERNELS: Final[Mapping[str, slice]] = {
+    "Conv": slice(1, 2),
+    "ConvTranspose": slice(1, 2),
+    "LSTM": slice(1, 3),
+    "GRU": slice(1, 3),
+}
+"""Operator -> which of its inputs are laid out for the processor."""
+MOVES: Final = frozenset({"Concat", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+"""What a kernel may have gone through: an LSTM's gates have another order in ONNX."""
 
 
 def widen_kernels(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -27,7 +36,7 @@ def widen_kernels(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -
     graph = model.graph
     inline = {tensor.name: tensor for tensor in graph.initializer if not tensor.external_data}
     uses = Counter(name for node in graph.node for name in node.input)
-    kernels = {node.input[1] for node in graph.node if node.op_type in CONVOLUTIONS}
+    kernels = _kernels(graph)
 
     def content(name: str) -> NDArray[Any] | None:
         return weights[name] if name in weights else numpy_helper.to_array(inline[name]) if name in inline else None
@@ -48,6 +57,17 @@ def widen_kernels(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -
     del graph.initializer[:]
     graph.initializer.extend(kept)
     return {name: array for name, array in weights.items() if name not in unused}
+
+
+def _kernels(graph: onnx.GraphProto) -> set[str]:
+    """The values that operators of `KERNELS` read, and those that they are moved from."""
+    kernels: set[str] = set()
+    for node in reversed(graph.node):
+        if node.op_type in KERNELS:
+            kernels.update(node.input[KERNELS[node.op_type]])
+        elif node.op_type in MOVES and kernels.intersection(node.output):
+            kernels.update(node.input)
+    return kernels
 
 
 def read_by_nodes(graph: onnx.GraphProto) -> Iterator[str]:

@@ -26,15 +26,21 @@ __all__ = ["store_weights", "stored_bits"]
 
 aten = torch.ops.aten
 
-_LAYERS: Final = {
+_LAYERS: Final[Mapping[Any, int]] = {
     aten.linear.default: 1,
     aten.conv1d.default: 1,
     aten.conv2d.default: 1,
     aten.conv2d.padding: 1,
     aten.conv3d.default: 1,
+    aten.conv_transpose1d.default: 1,
+    aten.conv_transpose2d.input: 1,
+    aten.conv_transpose3d.input: 1,
+    aten.lstm.input: 2,
+    aten.gru.input: 2,
     aten.embedding.default: 0,
 }
-"""Layers whose weight has rows of the output's channels, or of embeddings, and which argument that is."""
+"""Layers whose weights have rows of channels, or of embeddings, and which argument they are: a weight, or a recurrent
+layer's weights and biases."""
 
 _FOUR_BITS: Final = frozenset({aten.linear.default, aten.embedding.default})
 """Layers whose weights are matrices, packed where they may be."""
@@ -45,15 +51,13 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
     stored: dict[tuple[str, int, int], tuple[str, ...]] = {}
     for node in list(module.graph.nodes):
         bits = stored_bits(node, recipes.get(node.name))
-        if not bits:
-            continue
-        weight = node.args[_LAYERS[node.target]]
-        tensor = _tensor(module, weight)
-        group = _group_size(tensor, bits, recipes[node.name].group_size)
-        key = (str(weight.target), bits, group)
-        names = stored.setdefault(key, ()) or _stored(module, str(weight.target), tensor, bits, group)
-        stored[key] = names
-        _read(module, node, weight, names, tensor)
+        for weight in _weights(node) if bits else ():
+            tensor = _tensor(module, weight)
+            group = _group_size(tensor, bits, recipes[node.name].group_size)
+            key = (str(weight.target), bits, group)
+            names = stored.setdefault(key, ()) or _stored(module, str(weight.target), tensor, bits, group)
+            stored[key] = names
+            _read(module, node, weight, names, tensor)
     module.graph.eliminate_dead_code()
     module.recompile()
 
@@ -64,15 +68,28 @@ def stored_bits(node: Node, recipe: Recipe | None) -> int:
         return 0
     if not (recipe.weight_only or recipe.weight_bits == 4 or node.target == aten.embedding.default):
         return 0
-    weight: Any = node.args[_LAYERS[node.target]]
-    tensor = weight.meta.get("val") if isinstance(weight, Node) and weight.op == "get_attr" else None
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point() or tensor.ndim < 2:
+    weights = _weights(node)
+    if not weights:
         return 0
-    if any(user.target == aten.copy_.default and user.args[0] is weight for user in weight.users):
-        return 0
-    width, group = tensor.shape[-1], recipe.group_size or tensor.shape[-1]
-    fits = node.target in _FOUR_BITS and width % 2 == 0 and width % group == 0
+    width = weights[0].meta["val"].shape[-1]
+    fits = node.target in _FOUR_BITS and width % 2 == 0 and width % (recipe.group_size or width) == 0
     return recipe.weight_bits if fits else 8
+
+
+def _weights(node: Node) -> list[Node]:
+    """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
+    given = node.args[_LAYERS[node.target]]
+    nodes = [one for one in (given if isinstance(given, list | tuple) else [given]) if isinstance(one, Node)]
+    return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
+
+
+def _is_matrix(weight: Node) -> bool:
+    tensor = weight.meta.get("val")
+    return isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.ndim > 1
+
+
+def _is_changed(weight: Node) -> bool:
+    return any(user.target == aten.copy_.default and user.args[0] is weight for user in weight.users)
 
 
 def _group_size(weight: torch.Tensor, bits: int, asked: int) -> int:

@@ -79,11 +79,24 @@ def on_grid(g: GraphBuilder, dequantize: Node, x: Any) -> Output:
 
 
 def dequantized(g: GraphBuilder, node: Node, x: Node, scale: Any, zero: Any) -> Output:
-    value = g.cast(x, torch.float32)
+    value = g.cast(g.cast(x, torch.int32) if _is_recurrent_weight(node) else x, torch.float32)
     if zero is not None:
         value = g.op("subtract", value, zero)
     value = g.op("multiply", value, scale)
     return g.cast(value, dtype_of(node))
+
+
+def _is_recurrent_weight(node: Node) -> bool:
+    """Whether LSTMs and GRUs read it, perhaps in another shape: their kernels want constants of floats.
+
+    OpenVINO keeps a product of converted bytes for its kernels for integers, and folds one of wider integers.
+    """
+    users = [user for reader in node.users for user in (reader.users if operator_name(reader) in _VIEWS else (reader,))]
+    return any(operator_name(user) in _RECURRENT for user in users)
+
+
+_RECURRENT: Final = frozenset({"aten::lstm.input", "aten::gru.input"})
+_VIEWS: Final = frozenset({"aten::view_copy", "aten::view"})
 
 
 # zero points, at position 2, lie within the integers' own range, whatever the dtype that they come in
