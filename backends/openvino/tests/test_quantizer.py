@@ -64,6 +64,33 @@ def test_layers_run_on_integer_kernels() -> None:
     assert on_integers == (set() if products_saturate(core) else set(layers))
 
 
+class Upsampling(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.last = torch.nn.Conv2d(3, 16, 3, 2, 1), torch.nn.Conv2d(16, 4, 3, 1, 1)
+        self.up = torch.nn.ConvTranspose2d(16, 16, 2, stride=2)
+        self.grouped = torch.nn.ConvTranspose2d(16, 16, 3, padding=1, groups=4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.grouped(self.up(torch.relu(self.down(x))))))  # type: ignore[no-any-return]
+
+
+def test_transposed_convolutions_are_rounded_by_channel_of_the_result() -> None:
+    """On integer kernels; those of several groups stay in float."""
+    torch.manual_seed(0)
+    model, x = Upsampling().eval(), torch.randn(1, 3, 16, 16)
+    program = quantized(model, (x,), backends=["openvino"])
+    assert sorted(rounded(program)) == ["conv2d", "conv2d_1", "conv_transpose2d"]
+    lowered = delegraph.lower(program, backends=["openvino"])
+    kernels = {str(event.delegate_debug_id): event.metadata.decode() for event in profile(lowered, x.numpy())}
+    core = openvino.Core()
+    on_integers = "INT8" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES") and not products_saturate(core)
+    assert kernels["aten_conv_transpose2d_input"].lower().endswith("i8") == on_integers
+    with torch.no_grad():
+        wanted, given = model(x).numpy(), np.asarray(load(lowered)(x.numpy()))
+    assert 10 * np.log10((wanted**2).sum() / ((wanted - given) ** 2).sum()) > 30
+
+
 class Padded(torch.nn.Module):
     """As much behind as in front and one more, as convolutions of TensorFlow's are padded."""
 

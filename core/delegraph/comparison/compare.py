@@ -102,7 +102,7 @@ def _runners(
             for number, (method, path) in enumerate(inputs.items()):
                 name = f"{one.backends}, {one.recipe}: {method}"
                 outputs = own / f"{number}.npz"
-                runners[-1][method] = Runner(name, own / "model.pte", method, path, options, outputs)
+                runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options)
     return runners
 
 
@@ -140,7 +140,6 @@ def _compared(one: Candidate, runners: Mapping[str, Runner], expected: Mapping[s
 
 def _pairs(expected: Sequence[Any], runner: Runner) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Outputs in floating point, of torch and of the program."""
-    assert runner.outputs is not None
     with np.load(runner.outputs, allow_pickle=False) as given:
         return [
             (value, torch.from_numpy(given[f"output_{index}"]))

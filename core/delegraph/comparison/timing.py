@@ -57,15 +57,15 @@ class Runner:
     program: Path
     method: str
     inputs: Path
+    outputs: Path
     backend_options: str = ""
-    outputs: Path | None = None
     repeat: int = FEW
     turns: list[Mapping[str, Any]] = field(default_factory=list)
     problem: str = ""
 
     def prepare(self, seconds: float) -> None:
         """Run a few times, write the outputs, and see how many executions fill `seconds`."""
-        said = self._run("--output", str(self.outputs)) if self.outputs else self._run()
+        said = self._run("--output", str(self.outputs))
         self.repeat = min(MOST, max(1, round(seconds / said["latency_seconds"]["median"])))
 
     def turn(self) -> None:
@@ -88,12 +88,13 @@ class Runner:
         command = [sys.executable, "-m", "delegraph", "run", str(self.program), "--json", *named, *more]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeFault(self._reason(done.stderr) or f"ended with exit code {done.returncode}")
+            raise RuntimeFault(self._reason(done.stderr.strip()) or f"ended with exit code {done.returncode}")
         return json.loads(done.stdout)
 
     def _reason(self, text: str) -> str:
-        """The last line of what it said, without our own file's name."""
-        return text.strip().rpartition("\n")[2].removeprefix("delegraph run: ").removeprefix(f"{self.program}: ")
+        """Its message, without the name of our own file; the last line of what is none."""
+        _, named, message = text.rpartition("delegraph run: ")
+        return message.removeprefix(f"{self.program}: ") if named else text.rpartition("\n")[2]
 
 
 def in_turns(runners: Sequence[Runner], rounds: int, seconds: float, started: Callable[[str], object]) -> None:

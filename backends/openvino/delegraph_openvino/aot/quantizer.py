@@ -27,6 +27,7 @@ ANNOTATION: Final = "quantization_annotation"
 CONVOLUTIONS: Final = frozenset(
     op for n in (1, 2, 3) for op in (getattr(aten, f"conv{n}d").default, getattr(aten, f"conv{n}d").padding)
 )
+TRANSPOSED: Final = frozenset({aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input})
 SUMS: Final = frozenset({aten.add.Tensor, aten.add_.Tensor})
 AVERAGES: Final = frozenset({aten.adaptive_avg_pool2d.default, aten.avg_pool2d.default, aten.mean.dim})
 THROUGH: Final = frozenset(
@@ -67,6 +68,7 @@ class OpenVinoQuantizer:
     def __init__(self, recipe: Recipe) -> None:
         self._static = not recipe.dynamic
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
+        self._transposed_weight = weight_spec(recipe, ch_axis=1)
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what each layer reads; a node that has an annotation keeps it."""
@@ -85,6 +87,9 @@ class OpenVinoQuantizer:
         if (node.target in CONVOLUTIONS and self._static) or node.target is aten.linear.default:
             x, weight = node.args[:2]
             return {x: self._activation, weight: self._weight} if _is_weight(weight) else {}
+        if node.target in TRANSPOSED and self._static and _is_whole(node):
+            x, weight = node.args[:2]
+            return {x: self._activation, weight: self._transposed_weight} if _is_weight(weight) else {}
         read = [x for x in node.args[:2] if isinstance(x, Node)]
         if not self._static or not read or not any(map(_is_convolved, read)):
             return {}
@@ -100,11 +105,16 @@ def _is_weight(value: object) -> bool:
     return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
 
 
+def _is_whole(node: Node) -> bool:
+    """Whether a transposed convolution has one group: of several, dim 1 of the weight is no channel of the result."""
+    return len(node.args) < 7 or node.args[6] == 1
+
+
 def _is_convolved(node: Node) -> bool:
     """Whether a convolution gives `node`, or what is computed with it."""
     while node.target in THROUGH | SUMS and node.all_input_nodes:
         node = node.all_input_nodes[0]
-    return node.target in CONVOLUTIONS
+    return node.target in CONVOLUTIONS | TRANSPOSED
 
 
 def _shape(node: Node) -> tuple[Any, ...]:
