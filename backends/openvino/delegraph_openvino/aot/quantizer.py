@@ -107,7 +107,7 @@ def _is_weight(value: object) -> bool:
 
 def _is_whole(node: Node) -> bool:
     """Whether a transposed convolution has one group: of several, dim 1 of the weight is no channel of the result."""
-    return len(node.args) < 7 or node.args[6] == 1
+    return len(node.args) < 7 or bool(node.args[6] == 1)
 
 
 def _is_convolved(node: Node) -> bool:
