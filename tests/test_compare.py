@@ -223,6 +223,16 @@ def test_json_and_none_that_is_near_enough(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("folder")
+def test_where_none_can_be_run_each_says_why_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare("--backends", "cup", "--backends", "npu{x=1}") == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no candidate could be lowered and run\n  cup, float: " in err
+    assert err.count("did you mean 'cpu'") == err.count("has no option 'x'") == 1
+    assert "measuring" not in err
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "words", [(), ("--backends", "cpu", "--rounds", "0"), ("--backends", "cpu", "--seconds", "-1")]
 )

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         comparison = _compare(args, progress)
     if args.json:
         print(json.dumps(comparison.to_json(), indent=2, allow_nan=False))
-    else:
+    elif any(one.times for one in comparison.candidates):
         comparison.print()
     fastest = comparison.fastest(args.min_sqnr)
     if args.output:

@@ -102,10 +102,11 @@ def in_turns(runners: Sequence[Runner], rounds: int, seconds: float, started: Ca
     for runner in runners:
         started(f"trying {runner.name}")
         _tried(runner, lambda one: one.prepare(seconds))
-    for turn in range(rounds):
+    able = [runner for runner in runners if not runner.problem]
+    for turn in range(rounds if able else 0):
         started(f"measuring, round {turn + 1} of {rounds}")
-        first = turn % max(1, len(runners))
-        for runner in [*runners[first:], *runners[:first]]:
+        first = turn % len(able)
+        for runner in [*able[first:], *able[:first]]:
             _tried(runner, Runner.turn)
 
 
