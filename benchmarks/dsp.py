@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from benchmarks.in_turn import in_turn
-from benchmarks.pages import markdown, put
+from benchmarks.pages import check_marks, markdown, put
 from delegraph.aot import edge_program
 from delegraph_dsp.aot.lowering import Compiled, compile_program
 from delegraph_dsp.aot.partitioner import dsp_partitioner
@@ -202,6 +202,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="runs of each model, of which the median counts")
     parser.add_argument("--into", type=Path, help="a page that gets each table between its marks")
     args = parser.parse_args()
+    for name in ["dsp-models", *(["dsp-speed"] if ORACLES else [])] if args.into is not None else []:
+        check_marks(args.into, name)
     torch.manual_seed(0)
     devices = [device_named(name) for name in preset_names("delegraph_dsp")]
     rows = [measured(*model, device, args.runs) for model in models() for device in devices]

@@ -27,7 +27,7 @@ from backends.npu.tests.networks import NETWORKS, Layer
 from torch.export import ExportedProgram
 
 from benchmarks.in_turn import in_turn
-from benchmarks.pages import markdown, put
+from benchmarks.pages import check_marks, markdown, put
 from delegraph.aot import edge_program
 from delegraph.interfaces import BackendInitContext
 from delegraph_machines.descriptions import preset_names
@@ -281,8 +281,10 @@ def main() -> None:
     parser.add_argument("--svg", type=Path, help="a folder for the rooflines on all presets")
     parser.add_argument("--into", type=Path, help="a page that gets each table between its marks, and its rooflines")
     args = parser.parse_args()
-    networks = args.networks.split(",")
-    for name in args.tables.split(","):
+    networks, names = args.networks.split(","), args.tables.split(",")
+    for name in names if args.into is not None else ():
+        check_marks(args.into, name)
+    for name in names:
         if name != "npu-estimates" and not ORACLES:
             print(f"{name}: the oracles are not installed\n")
             continue
