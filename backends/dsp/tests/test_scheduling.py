@@ -106,6 +106,22 @@ def test_packets_compute_what_the_instructions_do(body: list[Instruction], count
         assert len(loop.packets) >= loop.bound
 
 
+def test_a_result_that_nobody_reads_does_not_arrive_in_the_next_iteration() -> None:
+    """Of the table lookup, which takes longest: its register may be another value's by then."""
+
+    def of(name: str, target: int, *sources: int, stream: int = -1) -> Instruction:
+        return Instruction(CODES[name], target, sources, stream)
+
+    body = [
+        *(of("vload", 2, stream=0), of("vmove", 3, 2), of("vmove", 4, 0), of("vmove", 5, 2, 4), of("vaddw", 0, 0, 5)),
+        *(of("vmpyb", 7, 3), *(of("vload", register, stream=0) for register in (8, 9, 10, 11)), of("vmove", 12, 2)),
+        *(of("vgather", 13, 4, 7), of("vstore", -1, 0, stream=4), of("vstore", -1, 1, stream=4)),
+    ]
+    loop = schedule(unroll(body, 2), DEVICE)
+    assert loop is not None
+    assert in_packets(loop, ITERATIONS) == in_order(body, ITERATIONS * 2)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(range(len(OPCODES))), min_size=1, max_size=4))
 def test_what_fits_in_a_packet_is_what_some_choice_of_units_allows(codes: list[int]) -> None:

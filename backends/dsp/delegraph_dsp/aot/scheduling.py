@@ -145,13 +145,15 @@ def _critical_paths(body: Sequence[Instruction], waits: Sequence[dict[int, int]]
 
 
 def _wait_for_next(body: Sequence[Instruction], start: dict[int, int], length: int) -> int:
-    """Empty packets behind the last, so that the next iteration finds what this one leaves in registers."""
+    """Empty packets behind the last, so that the next iteration finds what this one leaves in registers, and nothing
+    that this one writes arrives in it, where the register may be another value's: a result that nobody waits for."""
     written: dict[int, int] = {}
     for index, instruction in enumerate(body):
         if instruction.target >= 0:
             written[instruction.target] = start[index] + instruction.opcode.latency
     seen: set[int] = set()
-    missing = 0
+    carried = _carried(body)
+    missing = max([0, *(end - length for register, end in written.items() if register not in carried)])
     for index, instruction in enumerate(body):
         for source in instruction.sources:
             if source in written and source not in seen:
