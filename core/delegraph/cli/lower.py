@@ -86,6 +86,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
     from delegraph.aot.config import ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.lower import lower
     from delegraph.cli.factory import field_by_method, models_from
+    from delegraph.plugins.plugin_spec import named_plugins
 
     models = models_from(args.model)
     if args.method:
@@ -95,13 +96,13 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         check_kernels=not args.no_check_kernels,
         external_constants=_files_by_pattern(args.external_weights, args.output),
     )
-    config = LoweringConfig(executorch=executorch, transform_passes=_plugins(args.passes))
+    config = LoweringConfig(executorch=executorch, transform_passes=named_plugins(args.passes))
     return lower(
         field_by_method(models, "model"),
         field_by_method(models, "args"),
         field_by_method(models, "kwargs"),
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
-        backends=_plugins(args.backends),
+        backends=named_plugins(args.backends),
         config=config,
         memory=args.memory,
         progress=progress,
@@ -120,13 +121,6 @@ def _files_by_pattern(text: str | None, output: str) -> dict[str, str]:
             raise argparse.ArgumentError(None, f"--external-weights {text}: {example}")
         files[pattern] = name.removesuffix(".ptd") or stem
     return files
-
-
-def _plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """`npu{optimize=3},cpu` as names with options."""
-    from delegraph.plugins.plugin_spec import parse_plugins
-
-    return [(one.name, one.options) for one in parse_plugins(text)] if text.strip() else []
 
 
 def _one(models: Mapping[str, ModelToLower], args: argparse.Namespace) -> ModelToLower:

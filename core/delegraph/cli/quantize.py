@@ -85,6 +85,7 @@ def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
     from delegraph.aot.quantized_model import quantize
     from delegraph.cli.calibration import batches_from
     from delegraph.cli.factory import field_by_method, models_from
+    from delegraph.plugins.plugin_spec import named_plugins
 
     models = models_from(args.model)
     return quantize(
@@ -93,7 +94,7 @@ def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
         field_by_method(models, "args"),
         field_by_method(models, "kwargs"),
         recipe=_recipe(args),
-        backends=_backends(args),
+        backends=named_plugins(args.backends),
         keep_float=args.keep_float,
         min_sqnr=args.min_sqnr,
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
@@ -118,16 +119,11 @@ def _recipe(args: argparse.Namespace) -> Any:
     return {**rules, "default": args.recipe}
 
 
-def _backends(args: argparse.Namespace) -> list[tuple[str, Mapping[str, Any]]]:
-    from delegraph.plugins.plugin_spec import parse_plugins
-
-    return [(one.name, one.options) for one in parse_plugins(args.backends)] if args.backends.strip() else []
-
-
 def _save(quantized: QuantizedModel, args: argparse.Namespace) -> None:
     if args.output.endswith(".pte"):
         from delegraph.aot.lower import lower
+        from delegraph.plugins.plugin_spec import named_plugins
 
-        lower(quantized, backends=_backends(args)).save(args.output)
+        lower(quantized, backends=named_plugins(args.backends)).save(args.output)
     else:
         quantized.save(args.output)

@@ -18,7 +18,7 @@ from delegraph.aot.quantize.recipes import RecipeOrRules, recipe_named
 from delegraph.aot.quantize.request import CalibrationData
 from delegraph.aot.quantized_model import quantize
 from delegraph.errors import DelegraphError, LoweringError
-from delegraph.plugins.plugin_spec import PluginSpec, parse_plugins, plugin_spec
+from delegraph.plugins.plugin_spec import PluginSpec, named_plugins, plugin_spec
 
 __all__ = ["BackendsOfOne", "Candidate", "Programs", "backends_of", "candidates", "inputs_of", "outputs_of"]
 
@@ -64,7 +64,7 @@ def backends_of(given: BackendsOfOne) -> list[Backend]:
     if not isinstance(given, str):
         check_list("a candidate", given)
         return list(given or ())
-    return [(one.name, one.options) for one in parse_plugins(given)] if given.strip() else []
+    return [*named_plugins(given)]
 
 
 def _lowered(

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from delegraph.errors import PluginError
 
-__all__ = ["PluginSpec", "parse_plugin", "parse_plugins", "plugin_spec"]
+__all__ = ["PluginSpec", "named_plugins", "parse_plugin", "parse_plugins", "plugin_spec"]
 
 OptionValue: TypeAlias = bool | int | float | str
 
@@ -71,6 +71,11 @@ def parse_plugins(text: str) -> list[PluginSpec]:
         scanner.take(_COMMA, "',' or the end")
         found.append(_plugin(scanner))
     return found
+
+
+def named_plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """As `parse_plugins`, in the form that arguments such as `backends` take; none of blank text."""
+    return [(one.name, one.options) for one in parse_plugins(text)] if text.strip() else []
 
 
 _NAME: Final = re.compile(r"\s*([^\s{},=\"']+)\s*")
