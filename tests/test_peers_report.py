@@ -37,7 +37,7 @@ RESULTS: dict[str, Any] = {
             "delegraph, int8": figures(1.0),
             "onnxruntime, int8": figures(0.1, db=-5.0),
             "OpenVINO, int8": figures(0.5),
-            "XNNPACK, int8": {"error": "a | b"},
+            "XNNPACK, int8": {"error": "a | b: /home/me/c/d.so"},
         },
         "llama, batch 1, 1 threads": {"delegraph, float32": figures(2.0), "eager, float32": figures(0.75)},
         "lstm, batch 1, 1 threads": {"delegraph, float32": figures(2.0), "eager, float32": {"error": "it is too old"}},
@@ -94,7 +94,7 @@ def test_a_page_without_marks_is_told_before_anything_is_measured(tmp_path: Path
 
 def test_the_page_says_what_fails_and_what_is_of_no_use() -> None:
     text = report.text(RESULTS)
-    assert "| mlp, batch 1, 1 threads | int8 | XNNPACK | a / b |" in text
+    assert "| mlp, batch 1, 1 threads | int8 | XNNPACK | a / b: d.so |" in text
     assert "0.100 (-5 dB)" in text
     assert text.index("## Lost rows") < text.index("## Milliseconds: float32")
 

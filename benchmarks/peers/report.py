@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,9 +166,13 @@ def failures(measured: list[Row]) -> list[list[str]]:
     table = [["model", "precision", "peer", "says"]]
     for row in measured:
         for peer, error in row.errors.items():
-            text = " ".join(error.split()).replace("|", "/")
+            text = _FOLDERS.sub("", " ".join(error.split())).replace("|", "/")
             table.append([row.name, row.precision, peer, text[:140]])
     return table
+
+
+_FOLDERS: Final = re.compile(r"/(?:[^\s/]+/)+")
+"""Of a path, all but the file's name: where it lay is this machine's business."""
 
 
 def text(results: Figures) -> str:
