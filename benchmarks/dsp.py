@@ -202,8 +202,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="runs of each model, of which the median counts")
     parser.add_argument("--into", type=Path, help="a page that gets each table between its marks")
     args = parser.parse_args()
-    for name in ["dsp-models", *(["dsp-speed"] if ORACLES else [])] if args.into is not None else []:
-        check_marks(args.into, name)
+    check_marks(args.into, "dsp-models", *(["dsp-speed"] if ORACLES else []))
     torch.manual_seed(0)
     devices = [device_named(name) for name in preset_names("delegraph_dsp")]
     rows = [measured(*model, device, args.runs) for model in models() for device in devices]

@@ -282,8 +282,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="a page that gets each table between its marks, and its rooflines")
     args = parser.parse_args()
     networks, names = args.networks.split(","), args.tables.split(",")
-    for name in names if args.into is not None else ():
-        check_marks(args.into, name)
+    check_marks(args.into, *names)
     for name in names:
         if name != "npu-estimates" and not ORACLES:
             print(f"{name}: the oracles are not installed\n")

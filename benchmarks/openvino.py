@@ -91,8 +91,7 @@ def main() -> int:
     if not PEERS.exists():
         print(f"missing: {PYTHON['OpenVINO']}; make setup-peers")
         return 1
-    if options.into is not None:
-        check_marks(options.into, "openvino")
+    check_marks(options.into, "openvino")
     made = files(options.models.split(","))
     if options.prepare:
         return 0

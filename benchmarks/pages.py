@@ -14,9 +14,11 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def check_marks(page: Path, name: str) -> None:
-    """Raises `SystemExit` for a page without the marks that `put` looks for: before minutes of measuring, not after."""
-    _parts(page, name)
+def check_marks(page: Path | None, *names: str) -> None:
+    """Raises `SystemExit` for a page without the marks that `put` looks for: before minutes of measuring, not after.
+    Nothing where no page is asked for."""
+    for name in names if page is not None else ():
+        _parts(page, name)
 
 
 def put(page: Path, name: str, text: str) -> None:

@@ -201,7 +201,7 @@ def compare(*words: str) -> int:
 @pytest.mark.usefixtures("folder")
 def test_a_table_and_the_fastest_ones_file(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--backends", "cpu{opset=21}", "--backends", "", "--recipe", "int8", "--data", "model.py:batches")
-    assert compare(*words, "-o", "best.pte") in (0, 1)
+    assert compare(*words, "-o", "best.pte") == 0
     out, err = capsys.readouterr()
     assert "cpu{opset=21}, int8" in out  # an option that it does not have is that candidate's problem
     assert "measuring, round 2 of 2" in err

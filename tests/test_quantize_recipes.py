@@ -371,10 +371,8 @@ def test_weights_of_recurrent_layers_and_transposed_convolutions_are_stored(reci
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
     assert sqnr(exact, got) > 35
     if backends:
-        assert (len(lowered.report.methods["forward"].delegates), lowered.report.methods["forward"].leftovers) == (
-            1,
-            (),
-        )
+        report = lowered.report.methods["forward"]
+        assert (len(report.delegates), report.leftovers) == (1, ())
 
 
 def test_a_recipe_reads_as_it_was_written() -> None:

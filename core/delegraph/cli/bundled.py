@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from delegraph.devtools import BundledProgram, CaseResult
     from delegraph.devtools.bundled_program.cases import BundledValue
     from delegraph.runtime import Runtime
+    from delegraph.runtime.backend_options import BackendOptions
     from delegraph.tables import Table
 
 __all__ = ["is_bundled", "print_cases", "suites_json", "verify"]
@@ -41,6 +41,7 @@ def verify(args: argparse.Namespace) -> int:
     if args.warmup and not args.repeat:
         raise argparse.ArgumentError(None, "--warmup has no use without --repeat: of a .bpte nothing is timed else")
     bundled = load_bundled_program(args.program)
+    options = backend_options.given(args.backend_options)
     runtime = Runtime(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args))
     results = verify_bundled_program(
         bundled,
@@ -49,10 +50,10 @@ def verify(args: argparse.Namespace) -> int:
         methods=None if args.method is None else [args.method],
         runtime=runtime,
         data_path=args.data,
-        backend_options=backend_options.given(args.backend_options),
+        backend_options=options,
     )
     ok = all(result.ok for result in results)
-    timings = _timings(args, runtime, bundled, results) if args.repeat and ok else {}
+    timings = _timings(args, runtime, bundled, results, options) if args.repeat and ok else {}
     if args.json:
         print(json.dumps([_to_json(result, timings) for result in results], indent=2))
     else:
@@ -63,15 +64,18 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def _timings(
-    args: argparse.Namespace, runtime: Runtime, bundled: BundledProgram, results: Sequence[CaseResult]
+    args: argparse.Namespace,
+    runtime: Runtime,
+    bundled: BundledProgram,
+    results: Sequence[CaseResult],
+    options: BackendOptions | None,
 ) -> dict[str, Timing]:
     """By method, times of executions on the inputs of its first test case, in a Method of its own."""
     program = runtime.load_program(bundled.buffer, data_path=args.data)
-    load = partial(program.load_method, backend_options=backend_options.given(args.backend_options))
     asked = {result.method_name for result in results}
     first = {suite.method_name: suite.test_cases[0] for suite in bundled.method_test_suites if suite.test_cases}
     return {
-        name: measure(load(name), case.inputs, args.warmup or 0, args.repeat)[1]
+        name: measure(program.load_method(name, backend_options=options), case.inputs, args.warmup or 0, args.repeat)[1]
         for name, case in first.items()
         if name in asked
     }

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(args: argparse.Namespace, progress: Callable[[str], object]) -> Comparison:
+def _compare(args: argparse.Namespace, progress: bool | Callable[[str], object]) -> Comparison:
     from delegraph.cli.calibration import batches_from
     from delegraph.cli.factory import field_by_method, models_from
     from delegraph.comparison.compare import compare
@@ -102,10 +102,10 @@ def _compare(args: argparse.Namespace, progress: Callable[[str], object]) -> Com
 
 
 @contextmanager
-def _shown_progress() -> Iterator[Callable[[str], object]]:
+def _shown_progress() -> Iterator[bool | Callable[[str], object]]:
     """What is done now, on standard error: a line that changes on a terminal, else one after the other."""
     if not sys.stderr.isatty():
-        yield lambda text: print(text, file=sys.stderr)
+        yield True
         return
     from rich.console import Console
 

@@ -1,11 +1,10 @@
-"""A model, backends and recipes -> a program of each pair, and what the model itself computes."""
+"""A model, backends and recipes -> a program of each pair, not yet measured, and what the model itself computes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -17,45 +16,36 @@ from delegraph.aot.lower import Lowered, lower
 from delegraph.aot.quantize.recipes import RecipeOrRules, recipe_named
 from delegraph.aot.quantize.request import CalibrationData
 from delegraph.aot.quantized_model import quantize
+from delegraph.comparison.result import Compared
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.plugins.plugin_spec import PluginSpec, named_plugins, plugin_spec
 
-__all__ = ["BackendsOfOne", "Candidate", "Programs", "backends_of", "candidates", "inputs_of", "outputs_of"]
+__all__ = ["BackendsOfOne", "backends_of", "candidates", "inputs_of", "outputs_of"]
 
-BackendsOfOne = str | Sequence[Backend] | None
+BackendsOfOne: TypeAlias = "str | Sequence[Backend] | None"
 """Backends in order of priority, also as the command line has them: `"npu,cpu"`; `""` and `[]` are kernels alone."""
-Programs = Mapping[str, ExportedProgram]
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to lower the model; without `lowered` where it cannot go, and then `problem` says why."""
-
-    backends: str
-    recipe: str
-    lowered: Lowered | None = None
-    problem: str = ""
+Programs: TypeAlias = Mapping[str, ExportedProgram]
 
 
 def candidates(
     programs: Programs,
-    backends: Sequence[BackendsOfOne],
+    backends: Sequence[list[Backend]],
     recipes: Sequence[RecipeOrRules],
     calibration_data: CalibrationData | None,
     started: Callable[[str], object],
-) -> Iterator[Candidate]:
+) -> Iterator[Compared]:
     """Each recipe for each of `backends`; `started` is told which one is lowered now.
 
-    Raises `PluginError` for backends that are written wrongly; whatever else fails is the candidate's `problem`.
+    `calibration_data` is by method. What cannot be lowered is without `lowered`, and its `problem` says why.
     """
-    for one in map(backends_of, backends):
+    for one in backends:
         for recipe in recipes:
             names, text = _names(one), _text(recipe)
             started(f"lowering {names}, {text}")
             try:
-                yield Candidate(names, text, _lowered(programs, one, recipe, calibration_data))
+                yield Compared(names, text, lowered=_lowered(programs, one, recipe, calibration_data))
             except DelegraphError as error:
-                yield Candidate(names, text, problem=str(error))
+                yield Compared(names, text, problem=str(error))
 
 
 def backends_of(given: BackendsOfOne) -> list[Backend]:
@@ -72,10 +62,7 @@ def _lowered(
 ) -> Lowered:
     if isinstance(recipe, str) and recipe_named(recipe).is_float:
         return lower(programs, backends=backends)
-    data = calibration_data
-    if data is not None and not isinstance(data, Mapping):
-        data = dict.fromkeys(programs, data)
-    return lower(quantize(programs, data, recipe=recipe, backends=backends), backends=backends)
+    return lower(quantize(programs, calibration_data, recipe=recipe, backends=backends), backends=backends)
 
 
 def _names(backends: Sequence[Backend]) -> str:

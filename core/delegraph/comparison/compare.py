@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from delegraph.aot.authoring import as_array
 from delegraph.aot.export import Model, export_method, export_requests
 from delegraph.aot.lower import Lowered
 from delegraph.aot.quantize.measure import sqnr
 from delegraph.aot.quantize.recipes import RecipeOrRules
 from delegraph.aot.quantize.request import CalibrationData, with_example
-from delegraph.comparison.candidates import BackendsOfOne, Candidate, Programs, candidates, inputs_of, outputs_of
+from delegraph.comparison.candidates import BackendsOfOne, backends_of, candidates, inputs_of, outputs_of
 from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import Runner, in_turns
 from delegraph.errors import LoweringError
@@ -61,36 +63,39 @@ def compare(
     started = progress if callable(progress) else _said if progress else _unsaid
     if args is None and kwargs is None and isinstance(model, torch.nn.Module):
         calibration_data, args, kwargs = with_example(calibration_data)
-    data = _read_once(calibration_data)
+    chosen = [backends_of(one) for one in backends]
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     started(f"exporting {', '.join(requests)}")
     programs = {method: export_method(method, request) for method, request in requests.items()}
-    made = list(candidates(programs, backends, recipes, data, started))
+    inputs = {method: [*map(_storable, inputs_of(program))] for method, program in programs.items()}
+    data = None if calibration_data is None else _batches_by_method(calibration_data, programs)
+    made = list(candidates(programs, chosen, recipes, data, started))
     with tempfile.TemporaryDirectory(prefix="delegraph-compare-") as folder:
-        runners = _runners(made, programs, backend_options or {}, Path(folder))
+        runners = _runners(made, inputs, backend_options or {}, Path(folder))
         in_turns([one for of_one in runners for one in of_one.values()], rounds, seconds, started)
         expected = {method: outputs_of(program) for method, program in programs.items()}
         compared = [_compared(one, own, expected) for one, own in zip(made, runners, strict=True)]
     return Comparison(sorted(compared, key=lambda one: one.seconds))
 
 
-def _read_once(data: CalibrationData | None) -> CalibrationData | None:
-    """Lists of batches: each candidate reads them again."""
+def _batches_by_method(data: CalibrationData, methods: Iterable[str]) -> CalibrationData:
+    """Lists, which each candidate reads again."""
     if isinstance(data, Mapping):
         return {method: list(batches) for method, batches in data.items()}
-    return data if data is None else list(data)
+    batches = list(data)
+    return dict.fromkeys(methods, batches)
 
 
 def _runners(
-    made: Sequence[Candidate],
-    programs: Programs,
+    made: Sequence[Compared],
+    inputs: Mapping[str, Sequence[NDArray[Any]]],
     backend_options: Mapping[str, Mapping[str, bool | int | str]],
     folder: Path,
 ) -> list[dict[str, Runner]]:
     """Of each candidate, by method; what they read lies in `folder`."""
-    inputs = {method: folder / f"{index}.npz" for index, method in enumerate(programs)}
-    for method, path in inputs.items():
-        np.savez(path, *map(_array, inputs_of(programs[method])))
+    paths = {method: folder / f"{index}.npz" for index, method in enumerate(inputs)}
+    for method, path in paths.items():
+        np.savez(path, *inputs[method])
     runners: list[dict[str, Runner]] = []
     for index, one in enumerate(made):
         own = folder / str(index)
@@ -99,38 +104,37 @@ def _runners(
         if one.lowered is not None:
             one.lowered.save(own / "model.pte")
             options = _options_of(one.lowered, backend_options)
-            for number, (method, path) in enumerate(inputs.items()):
+            for number, (method, path) in enumerate(paths.items()):
                 name = f"{one.backends}, {one.recipe}: {method}"
                 outputs = own / f"{number}.npz"
                 runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options)
     return runners
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """For a file: bfloat16, which NumPy does not know, as float32."""
-    narrow = tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
-    array: np.ndarray[Any, Any] = (tensor.float() if narrow else tensor).detach().cpu().numpy()
-    return array
+def _storable(tensor: torch.Tensor) -> NDArray[Any]:
+    """What NumPy's format does not know, bfloat16 and float8, as float32, from which `delegraph run` reads it."""
+    array = as_array(tensor.detach().cpu())
+    return array.astype(np.float32) if array.dtype.isbuiltin == 2 else array
 
 
 def _options_of(lowered: Lowered, options: Mapping[str, Mapping[str, bool | int | str]]) -> str:
     """Those for backends of the program, as the command line has them."""
     delegates = [entry for method in lowered.report.methods.values() for entry in method.delegates]
-    known = {name.partition("{")[0] for entry in delegates for name in (entry.backend, entry.partitioner)}
+    known = {name for entry in delegates for name in (entry.backend, entry.partitioner)}
     return ",".join(str(PluginSpec(name, given)) for name, given in options.items() if name in known)
 
 
-def _compared(one: Candidate, runners: Mapping[str, Runner], expected: Mapping[str, Sequence[Any]]) -> Compared:
-    compared = Compared(one.backends, one.recipe, one.problem, one.lowered)
+def _compared(one: Compared, runners: Mapping[str, Runner], expected: Mapping[str, Sequence[Any]]) -> Compared:
+    """With what was measured of it."""
     if one.lowered is None:
-        return compared
+        return one
     problem = next((runner.problem for runner in runners.values() if runner.problem), "")
     if problem:
-        return replace(compared, problem=problem)
+        return replace(one, problem=problem)
     pairs = [pair for method, runner in runners.items() for pair in _pairs(expected[method], runner)]
     folder = next(iter(runners.values())).program.parent
     return replace(
-        compared,
+        one,
         times={method: runner.times() for method, runner in runners.items()},
         sqnr=sqnr(*pairs) if pairs else None,
         nbytes=sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".pte", ".ptd")),

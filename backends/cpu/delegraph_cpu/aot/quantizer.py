@@ -97,7 +97,7 @@ class CpuQuantizer:
         elif node.target == aten.linear.default and _is_weight(node.args[1]):
             self._layer(node, self._weight, output=self._static and _goes_to_layers(node))
         elif node.target == aten.lstm.input and self._found_in_the_run is not None:
-            self._recurrent(node, self._found_in_the_run)
+            self._recurrent(node)
         elif self._static:
             self._between(node, integers)
 
@@ -111,12 +111,12 @@ class CpuQuantizer:
         if output:
             _put(last, inputs if last is node else {}, self._activation)
 
-    def _recurrent(self, node: Node, activation: Any) -> None:
+    def _recurrent(self, node: Node) -> None:
         """The input and the matrices of an LSTM without projections."""
         input, _, params, _, layers, _, _, bidirectional, _ = schema_arguments(node)
         matrices = [param for param in params if param.meta["val"].dim() == 2]
         if len(matrices) == 2 * layers * (1 + bidirectional) and all(map(_is_weight, params)):
-            _put(node, {input: activation, **dict.fromkeys(matrices, self._weight)}, None)
+            _put(node, {input: self._found_in_the_run, **dict.fromkeys(matrices, self._weight)}, None)
 
     def _between(self, node: Node, integers: set[Node]) -> None:
         """What takes and gives integers, if it gets them."""

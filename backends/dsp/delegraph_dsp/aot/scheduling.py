@@ -129,9 +129,10 @@ def schedule(body: Sequence[Instruction], device: Device) -> Loop | None:
                 start[index] = now
                 left.remove(index)
         packets.append(packet)
-    packets += [[] for _ in range(_wait_for_next(body, start, len(packets)))]
+    carried = _carried(body)
+    packets += [[] for _ in range(_wait_for_next(body, start, len(packets), carried))]
     rows = [[body[index] for index in sorted(packet)] for packet in packets]
-    named = _with_registers(rows, _carried(body), device.vector_registers)
+    named = _with_registers(rows, carried, device.vector_registers)
     return None if named is None else Loop(named, resource_bound(body, device.units, device.packet_width))
 
 
@@ -144,7 +145,7 @@ def _critical_paths(body: Sequence[Instruction], waits: Sequence[dict[int, int]]
     return longest
 
 
-def _wait_for_next(body: Sequence[Instruction], start: dict[int, int], length: int) -> int:
+def _wait_for_next(body: Sequence[Instruction], start: dict[int, int], length: int, carried: set[int]) -> int:
     """Empty packets behind the last, so that the next iteration finds what this one leaves in registers, and nothing
     that this one writes arrives in it, where the register may be another value's: a result that nobody waits for."""
     written: dict[int, int] = {}
@@ -152,7 +153,6 @@ def _wait_for_next(body: Sequence[Instruction], start: dict[int, int], length: i
         if instruction.target >= 0:
             written[instruction.target] = start[index] + instruction.opcode.latency
     seen: set[int] = set()
-    carried = _carried(body)
     missing = max([0, *(end - length for register, end in written.items() if register not in carried)])
     for index, instruction in enumerate(body):
         for source in instruction.sources:

@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.aot.authoring import schema_arguments
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 
@@ -84,18 +85,22 @@ class OpenVinoQuantizer:
 
     def _inputs(self, node: Node) -> dict[Any, Any]:
         """How what `node` reads is quantized; nothing if that is not."""
-        if (node.target in CONVOLUTIONS and self._static) or node.target is aten.linear.default:
+        by_channel = self._weight_of(node)
+        if by_channel is not None:
             x, weight = node.args[:2]
-            return {x: self._activation, weight: self._weight} if _is_weight(weight) else {}
-        if node.target in TRANSPOSED and self._static and _is_whole(node):
-            x, weight = node.args[:2]
-            return {x: self._activation, weight: self._transposed_weight} if _is_weight(weight) else {}
+            return {x: self._activation, weight: by_channel} if _is_weight(weight) else {}
         read = [x for x in node.args[:2] if isinstance(x, Node)]
         if not self._static or not read or not any(map(_is_convolved, read)):
             return {}
         if node.target in SUMS and len({_shape(x) for x in read}) == 1 and len(read) == 2:
             return dict.fromkeys(read, self._activation)
         return {read[0]: self._activation} if node.target in AVERAGES else {}
+
+    def _weight_of(self, node: Node) -> Any:
+        """How the weight of a layer is quantized; None of other calls, and of layers that stay float."""
+        if node.target is aten.linear.default or (node.target in CONVOLUTIONS and self._static):
+            return self._weight
+        return self._transposed_weight if node.target in TRANSPOSED and self._static and _is_whole(node) else None
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------
@@ -107,7 +112,7 @@ def _is_weight(value: object) -> bool:
 
 def _is_whole(node: Node) -> bool:
     """Whether a transposed convolution has one group: of several, dim 1 of the weight is no channel of the result."""
-    return len(node.args) < 7 or bool(node.args[6] == 1)
+    return bool(schema_arguments(node)[6] == 1)
 
 
 def _is_convolved(node: Node) -> bool:

@@ -106,7 +106,7 @@ def quantization_by_recipe(
                 f"method {method!r} has no calibration data, which {needs_data[0]!r} needs: give typical inputs,"
                 " calibration_data=[(x,), …], or with several methods {method: [(x,), …]}"
             )
-        quantizers, recipes = _by_recipe(rules, [*(backends or ())], plugins)
+        quantizers, recipes = _by_recipe(rules, backends, plugins)
         made[method] = Quantization(quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True)
     return made
 
@@ -124,20 +124,21 @@ def quantization_for_training(
                 f"recipe {recipe.name!r} finds no ranges ahead of time, so that there is nothing to train: quantize the"
                 " trained model with it"
             )
-    quantizers, recipes = _by_recipe(rules, [*(backends or ())], plugins)
+    quantizers, recipes = _by_recipe(rules, backends, plugins)
     return Quantization(quantizers, None, rules, recipes)
 
 
 def _by_recipe(
-    rules: Rules, backends: Sequence[Any], plugins: PluginRegistry
+    rules: Rules, backends: Iterable[Any] | None, plugins: PluginRegistry
 ) -> tuple[dict[str, Quantizer], dict[str, Recipe]]:
     """For each recipe, the quantizers of the backends in their order, or the core's; and whose recipe is which."""
+    listed = [*(backends or ())]
     quantizers: dict[str, Quantizer] = {}
     recipes: dict[str, Recipe] = {}
     for recipe in rules.recipes:
         if recipe.weight_only:
             continue
-        own = _of_backends(recipe, backends, plugins)
+        own = _of_backends(recipe, listed, plugins)
         for name, quantizer in own.items():
             unique = unique_name(name, quantizers)
             quantizers[unique], recipes[unique] = quantizer, recipe
@@ -149,14 +150,14 @@ def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistr
     from delegraph.aot.quantize.generic import GenericQuantizer
 
     made: dict[str, Quantizer] = {}
+    quantizers = plugins.names("quantizers")
     for backend in [plugin_spec(one) for one in backends] or [None]:
-        own = isinstance(backend, PluginSpec) and backend.name in plugins.names("quantizers")
-        if own and recipe.weight_bits == 8:  # four bits are packed by the core, which quantizes the values beside them
-            assert isinstance(backend, PluginSpec)
-            made[backend.name] = plugins.create("quantizers", backend.name, {"recipe": recipe.text})
-        else:
-            if isinstance(backend, PluginSpec) and backend.name not in plugins.names("quantizers"):
-                plugins.find("partitioners", backend.name)
+        name = backend.name if isinstance(backend, PluginSpec) else None
+        if name is not None and name not in quantizers:
+            plugins.find("partitioners", name)
+        if name in quantizers and recipe.weight_bits == 8:
+            made[name] = plugins.create("quantizers", name, {"recipe": recipe.text})
+        else:  # four bits are packed by the core, which quantizes the values beside them
             made.setdefault(GENERIC, GenericQuantizer(recipe))
     return made
 

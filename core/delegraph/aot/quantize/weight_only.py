@@ -55,9 +55,9 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
             tensor = _tensor(module, weight)
             group = _group_size(tensor, bits, recipes[node.name].group_size)
             key = (str(weight.target), bits, group)
-            names = stored.setdefault(key, ()) or _stored(module, str(weight.target), tensor, bits, group)
-            stored[key] = names
-            _read(module, node, weight, names, tensor)
+            if key not in stored:
+                stored[key] = _stored(module, str(weight.target), tensor, bits, group)
+            _read(module, node, weight, stored[key], tensor)
     module.graph.eliminate_dead_code()
     module.recompile()
 

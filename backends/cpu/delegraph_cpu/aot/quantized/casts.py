@@ -17,7 +17,7 @@ from delegraph_cpu.aot.quantized.table import OnIntegers, integers_for_targets
 from delegraph_cpu.aot.quantized.values import Integers
 
 
-@integers_for_targets(CASTS, commutes=True)
+@integers_for_targets(CASTS)
 def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> OnIntegers:
     """Of weights the bytes, where linear layers alone read them; whatever else does takes floats, folded at load."""
     if outer_dtype_of(self) == outer_dtype_of(node):
