@@ -210,6 +210,9 @@ DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "adaptive_places": (
         lambda t: F.adaptive_max_pool2d(t, 2, return_indices=True), (X,), r"its results \[1\] are used",
     ),
+    "dilated_beyond_the_input": (
+        lambda t: F.max_pool2d(t, 2, 5, dilation=2, ceil_mode=True), (X[:, :, :6, :6],), "reach beyond the input",
+    ),
     "maximum_of_a_bag": (lambda w, i: aten._embedding_bag(w, i, i[:1], False, 2)[0], (X[0, 0], I), "the maximum"),
     "padded_bag": (
         lambda w, i: aten._embedding_bag(w, i, i[:1], False, 0, False, None, False, 0)[0], (X[0, 0], I), "pads",

@@ -66,6 +66,21 @@ def _static_if_ceil(node: Node, self: Node, ceil_mode: bool) -> str | None:
     return None
 
 
+def _within_reach(
+    node: Node, self: Node, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], ceil_mode: bool,
+) -> str | None:  # fmt: skip
+    """What ceil_mode adds to the padding of dilated windows may be more than onnxruntime takes."""
+    declined, dims = _static_if_ceil(node, self, ceil_mode), _dims(node)
+    if declined or not ceil_mode:
+        return declined
+    sizes, pads = per_dim(kernel, dims), per_dim(padding, dims)
+    more = _overhang(node, self, sizes, per_dim(stride, dims) or sizes, pads, per_dim(dilation, dims))
+    if any(p + m >= k for p, m, k in zip(pads, more, sizes, strict=True)):
+        return "windows that reach beyond the input by as many places as they have"
+    return None
+
+
 def _max_pools(
     g: GraphBuilder,
     node: Node,
@@ -95,7 +110,7 @@ def _max_pools(
 @convert_with(
     "max_pool1d max_pool2d max_pool3d",
     dtypes=REALS,
-    check=lambda node, self, k, s, p, d, ceil_mode: _static_if_ceil(node, self, ceil_mode),
+    check=_within_reach,
     keep=True,
 )
 def max_pool(
@@ -125,8 +140,8 @@ def _known_image(node: Node, self: Node) -> str | None:
 @convert_with(
     "max_pool2d_with_indices max_pool3d_with_indices",
     dtypes=REALS | {torch.int64},
-    check=lambda node, self, k, s, p, d, ceil_mode: (
-        _values_of_floats(node, self) or _static_if_ceil(node, self, ceil_mode) or _known_image(node, self)
+    check=lambda node, self, *window: (
+        _values_of_floats(node, self) or _within_reach(node, self, *window) or _known_image(node, self)
     ),
 )
 def max_pool_with_indices(g: GraphBuilder, node: Node, self: Node, *window: Any) -> Sequence[ir.Value | None]:
