@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -54,6 +55,20 @@ class Block(nn.Module):
         return self.second(F.relu(self.first(x)))  # type: ignore[no-any-return]
 
 
+class Attention(nn.Module):
+    """Of two heads, as wide as `width` has it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(32, 2 * width) for _ in range(3))
+        self.o = nn.Linear(2 * width, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (layer(x).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        y = F.scaled_dot_product_attention(q, k, v, torch.arange(x.shape[1])[:, None] >= 0)
+        return self.o(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
 class Upsampling(nn.Module):
     """What a net is made of that goes down and up again."""
 
@@ -91,9 +106,11 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Counter[str]]:
     return found
 
 
-def model_and_data(kind: type[nn.Module], *shape: int) -> tuple[nn.Module, list[tuple[torch.Tensor]]]:
+def model_and_data(
+    kind: Callable[..., nn.Module], *shape: int, **settings: int
+) -> tuple[nn.Module, list[tuple[torch.Tensor]]]:
     torch.manual_seed(0)
-    model = kind().eval()
+    model = kind(**settings).eval()
     return model, [(torch.randn(*shape),) for _ in range(3)]
 
 
@@ -139,6 +156,51 @@ def test_a_transformer_is_integers_in_its_linear_layers(graphs: list[Counter[str
     assert found["QuantizeLinear"] == 4  # into q and v, up, down, first
     assert not found["DequantizeLinear"]
     assert sqnr(expected, got) > 30
+
+
+def test_large_attention_is_computed_on_integers(graphs: list[Counter[str]]) -> None:
+    """What it gives goes to the next layer as such. Keys and values are int8, for which there are faster kernels."""
+    got, expected = run(*model_and_data(Attention, 1, 192, 32, width=64), "int8")
+    (found,) = graphs
+    assert (found["MatMulIntegerToFloat"], found["QLinearMatMul"], found["Softmax"]) == (1, 1, 1)
+    assert (found["QGemm"], found["BitwiseXor"], found["Attention"], found["Add"]) == (4, 2, 0, 0)
+    assert not found["DequantizeLinear"]
+    assert sqnr(expected, got) > 30
+
+
+@pytest.mark.parametrize(("length", "width"), [(128, 64), (192, 32)])
+def test_small_attention_stays_whole(length: int, width: int, graphs: list[Counter[str]]) -> None:
+    run(*model_and_data(Attention, 1, length, 32, width=width), "int8")
+    assert (graphs[0]["Attention"], graphs[0]["Softmax"]) == (1, 0)
+
+
+def test_attention_that_a_rule_leaves_in_float_stays_whole(graphs: list[Counter[str]]) -> None:
+    model, data = model_and_data(Attention, 1, 192, 32, width=64)
+    quantized = delegraph.quantize(
+        nn.Sequential(model), data, recipe={"0": "float", "default": "int8"}, backends=["cpu"]
+    )
+    delegraph.lower(quantized, backends=["cpu"])
+    assert (graphs[0]["Attention"], graphs[0]["Softmax"]) == (1, 0)
+
+
+def test_factors_of_attention_cannot_saturate() -> None:
+    """Two products of a byte with 63 stay within 16 bits, in which processors without VNNI add them."""
+    model, data = model_and_data(Attention, 1, 192, 32, width=64)
+    program = delegraph.quantize(model, data, recipe="int8", backends=["cpu"]).program
+    factors = [node.args[1] for node in program.graph.nodes if str(node.target) == "aten.matmul.default"]
+    assert [(factor.args[2:5]) for factor in factors] == [(0, -63, 63)] * 2
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_dynamic"])
+def test_a_transformer_of_any_batch_and_length(recipe: str) -> None:
+    """Neither is lost where rows of both go through a layer as one."""
+    model, data = model_and_data(Attention, 2, 48, 32, width=64)
+    sizes = ({0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", max=64)},)
+    quantized = delegraph.quantize(model, data, recipe=recipe, backends=["cpu"], dynamic_shapes=sizes)
+    run = delegraph.load(bytes(delegraph.lower(quantized, backends=["cpu"])))
+    for batch, length in ((2, 48), (5, 17), (1, 64)):
+        x = torch.randn(batch, length, 32)
+        assert sqnr(quantized.program.module()(x).detach().numpy(), run(x.numpy())) > 30
 
 
 def test_dynamic(graphs: list[Counter[str]]) -> None:

@@ -188,6 +188,24 @@ TABLE: dict[str, Case] = {
         lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m > -1),
         (x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8), x(2, 1, 5, 7)),
     ),
+    "attention with blind rows": (
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, (m > -1) & (torch.arange(5) != 2)[:, None]),
+        (x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8), x(2, 1, 5, 7)),
+    ),
+    "attention with blind rows of floats": (
+        lambda q, k, v, m: F.scaled_dot_product_attention(
+            q, k, v, torch.where((torch.arange(5) != 2)[:, None], m, float("-inf"))
+        ),
+        (x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8), x(2, 1, 5, 7)),
+    ),
+    "attention that sees everything": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.arange(5)[:, None] + torch.arange(7) >= 0),
+        (x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8)),
+    ),
+    "attention over long rows": (
+        lambda q, m: F.scaled_dot_product_attention(q, q + 1, q, m > 0),
+        (x(1, 1, 1030, 4), x(1030, 1030)),
+    ),
     # ---- images
     "conv1d": (torch.nn.Conv1d(3, 4, 3, stride=2, padding=1), (x(2, 3, 9),)),
     "conv2d": (torch.nn.Conv2d(3, 4, (3, 2), (2, 1), (1, 0), dilation=(1, 2)), (x(2, 3, 9, 8),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,38 @@ def test_transposed_convolutions_are_rounded_by_channel_of_the_result() -> None:
     assert kernels["aten_conv_transpose2d_input"].lower().endswith("i8") == on_integers
     with torch.no_grad():
         wanted, given = model(x).numpy(), np.asarray(load(lowered)(x.numpy()))
+    assert 10 * np.log10((wanted**2).sum() / ((wanted - given) ** 2).sum()) > 30
+
+
+class Heads(torch.nn.Module):
+    """Attention of two heads over 32 places, and one that others wrote in its parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries, self.values = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, v = (layer(x).unflatten(-1, (2, 16)).transpose(1, 2) for layer in (self.queries, self.values))
+        y = torch.nn.functional.scaled_dot_product_attention(q, v, v)
+        parts: torch.Tensor = torch.softmax(y @ v.transpose(-1, -2) / 4, -1) @ v
+        return parts
+
+
+def test_attention_is_rounded_in_front_of_its_products() -> None:
+    """On grids about zero, of which alone the device has kernels, and on one of the weights' own."""
+    torch.manual_seed(0)
+    model, x = Heads().eval(), torch.randn(1, 32, 32)
+    program = quantized(model, (x,), backends=["openvino"])
+    assert Counter(name.partition("_")[0] for name in rounded(program)) == {"linear": 2, "matmul": 8}
+    zeros = [
+        node.args[2]
+        for node in program.program.graph.nodes
+        if str(node.target).startswith("quantized_decomposed.dequantize_per_tensor")
+        and any("matmul" in user.name for user in node.users)
+    ]
+    assert sorted(set(zeros)) == [-128, 0] and zeros.count(-128) == 2  # of two softmaxes
+    wanted = program.program.module()(x).detach().numpy()
+    given = np.asarray(load(delegraph.lower(program, backends=["openvino"]))(x.numpy()))
     assert 10 * np.log10((wanted**2).sum() / ((wanted - given) ** 2).sum()) > 30
 
 

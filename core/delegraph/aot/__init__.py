@@ -24,6 +24,7 @@ A backend's AOT half
 A backend's quantizer
     Recipe, recipe_named: what `quantize(recipe=…)` asks for; activation_spec, weight_spec: torchao's specs of it
     HistogramObserver, PercentileObserver: torchao's observers, but fast
+    cut_attention: attention as its products and its softmax, each of which gets a grid
     QuantizationReport, MethodQuantization, LayerQuantization: what `quantize` gives beside the programs
 A pass
     ExportPass, PassBase, PassResult: of a graph; NodeMetadata, ProxyValue: what an ExportPass works with
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
         program_with_graph,
     )
     from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
+    from delegraph.aot.quantize.attention import cut_attention
     from delegraph.aot.quantize.observers import HistogramObserver, PercentileObserver
     from delegraph.aot.quantize.recipes import Recipe, recipe_named
     from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization, QuantizationReport
@@ -191,6 +193,7 @@ __all__ = [
     "WriteBack",
     "activation_spec",
     "condensed_order",
+    "cut_attention",
     "deserialize_exported_program",
     "device_of",
     "edge_program",
@@ -296,6 +299,7 @@ __getattr__, __dir__ = lazy_names(
             "program_with_graph",
         ),
         "passes.weights_to_outputs": ("WeightsToOutputs",),
+        "quantize.attention": ("cut_attention",),
         "quantize.observers": ("HistogramObserver", "PercentileObserver"),
         "quantize.recipes": ("Recipe", "recipe_named"),
         "quantize.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),

@@ -259,20 +259,16 @@ class GraphBuilder:
         Dynamic dims stand as -1 (one of them) or 0 ("as in the source"); where that does not do, `sizes` computes the
         shape.
         """
-        source = _input_of(value, "Reshape") or value
-        before, wanted = self._shapes.get(source), _dims(shape)
-        if before == wanted:
+        source, wanted = _input_of(value, "Reshape") or value, _dims(shape)
+        if self._shapes.get(source) == wanted:
             return source
-        written = [dim if isinstance(dim, int) else -1 for dim in wanted]
-        if written.count(-1) > 1 and before is not None:
-            same = [i < len(before) and before[i] == dim for i, dim in enumerate(wanted)]
-            written = [0 if w == -1 and s else w for w, s in zip(written, same, strict=True)]
-        if written.count(-1) > 1:
-            assert sizes is not None, f"reshape to {shape}"
-            target = sizes()
-        else:
-            target = self.ints(written)
-        return self.record(self.op("Reshape", source, target), shape)
+        # rows that two dynamic dims were joined to do not tell them apart: what is between the two reshapes does
+        for taken in dict.fromkeys((source, value)):
+            written = _written(wanted, self._shapes.get(taken))
+            if written.count(-1) <= 1:
+                return self.record(self.op("Reshape", taken, self.ints(written)), shape)
+        assert sizes is not None, f"reshape to {shape}"
+        return self.record(self.op("Reshape", source, sizes()), shape)
 
     def transpose(self, value: ir.Value, permutation: Sequence[int]) -> ir.Value:
         """`value` with permuted dims; a transpose of a transpose is one, or none."""
@@ -378,6 +374,15 @@ def _without_trailing_none(inputs: Sequence[ir.Value | None]) -> Sequence[ir.Val
     while end and inputs[end - 1] is None:
         end -= 1
     return inputs[:end]
+
+
+def _written(wanted: Sequence[Dim], before: Sequence[Dim] | None) -> list[int]:
+    """A Reshape's target: -1 for a dynamic dim, 0 for those that stand where the source has them, if -1 is not one."""
+    written = [dim if isinstance(dim, int) else -1 for dim in wanted]
+    if written.count(-1) <= 1 or before is None:
+        return written
+    same = [i < len(before) and before[i] == dim for i, dim in enumerate(wanted)]
+    return [0 if w == -1 and s else w for w, s in zip(written, same, strict=True)]
 
 
 def _input_of(value: ir.Value, op_type: str) -> ir.Value | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.aot import Recipe, activation_spec, cut_attention, recipe_named, weight_spec
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 
@@ -83,11 +83,7 @@ class DspQuantizer:
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Cut attentions into what there are integer kernels for; those with a mask stay whole, in float."""
-        for node in list(model.graph.nodes):
-            if node.target == aten.scaled_dot_product_attention.default and _is_float(node) and _is_plain(node):
-                _cut_attention(model, node)
-        model.graph.eliminate_dead_code()
-        model.recompile()
+        cut_attention(model, masked=False)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
@@ -168,34 +164,6 @@ def _is_weight(value: object) -> bool:
 def _is_clamp(node: Node) -> bool:
     """Whether it limits its input to numbers."""
     return node.target in CLAMPS and not any(isinstance(limit, Node) for limit in node.args[1:])
-
-
-def _is_plain(node: Node) -> bool:
-    """Whether an attention has no mask, drops nothing, and has as many heads everywhere."""
-    told = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), node.args, strict=False))
-    told |= node.kwargs
-    heads = {told[name].meta["val"].shape[:-2] for name in ("query", "key", "value")}  # type: ignore[union-attr]
-    return not any(told.get(name) for name in ("attn_mask", "dropout_p", "is_causal")) and len(heads) == 1
-
-
-def _cut_attention(model: GraphModule, node: Node) -> None:
-    """softmax(q @ k.T * scale) @ v in place of the call."""
-    query, key, value = node.args[:3]
-    assert isinstance(query, Node)
-    given = node.kwargs.get("scale")
-    scale = query.meta["val"].shape[-1] ** -0.5 if given is None else given
-
-    def call(target: Any, *args: Any) -> Node:
-        new = model.graph.call_function(target, args)
-        new.meta = {key: value for key, value in node.meta.items() if key != ANNOTATION}
-        new.meta["val"] = target(*(one.meta["val"] if isinstance(one, Node) else one for one in args))
-        return new
-
-    with model.graph.inserting_before(node):
-        scores = call(aten.matmul.default, query, call(aten.transpose.int, key, -1, -2))
-        weights = call(aten.softmax.int, call(aten.mul.Tensor, scores, scale), -1)
-        node.replace_all_uses_with(call(aten.matmul.default, weights, value))
-    model.graph.erase_node(node)
 
 
 # ---- torchao ------------------------------------------------------------------------------------------------------

@@ -2,18 +2,21 @@
 
     conv ─> relu ─> q/dq ─> conv         what a layer reads is rounded, what it gives is not
 
+    q @ k.T ─> softmax ─> q/dq ─> @ v    what two values are multiplied from is rounded, on grids about zero
+
 OpenVINO finds the integers itself: rounding in front of a layer is done by the kernel of the one before it, whatever
 stands between them, moves and pooling included. What no layer reads stays in float, and costs no accuracy.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.aot import Recipe, activation_spec, cut_attention, recipe_named, weight_spec
 from delegraph.aot.authoring import schema_arguments
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
@@ -30,6 +33,8 @@ CONVOLUTIONS: Final = frozenset(
 )
 TRANSPOSED: Final = frozenset({aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input})
 SUMS: Final = frozenset({aten.add.Tensor, aten.add_.Tensor})
+PRODUCTS: Final = frozenset({aten.matmul.default, aten.bmm.default})
+SOFTMAXES: Final = frozenset({aten.softmax.int, aten._softmax.default})
 AVERAGES: Final = frozenset({aten.adaptive_avg_pool2d.default, aten.avg_pool2d.default, aten.mean.dim})
 THROUGH: Final = frozenset(
     {
@@ -49,8 +54,8 @@ THROUGH: Final = frozenset(
 def openvino_quantizer(*, recipe: str = "int8") -> Quantizer:
     """A quantizer for `OpenVinoIR`, for a recipe by its name, with its options: `"int8{observer=minmax}"`.
 
-    "int8" and "int8_per_tensor" round what convolutions and linear layers read, and sums and averages of convolutions;
-    "int8_dynamic" what linear layers read.
+    "int8" and "int8_per_tensor" round what convolutions, linear layers and attention read, and sums and averages of
+    convolutions; "int8_dynamic" what linear layers read.
 
     Raises what `recipe_named` does, and `LoweringError` for a recipe whose values or weights have other than 8 bits.
     """
@@ -70,6 +75,14 @@ class OpenVinoQuantizer:
         self._static = not recipe.dynamic
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
         self._transposed_weight = weight_spec(recipe, ch_axis=1)
+        self._probabilities = activation_spec(replace(recipe, observer="minmax"))  # none of them is cut off
+        self._about_zero = replace(self._activation, qscheme=torch.per_tensor_symmetric, quant_min=-127)
+
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Cut attentions into their products, which are computed on integers."""
+        if self._static:
+            cut_attention(model)
+        return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what each layer reads; a node that has an annotation keeps it."""
@@ -90,6 +103,8 @@ class OpenVinoQuantizer:
             x, weight = node.args[:2]
             return {x: self._activation, weight: by_channel} if _is_weight(weight) else {}
         read = [x for x in node.args[:2] if isinstance(x, Node)]
+        if node.target in PRODUCTS and self._static and _is_float(node) and not any(map(_is_weight, read)):
+            return {x: self._probabilities if x.target in SOFTMAXES else self._about_zero for x in read}
         if not self._static or not read or not any(map(_is_convolved, read)):
             return {}
         if node.target in SUMS and len({_shape(x) for x in read}) == 1 and len(read) == 2:
@@ -108,6 +123,10 @@ class OpenVinoQuantizer:
 
 def _is_weight(value: object) -> bool:
     return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
+
+
+def _is_float(node: Node) -> bool:
+    return bool(node.meta["val"].is_floating_point())
 
 
 def _is_whole(node: Node) -> bool:

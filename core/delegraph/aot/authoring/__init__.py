@@ -13,6 +13,7 @@ A walk over a partition
     debug_handles: those of nodes, for `PreprocessResult.debug_handle_map`
 What is known ahead of time
     Constants: weights, constants and what is computed from numbers alone, as NumPy arrays
+    hides_nothing, sees_in_every_row: what an attention's mask does whose content is known
     as_array, numpy_dtype, torch_dtype, scalar_type: torch <-> NumPy <-> ScalarType, bfloat16 and float8 included
     lower_sharing_weights: compile all partitions of a backend, weights that several of them have stored once
 Quantization
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.quantization import Granularity, Quantization, QuantizeCall, quantize_call
     from delegraph.aot.authoring.quantized_values import Quantizations, QuantizedWeight
     from delegraph.aot.authoring.sharing import lower_sharing_weights
+    from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.support import Check, Support, checked_support
 
@@ -62,6 +64,7 @@ __all__ = [
     "body_of",
     "checked_support",
     "debug_handles",
+    "hides_nothing",
     "lower_sharing_weights",
     "named_arguments",
     "numpy_dtype",
@@ -69,6 +72,7 @@ __all__ = [
     "quantize_call",
     "scalar_type",
     "schema_arguments",
+    "sees_in_every_row",
     "symbolic_shape",
     "tensors_of",
     "torch_dtype",
@@ -94,6 +98,7 @@ __getattr__, __dir__ = lazy_names(
         "quantization": ("Granularity", "Quantization", "QuantizeCall", "quantize_call"),
         "quantized_values": ("Quantizations", "QuantizedWeight"),
         "sharing": ("lower_sharing_weights",),
+        ".graph.attention_masks": ("hides_nothing", "sees_in_every_row"),
         ".graph.schema_binding": ("schema_arguments",),
         ".graph.support": ("Check", "Support", "checked_support"),
     },

@@ -4,6 +4,7 @@ constants = Constants.of(edge_program)
 constants.array(weight)    a parameter, a buffer that no run changes, a lifted constant
 constants.array(cast)      the same behind casts and copies; `full` of a number
 constants.number(two)      2.0: the tensor without dims that stands for the user's `x * 2.0`
+constants.computed(mask)   whatever is computed from constants alone, as a tensor
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from delegraph.aot.authoring.dtypes import as_array, numpy_dtype
 from delegraph.aot.authoring.node_values import named_arguments, operator_name
 from delegraph.aot.delegation.external_weights import external_tag
 from delegraph.aot.edge.tensor_operands import lifted_number
+from delegraph.aot.graph.known_values import known_value
 from delegraph.aot.graph.signature import ResolvedSignature
 
 __all__ = ["Constants"]
@@ -62,6 +64,17 @@ class Constants:
             return argument
         content = self.array(argument)
         return None if content is None or content.size != 1 else content.reshape(-1)[0].item()
+
+    def computed(self, node: Node) -> torch.Tensor | None:
+        """The content of a node that is computed from constants alone, by whatever operators; None also of a large one
+        (more than 4 million elements), which it would take too long to compute."""
+        return known_value(node, self._constant)
+
+    def _constant(self, placeholder: Node) -> torch.Tensor | None:
+        if placeholder in self.tensors:
+            return self.tensors[placeholder].detach()
+        held = self._arrays.get(placeholder)
+        return None if held is None else torch.from_numpy(held.copy())
 
     def _made(self, node: Node) -> NDArray[Any] | None:
         if node in self.tensors:

@@ -54,9 +54,15 @@ class ComposedQuantizer:
         return frozenset(n.name for n, one in annotations.items() if not hasattr(one.output_qspec, "edge_or_node"))
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Let each change the graph, before any of them annotates it."""
+        """Let each change the graph, before any of them annotates it. Calls that it may not annotate are annotated for
+        that time, with nothing: whoever cuts a call into parts leaves them whole."""
         for name in self._quantizers:
+            others = [n for n in model.graph.nodes if n.op == "call_function" and not self._may_annotate(name, n)]
+            for node in others:
+                node.meta[ANNOTATION] = _nothing()
             changed = self._ask(name, "transform_for_annotation", model)
+            for node in others:
+                node.meta.pop(ANNOTATION, None)
             model = model if changed is None else changed
         return model
 
@@ -111,6 +117,12 @@ class ComposedQuantizer:
                     " a QuantizationAnnotation of torchao"
                 )
         return {node: _copy(annotation) for node, annotation in found.items()}
+
+
+def _nothing() -> Any:
+    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+    return QuantizationAnnotation(_annotated=True)
 
 
 def _copy(annotation: Any) -> Any:

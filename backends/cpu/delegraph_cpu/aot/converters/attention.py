@@ -11,11 +11,10 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import as_array
+from delegraph.aot.authoring import as_array, hides_nothing, sees_in_every_row
 from delegraph_cpu.aot.converters.table import convert_with, schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.known_masks import known_mask, without_repetitions
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.repeated_heads import unrepeated
 
@@ -49,7 +48,9 @@ def attention(
 ) -> ir.Value:
     """onnxruntime's fused operator where it fits, else its parts."""
     factor = scale_of(node)
-    content = None if attn_mask is None else known_mask(g, attn_mask)
+    content = None if attn_mask is None else g.constants.computed(attn_mask)
+    if content is not None and hides_nothing(content):
+        attn_mask = content = None
     fades = content is not None and _fades(content)
     in_one = _fused(query, key, value, attn_mask) and not fades
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
@@ -211,16 +212,16 @@ def _masked(
 ) -> tuple[ir.Value | None, Callable[[ir.Value], ir.Value]]:
     """What is added to the scores for `mask`, and what makes zeros of the rows that see nothing, as torch has them.
 
-        mask ── Where 0, lowest ──> bias           ──>  nothing of a mask that is known to hide nothing
+        mask ── Where 0, lowest ──> bias
         mask ── Cast ── ReduceMax ──> result ── Mul   ──>  nothing where each row is known to see something
 
     In a mask of floats such rows are -inf, of which softmax makes NaN. `content` is what is known of the mask; then the
     bias is a constant, and of a mask that repeats along the batch, where `periodic` says so, one part.
     """
-    if mask is None or (content is not None and _hides_nothing(content)):
+    if mask is None:
         return None, _as_it_is
-    if content is not None and _rows_see_something(content):
-        return g.constant(as_array(_bias_of(without_repetitions(content, periodic), dtype))), _as_it_is
+    if content is not None and sees_in_every_row(content):
+        return g.constant(as_array(_bias_of(_without_repetitions(content, periodic), dtype))), _as_it_is
     is_bool = dtype_of(mask) == torch.bool
     bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), lowest(g, dtype)) if is_bool else g.value(mask)
     return bias, partial(_times_seen if is_bool else _where_seen, g, mask, bias, dtype)
@@ -230,18 +231,30 @@ def _as_it_is(result: ir.Value) -> ir.Value:
     return result
 
 
-def _hides_nothing(mask: torch.Tensor) -> bool:
-    return bool(mask.all() if mask.dtype == torch.bool else (mask == 0).all())
-
-
-def _rows_see_something(mask: torch.Tensor) -> bool:
-    return bool((mask if mask.dtype == torch.bool else mask > -math.inf).any(-1).all())
-
-
 def _bias_of(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if mask.dtype != torch.bool:
         return mask
     return torch.where(mask, torch.tensor(0.0, dtype=dtype), torch.tensor(torch.finfo(dtype).min, dtype=dtype))
+
+
+def _without_repetitions(mask: torch.Tensor, periodic: bool) -> torch.Tensor:
+    """A mask `[…, rows, columns]` with size 1 along each earlier dim in which nothing changes; of the first dim, where
+    `periodic` allows, what is repeated along it:
+
+        [8 * 64, 3, 49, 49]    Swin's 64 windows of 8 images    ──>    [64, 3, 49, 49]
+    """
+    for dim in range(mask.ndim - 2):
+        first = mask.narrow(dim, 0, 1)
+        if torch.equal(mask, first.expand_as(mask)):
+            mask = first
+    count = mask.shape[0] if periodic and mask.ndim > 2 else 1
+    periods = (size for size in range(2, count) if count % size == 0)
+    return next((mask[:size] for size in periods if _repeats(mask, size)), mask)
+
+
+def _repeats(mask: torch.Tensor, size: int) -> bool:
+    parts = mask.unflatten(0, (-1, size))
+    return torch.equal(parts, parts[:1].expand_as(parts))
 
 
 def lowest(g: GraphBuilder, dtype: torch.dtype) -> ir.Value:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
@@ -10,7 +13,7 @@ from delegraph.aot.authoring import Granularity, operator_name, quantize_call, s
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, rank_of, shape_of
 from delegraph_cpu.aot.quantized.packed import float_linear
 from delegraph_cpu.aot.quantized.table import activation, integers_for
-from delegraph_cpu.aot.quantized.values import CONTRIB, Affine, Integers
+from delegraph_cpu.aot.quantized.values import CONTRIB, Affine, Integers, shifted
 from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, bias_value, constant_weight
 
 # ---- calibrated ---------------------------------------------------------------------------------------------------
@@ -80,9 +83,25 @@ def _product(g: GraphBuilder, node: Node, self: Node, other: Node) -> Integers |
 def _right(g: GraphBuilder, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     found = activation(g, other)
     if found is not None and rank_of(other) >= 2:
-        return found[0].value, *found[0].inputs(g)
+        integers, grid = found
+        return _signed(g, integers, grid) if _is_narrow(grid) else (integers.value, *integers.inputs(g))
     weight = constant_weight(g, other, 1) if rank_of(other) == 2 else None
     return None if weight is None else weight.inputs
+
+
+def _is_narrow(grid: Affine) -> bool:
+    """Whether no two products of bytes with these integers, as int8, exceed 16 bits, in which processors without VNNI
+    add them: with uint8 onnxruntime's kernels take 1.5 times as long (8 heads of 64 on 512 rows 5.2 ms, 3.3 so)."""
+    return grid.low >= _MIDDLE - 64 and grid.high <= _MIDDLE + 64
+
+
+_MIDDLE: Final = 128
+"""What torch's 0 is stored as."""
+
+
+def _signed(g: GraphBuilder, integers: Integers, grid: Affine) -> tuple[ir.Value, ir.Value, ir.Value]:
+    zero_point = g.constant(np.array(grid.zero_point - _MIDDLE, np.int8))
+    return shifted(g, integers.value, torch.int8), g.constant(integers.scale), zero_point
 
 
 # ---- quantized at run time ----------------------------------------------------------------------------------------

@@ -1,0 +1,77 @@
+"""A node -> its content, if it is computed from constants alone.
+
+Models make masks of ranges and comparisons, where nothing is hidden as well:
+
+    arange(197) ── unsqueeze ── ge 0 ── expand ──> attn_mask      ──>  197 x 197 times True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Final
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+__all__ = ["known_value"]
+
+LARGEST: Final = 2**22
+"""Elements of a mask of 2048 x 2048: what it takes longer to compute is not known."""
+
+aten = torch.ops.aten
+
+_SHAPED_ALIKE: Final = frozenset(
+    {
+        *(aten.full_like.default, aten.ones_like.default, aten.zeros_like.default),
+        *(aten.new_full.default, aten.new_ones.default, aten.new_zeros.default),
+    }
+)
+"""Of their first argument they take the shape or the dtype, and no values: that may be an input."""
+
+
+def known_value(node: Node, constant: Callable[[Node], torch.Tensor | None]) -> torch.Tensor | None:
+    """What `node` holds in each run; None if that depends on inputs or chance, or is large.
+
+    `constant` says what a placeholder or an attribute of the graph holds, None of those that are no constants.
+    """
+    return _computed(node, constant, {})
+
+
+def _computed(
+    node: Node, constant: Callable[[Node], torch.Tensor | None], done: dict[Node, torch.Tensor | None]
+) -> torch.Tensor | None:
+    if node not in done:
+        calls = node.op == "call_function"
+        done[node] = None if not _is_small(node) else _result(node, constant, done) if calls else constant(node)
+    return done[node]
+
+
+def _result(
+    node: Node, constant: Callable[[Node], torch.Tensor | None], done: dict[Node, torch.Tensor | None]
+) -> torch.Tensor | None:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    if node.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in node.target.tags:
+        return None
+    if node.target in _SHAPED_ALIKE:
+        taken = {source: _unknown(source) for source in node.all_input_nodes}
+    else:
+        taken = {source: _computed(source, constant, done) for source in node.all_input_nodes}
+    if any(value is None for value in taken.values()):
+        return None
+    result = node.target(*map_arg(node.args, taken.get), **map_arg(node.kwargs, taken.get))
+    return result if isinstance(result, torch.Tensor) else None
+
+
+def _unknown(node: Node) -> torch.Tensor | None:
+    """Of the shape and dtype of `node`, if it is small."""
+    return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype) if _is_small(node) else None
+
+
+def _is_small(node: Node) -> bool:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not all(isinstance(size, int) for size in value.shape):
+        return False
+    return prod(value.shape) <= LARGEST
