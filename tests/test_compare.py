@@ -67,6 +67,21 @@ def test_backends_and_recipes() -> None:
     assert "1.00x" in str(compared) and "<table>" in compared._repr_html_()
 
 
+def test_weights_alone_are_quantized_once_for_all_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are once for each, since every backend has a quantizer of its own."""
+    asked: list[str] = []
+
+    def counted(*args: Any, recipe: str, **settings: Any) -> Any:
+        asked.append(recipe)
+        return delegraph.quantize(*args, recipe=recipe, **settings)
+
+    monkeypatch.setattr("delegraph.comparison.candidates.quantize", counted)
+    recipes = ["float", "int8_weight_only", "int8_dynamic"]
+    made = delegraph.compare(net(), (torch.randn(4, 64),), backends=["cpu", []], recipes=recipes, **QUICK).candidates
+    assert len(made) == 6 and not [one.problem for one in made if one.problem]
+    assert sorted(asked) == ["int8_dynamic", "int8_dynamic", "int8_weight_only"]
+
+
 def test_the_exactness_is_that_of_the_program_in_its_file() -> None:
     model, x = net(), torch.randn(4, 64)
     recipe: Any = {"2": "float", "default": "int8_weight_only"}
@@ -149,6 +164,12 @@ def test_a_program_is_run_on_what_it_was_exported_with() -> None:
 def test_what_cannot_be_compared(arguments: Any, message: str) -> None:
     with pytest.raises(LoweringError, match=message):
         delegraph.compare(net(), (torch.ones(4, 64),), **arguments)
+
+
+def test_a_list_of_batches_for_several_methods_is_refused() -> None:
+    models, x = {"a": net(), "b": net()}, (torch.randn(4, 64),)
+    with pytest.raises(LoweringError, match=r"there are several methods \(a, b\): write \{method"):
+        delegraph.compare(models, {"a": x, "b": x}, backends=["cpu"], recipes=["int8"], calibration_data=[x])
 
 
 def test_backends_that_are_written_wrongly_end_it() -> None:

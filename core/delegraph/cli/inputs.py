@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.dtypes import is_extended, numpy_dtype, storable
 from delegraph.program.schema import Tensor, TensorShapeDynamism, Value
 from delegraph.runtime.method_meta import MethodMeta
 
@@ -53,7 +53,7 @@ def save_outputs_apart(folder: str, outputs: Sequence[Any]) -> None:
 
 def _named_arrays(outputs: Sequence[Any]) -> dict[str, NDArray[Any]]:
     arrays = {f"output_{index}": np.asarray(value) for index, value in enumerate(outputs) if value is not None}
-    return {n: array.astype(np.float32) if array.dtype.isbuiltin == 2 else array for n, array in arrays.items()}
+    return {name: storable(array) for name, array in arrays.items()}
 
 
 # ---- made inputs -----------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ def _read(source: str, values: Sequence[Value]) -> list[Any]:
 
 
 def _as_taken(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
-    """What NumPy's format does not know, bfloat16 and float8, is read from float32, as `save_outputs` writes it."""
-    dtype = numpy_dtype(tensor.scalar_type)
-    return array.astype(dtype) if dtype.isbuiltin == 2 and array.dtype == np.float32 else array
+    """What NumPy's format does not know is read from float32, as `storable` has it."""
+    extended = is_extended(tensor.scalar_type) and array.dtype == np.float32
+    return array.astype(numpy_dtype(tensor.scalar_type)) if extended else array
 
 
 def _arrays(path: str) -> list[NDArray[Any]]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delegraph.aot.quantized_model import QuantizedModel
-    from delegraph.cli.factory import ModelToLower
     from delegraph.cli.progress import Progress
 
 __all__ = ["add_parser", "run"]
@@ -90,7 +88,7 @@ def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
     models = models_from(args.model)
     return quantize(
         field_by_method(models, "model"),
-        _single(batches_from(args.data, models), models),
+        batches_from(args.data, models),
         field_by_method(models, "args"),
         field_by_method(models, "kwargs"),
         recipe=_recipe(args),
@@ -100,11 +98,6 @@ def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
         progress=progress,
     )
-
-
-def _single(batches: Any, models: Mapping[str, ModelToLower]) -> Any:
-    """Batches of the one method by its name, for the models are given by name."""
-    return batches if batches is None or isinstance(batches, Mapping) else dict.fromkeys(models, batches)
 
 
 def _recipe(args: argparse.Namespace) -> Any:

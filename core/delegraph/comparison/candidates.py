@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.arguments import check_list
 from delegraph.aot.delegation.backends import Backend
-from delegraph.aot.lower import Lowered, lower
-from delegraph.aot.quantize.recipes import RecipeOrRules, recipe_named
+from delegraph.aot.lower import lower
+from delegraph.aot.quantize.recipes import RecipeOrRules, rules_from
 from delegraph.aot.quantize.request import CalibrationData
 from delegraph.aot.quantized_model import quantize
 from delegraph.comparison.result import Compared
@@ -38,12 +38,13 @@ def candidates(
 
     `calibration_data` is by method. What cannot be lowered is without `lowered`, and its `problem` says why.
     """
+    quantized = _Quantized(programs, calibration_data)
     for one in backends:
         for recipe in recipes:
             names, text = _names(one), _text(recipe)
             started(f"lowering {names}, {text}")
             try:
-                yield Compared(names, text, lowered=_lowered(programs, one, recipe, calibration_data))
+                yield Compared(names, text, lowered=lower(quantized.programs(one, recipe), backends=one))
             except DelegraphError as error:
                 yield Compared(names, text, problem=str(error))
 
@@ -57,12 +58,23 @@ def backends_of(given: BackendsOfOne) -> list[Backend]:
     return [*named_plugins(given)]
 
 
-def _lowered(
-    programs: Programs, backends: list[Backend], recipe: RecipeOrRules, calibration_data: CalibrationData | None
-) -> Lowered:
-    if isinstance(recipe, str) and recipe_named(recipe).is_float:
-        return lower(programs, backends=backends)
-    return lower(quantize(programs, calibration_data, recipe=recipe, backends=backends), backends=backends)
+class _Quantized:
+    """The programs by each recipe: those of weights alone, which are the same for all backends, quantized once."""
+
+    def __init__(self, programs: Programs, calibration_data: CalibrationData | None) -> None:
+        self._programs, self._data = programs, calibration_data
+        self._by_recipe: dict[str, Programs] = {}
+
+    def programs(self, backends: list[Backend], recipe: RecipeOrRules) -> Programs:
+        recipes, text = rules_from(recipe).recipes, _text(recipe)
+        if all(one.is_float for one in recipes):
+            return self._programs
+        if text in self._by_recipe:
+            return self._by_recipe[text]
+        made = quantize(self._programs, self._data, recipe=recipe, backends=backends)
+        if all(one.weight_only for one in recipes):
+            self._by_recipe[text] = made
+        return made
 
 
 def _names(backends: Sequence[Backend]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from delegraph.aot.export import Model, export_method, export_requests
 from delegraph.aot.lower import Lowered
 from delegraph.aot.quantize.measure import sqnr
 from delegraph.aot.quantize.recipes import RecipeOrRules
-from delegraph.aot.quantize.request import CalibrationData, with_example
+from delegraph.aot.quantize.request import CalibrationData, batches_by_method, with_example
 from delegraph.comparison.candidates import BackendsOfOne, backends_of, candidates, inputs_of, outputs_of
 from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import Runner, in_turns
 from delegraph.errors import LoweringError
 from delegraph.plugins.plugin_spec import PluginSpec
+from delegraph.program.dtypes import storable
 
 __all__ = ["compare"]
 
@@ -67,8 +68,11 @@ def compare(
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     started(f"exporting {', '.join(requests)}")
     programs = {method: export_method(method, request) for method, request in requests.items()}
-    inputs = {method: [*map(_storable, inputs_of(program))] for method, program in programs.items()}
-    data = None if calibration_data is None else _batches_by_method(calibration_data, programs)
+    inputs = {
+        method: [storable(as_array(tensor.detach().cpu())) for tensor in inputs_of(program)]
+        for method, program in programs.items()
+    }
+    data = {method: list(batches) for method, batches in batches_by_method(calibration_data, programs).items()}
     made = list(candidates(programs, chosen, recipes, data, started))
     with tempfile.TemporaryDirectory(prefix="delegraph-compare-") as folder:
         runners = _runners(made, inputs, backend_options or {}, Path(folder))
@@ -76,14 +80,6 @@ def compare(
         expected = {method: outputs_of(program) for method, program in programs.items()}
         compared = [_compared(one, own, expected) for one, own in zip(made, runners, strict=True)]
     return Comparison(sorted(compared, key=lambda one: one.seconds))
-
-
-def _batches_by_method(data: CalibrationData, methods: Iterable[str]) -> CalibrationData:
-    """Lists, which each candidate reads again."""
-    if isinstance(data, Mapping):
-        return {method: list(batches) for method, batches in data.items()}
-    batches = list(data)
-    return dict.fromkeys(methods, batches)
 
 
 def _runners(
@@ -109,12 +105,6 @@ def _runners(
                 outputs = own / f"{number}.npz"
                 runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options)
     return runners
-
-
-def _storable(tensor: torch.Tensor) -> NDArray[Any]:
-    """What NumPy's format does not know, bfloat16 and float8, as float32, from which `delegraph run` reads it."""
-    array = as_array(tensor.detach().cpu())
-    return array.astype(np.float32) if array.dtype.isbuiltin == 2 else array
 
 
 def _options_of(lowered: Lowered, options: Mapping[str, Mapping[str, bool | int | str]]) -> str:

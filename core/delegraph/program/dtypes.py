@@ -16,8 +16,9 @@ from delegraph.program.schema import ScalarType
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
-__all__ = ["DTYPES", "DtypeInfo", "dtype_info", "is_extended", "nbytes", "numpy_dtype", "scalar_type"]
+__all__ = ["DTYPES", "DtypeInfo", "dtype_info", "is_extended", "nbytes", "numpy_dtype", "scalar_type", "storable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,11 @@ def numpy_dtype(scalar_type: ScalarType) -> np.dtype[Any]:
 def is_extended(scalar_type: ScalarType) -> bool:
     """Whether the dtype is not NumPy's own but comes from ml_dtypes."""
     return _BY_CODE[scalar_type].numpy == "ml_dtypes"
+
+
+def storable(array: NDArray[Any]) -> NDArray[Any]:
+    """`array` as `.npy` and `.npz` can hold it: bfloat16 and float8, which NumPy's format does not know, as float32."""
+    return array.astype("float32") if array.dtype.isbuiltin == 2 else array  # 2: registered by ml_dtypes
 
 
 def scalar_type(dtype: np.dtype[Any] | str) -> ScalarType:

@@ -21,6 +21,7 @@ __all__ = [
     "CalibrationData",
     "Quantization",
     "Quantizers",
+    "batches_by_method",
     "not_a_batch",
     "quantization_by_method",
     "quantization_by_recipe",
@@ -95,7 +96,7 @@ def quantization_by_recipe(
     rules = rules_from(given)
     check_list("backends", backends)
     check_torchao()
-    batches = _batches(calibration_data, methods)
+    batches = batches_by_method(calibration_data, methods)
     needs_data = [r.name for r in rules.recipes if not r.weight_only and not r.dynamic]
     if keep_float or min_sqnr is not None:
         needs_data.append("keep_float")
@@ -176,7 +177,7 @@ def quantization_by_method(
     where torchao is missing; `PluginError` for a quantizer that cannot be made.
     """
     made = {method: own for method, own in _quantizers(quantizers, methods, plugins).items() if own}
-    batches = _batches(calibration_data, methods)
+    batches = batches_by_method(calibration_data, methods)
     if made:
         check_torchao()
     for method in made:
@@ -211,7 +212,9 @@ def _is_quantizer(value: Any) -> bool:
     return all(callable(getattr(value, hook, None)) for hook in ("annotate", "validate"))
 
 
-def _batches(given: Any, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
+def batches_by_method(given: Any, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
+    """Calibration data, for one method as a list or for any by name. Raises `LoweringError` for a list of several
+    methods and for what is no list."""
     if given is None:
         return {}
     if isinstance(given, Mapping):
