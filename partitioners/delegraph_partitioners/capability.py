@@ -16,7 +16,7 @@ from delegraph.aot import (
     tag_constant_data,
     tag_mutated_buffer,
 )
-from delegraph.aot.authoring import Support, checked_support
+from delegraph.aot.authoring import Support, checked_support, operator_name
 from delegraph.interfaces import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from delegraph_partitioners.propose_partitions import Unit, components, propose_partitions
 
@@ -44,7 +44,8 @@ class CapabilityBasedPartitioner(Partitioner):
 
     `minimum_nodes` is the size from which a delegate is worth its call. Unless `allow_trivial`, connected pieces that
     consist of `TRIVIAL_OPERATORS` only are left. Sizes and other scalars are computed outside and enter as inputs,
-    unless `take_scalars`; then `support` is asked about their nodes too. Buffers that the model changes stay outside,
+    unless `take_scalars`; then `support` is asked about their nodes too, but an input of the graph does not become an
+    argument of a delegate for its sizes alone. Buffers that the model changes stay outside,
     unless `take_mutated_buffers`: then a delegate that alone reads and changes one keeps it as its own state.
     `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like the graph itself,
     except for those of a call that `support` accepts.
@@ -141,9 +142,15 @@ class CapabilityBasedPartitioner(Partitioner):
             producer = node.args[0]
             assert isinstance(producer, Node)
             return f"is an element of {producer.name}, which was left" if producer in reasons else None
-        if not self.take_scalars and is_scalar(node):
-            return "computes a size or another scalar, which goes into delegates as an input"
+        if is_scalar(node):
+            return self._reason_of_scalar(node)
         return self._supported(node)
+
+    def _reason_of_scalar(self, node: Node) -> str | None:
+        if not self.take_scalars:
+            return "computes a size or another scalar, which goes into delegates as an input"
+        source = next((read for read in node.all_input_nodes if _gives_sizes_alone(read)), None)
+        return self._supported(node) if source is None else f"nothing but sizes of {source.name} is read"
 
     def _supported(self, node: Node) -> str | None:
         """What `support` says. Raises `InvalidPartition` if it is neither None nor a reason."""
@@ -181,6 +188,14 @@ def is_trivial(node: Node) -> bool:
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.name in TRIVIAL_OPERATORS
+
+
+def _gives_sizes_alone(source: Node) -> bool:
+    """Whether it is an input of the graph of which all users read sizes."""
+    return source.op == "placeholder" and all(operator_name(user) in _SIZES for user in source.users)
+
+
+_SIZES = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 
 
 def _bodies(nodes: Iterable[Node], path: str) -> Iterable[str]:

@@ -157,6 +157,21 @@ def test_numbers_cross_the_border_at_every_call() -> None:
         compare(loaded(*map(as_array, args)), function(*args))
 
 
+def test_sizes_behind_a_call_that_is_left() -> None:
+    """A delegate that reads nothing else of an input, for which another one computes, takes it for them."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[0] * 2
+        return torch.erfinv(x.sigmoid() / 2).expand(n // 2, 4) * n  # there is no converter for erfinv
+
+    lowered = delegraph.lower(Function(function), (torch.randn(3, 4),), dynamic_shapes=(({0: N},),), backends=["cpu"])
+    assert len(lowered.report.methods["forward"].delegates) == 2
+    loaded = delegraph.load(bytes(lowered))
+    for size in (2, 9):
+        x = torch.randn(size, 4)
+        compare(loaded(x.numpy()), function(x))
+
+
 def test_an_input_is_no_argument_for_its_sizes_alone() -> None:
     module = Function(lambda x, y: x.sigmoid() * y.shape[0] + y.shape[1] / 2)
     shapes = (None, {0: N, 1: M})

@@ -35,4 +35,5 @@ def openvino_partitioner(
         keep_whole=TABLE.kept_whole,
         minimum_nodes=minimum_nodes,
         allow_trivial=allow_trivial,
+        take_scalars=True,
     )

@@ -19,6 +19,8 @@ from delegraph.aot import lifted_number
 __all__ = ["MOVES", "check_int64"]
 
 LARGEST: Final = 2**31 - 1
+UNLIMITED: Final = 2**28
+"""Places along a dim without a limit: a tensor of more has no room where this runs."""
 
 _ATEN_MOVES: Final = """
     view_copy.default permute_copy.default transpose_copy.int t_copy.default unsqueeze_copy.default
@@ -44,6 +46,9 @@ _PLACES: Final = frozenset(
 _ZERO_POINTS: Final = frozenset(("quantized_decomposed.choose_qparams.tensor",))
 _SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))
 _REMAINDERS: Final = frozenset(f"aten.{name}.{form}" for name in ("fmod", "remainder") for form in ("Tensor", "Scalar"))
+_NO_LARGER: Final = frozenset(f"aten.{name}.default" for name in ("abs", "neg", "minimum", "maximum"))
+"""Than the larger operand."""
+_RUNNING: Final = frozenset(("aten.cumsum.default",))
 _CASTS: Final = frozenset(("dim_order_ops._to_dim_order_copy.default",))
 
 
@@ -93,7 +98,7 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
     if isinstance(number, bool | int):
         return abs(number)
     if not isinstance(value, torch.Tensor | tuple | list):
-        return LARGEST  # sizes
+        return _largest_size(value)
     if isinstance(value, torch.Tensor) and value.dtype != torch.int64:
         bounds = {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 2**15, torch.int32: LARGEST}
         return bounds.get(value.dtype)
@@ -107,15 +112,35 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
     if name in MOVES or node.target is operator.getitem:
         return _largest(_elements(node), known)
     if name in _SUMS:
-        both = [_magnitude(read, known) for read in node.all_input_nodes]
-        alpha = node.kwargs.get("alpha", 1)
-        return None if None in both or alpha != 1 else 2 * max(n for n in both if n is not None)
+        both = [_largest([operand], known) for operand in node.args[:2]]
+        return None if None in both or node.kwargs.get("alpha", 1) != 1 else sum(n for n in both if n is not None)
+    if name in _NO_LARGER:
+        return _largest(node.args[:2], known)
+    if name in _RUNNING:
+        added, count = _largest(node.args[:1], known), _size_along(node)
+        return None if added is None else added * count
     if name in _REMAINDERS:
         return _largest(list(node.args[1:2]), known)
     if name == "aten.mul.Tensor":
         largest = _largest(list(node.args[:2]), known)
         return None if largest is None else largest**2
     return _largest(node.all_input_nodes, known) if name in _CASTS else None
+
+
+def _size_along(node: Node) -> int:
+    """Of the dim that a running sum goes along."""
+    sizes = node.meta["val"].shape
+    size = sizes[node.args[1]] if sizes else 1
+    return size if isinstance(size, int) else _largest_size(size)
+
+
+def _largest_size(size: object) -> int:
+    """Of what is computed from sizes; without a limit, more places than memory has."""
+    if not isinstance(size, torch.SymInt):
+        return LARGEST
+    limits = size.node.shape_env.bound_sympy(size.node.expr)
+    ends = [abs(int(end)) if end.is_finite else UNLIMITED for end in (limits.lower, limits.upper)]
+    return max(ends)
 
 
 def _is_places(node: Node) -> bool:

@@ -17,7 +17,6 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot import is_scalar
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import ALL, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of
@@ -25,18 +24,12 @@ from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, 
 # ---- from tensors -------------------------------------------------------------------------------------------------
 
 
-def _is_read_here(node: Node, self: Node, *_: object) -> str | None:
-    """An input of the graph does not become an argument of a delegate for its sizes alone."""
-    sizes_alone = self.op == "placeholder" and all(map(is_scalar, self.users))
-    return f"nothing but sizes of {self.name} is read" if sizes_alone else None
-
-
-@convert_with("sym_size.int", dtypes=ALL, check=_is_read_here)
+@convert_with("sym_size.int", dtypes=ALL)
 def sym_size(g: GraphBuilder, node: Node, self: Node, dim: int) -> ir.Value:
     return g.size(_same_shape(g.value(self)), dim % rank_of(self))
 
 
-@convert_with("sym_numel", dtypes=ALL, check=_is_read_here)
+@convert_with("sym_numel", dtypes=ALL)
 def sym_numel(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("Size", _same_shape(g.value(self)))
 

@@ -15,6 +15,7 @@ from delegraph_openvino.aot.converters import (
     recurrent,
     reductions,
     resampling,
+    sizes,
 )
 from delegraph_openvino.aot.table import TABLE
 
@@ -34,4 +35,5 @@ __all__ = [
     "recurrent",
     "reductions",
     "resampling",
+    "sizes",
 ]
