@@ -206,6 +206,53 @@ def test_recipes_for_values_store_embeddings_in_8_bits(recipe: str) -> None:
         assert sqnr(wanted, np.asarray(delegraph.load(lowered)(tokens.numpy()))) > 30
 
 
+class Bags(nn.Module):
+    """Sums, means or maxima of some rows of a table, and what an LSTM makes of them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.table, self.head = nn.EmbeddingBag(ROWS, 32, **settings), nn.LSTM(32, 8)
+
+    def forward(
+        self, items: torch.Tensor, offsets: torch.Tensor | None = None, weights: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return self.head(self.table(items, offsets, weights))[0]  # type: ignore[no-any-return]
+
+
+ROWS = 1000
+ITEMS = torch.randint(0, ROWS, (4, 6), generator=torch.Generator().manual_seed(0))
+BAGS: dict[str, tuple[dict[str, Any], tuple[torch.Tensor, ...]]] = {
+    "sums": ({"mode": "sum"}, (ITEMS,)),
+    "means": ({"mode": "mean"}, (ITEMS,)),
+    "maxima": ({"mode": "max"}, (ITEMS,)),
+    "offsets and weights": ({"mode": "sum"}, (ITEMS.view(-1), torch.tensor([0, 3, 20]), torch.linspace(0, 1, 24))),
+    "the end told": ({"mode": "sum", "include_last_offset": True}, (ITEMS.view(-1), torch.tensor([0, 3, 24]))),
+    "a row that does not count": ({"mode": "mean", "padding_idx": int(ITEMS[0, 0])}, (ITEMS,)),
+    "the last row, which does not count": (
+        {"mode": "sum", "padding_idx": -1},
+        (torch.cat([ITEMS, ITEMS * 0 + ROWS - 1]),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAGS)
+def test_bags_of_embeddings_are_of_the_stored_rows(name: str) -> None:
+    settings, args = BAGS[name]
+    torch.manual_seed(0)
+    model = Bags(**settings)
+    for recipe, decibels, nbytes in (("int8_weight_only", 35, ROWS * 32), ("int4_weight_only", 15, ROWS * 16)):
+        quantized = delegraph.quantize(model, [args], recipe=recipe)
+        wanted = quantized.program.module()(*args).detach().numpy()
+        table, lstm = quantized.report.methods["forward"].layers
+        assert (table.operator, table.weight_nbytes) == ("aten::embedding_bag", nbytes + 4 * ROWS)
+        assert table.sqnr is not None and decibels < table.sqnr < 60
+        assert lstm.sqnr is not None and 35 < lstm.sqnr < 60  # of the first of its results
+        for backends in ([], ["cpu"]):
+            lowered = bytes(delegraph.lower(quantized, backends=backends))
+            assert len(lowered) < nbytes + 30_000  # of float, 128,000
+            assert sqnr(wanted, np.asarray(delegraph.load(lowered)(*(one.numpy() for one in args)))) > 60
+
+
 @pytest.mark.parametrize("recipe", ["int8", "int8_per_tensor", "int8_dynamic"])
 def test_weights_of_a_reduced_range(recipe: str) -> None:
     torch.manual_seed(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
@@ -11,11 +12,15 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.measure import Measured, Recorded
-from delegraph.aot.quantize.packing import gathered_rows
+from delegraph.aot.quantize.packing import bags_of_rows, gathered_rows
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization
 
 __all__ = ["method_report", "worst_layers"]
+
+
+_TABLES: Final[Mapping[Any, str]] = {gathered_rows: "aten::embedding", bags_of_rows: "aten::embedding_bag"}
+"""What stands for these, once their rows are stored."""
 
 
 def worst_layers(
@@ -73,7 +78,7 @@ def _row(
     weights = [_attribute(module, leaf) for leaf in leaves]
     return LayerQuantization(
         name=node.name,
-        operator="aten::embedding" if node.target is gathered_rows else operator_name(node),
+        operator=_TABLES.get(node.target) or operator_name(node),
         module=str(stack[-1][0]) if stack else "",
         recipe=recipe.name,
         low=float(value.min()) if known and value is not None else None,
@@ -90,7 +95,7 @@ def _row(
 def _weights(node: Node, constant: Collection[Node]) -> list[Node]:
     """The stored constants behind the weights that a call reads, where these are computed."""
     found: dict[Node, None] = {}
-    gathers = node.target is gathered_rows  # its weight is not computed before it, and stands there as it is stored
+    gathers = node.target in _TABLES  # its weight is not computed before it, and stands there as it is stored
     todo = [arg for arg in node.all_input_nodes if arg in constant and (gathers or arg.op != "get_attr")]
     while todo:
         one = todo.pop()

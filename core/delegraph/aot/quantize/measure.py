@@ -25,7 +25,7 @@ __all__ = ["Measured", "Recorded", "measured", "recorded", "sqnr"]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Values that the float model gave on one batch: of calls by name, and in the end."""
+    """Values that the float model gave on one batch: of calls by name, the first of several; and in the end."""
 
     values: Mapping[str, torch.Tensor]
     outputs: Sequence[Any]
@@ -81,14 +81,16 @@ class _Run(Interpreter):
             return self.run(*inputs, enable_io_processing=False)
 
     def run_node(self, n: Node) -> Any:
+        """Of a call with several results (an LSTM, a bag of embeddings), the first is what counts."""
         value = super().run_node(n)
-        if n.name not in self._names or not _is_float(value):
+        first, *rest = value if isinstance(value, tuple | list) and value else (value,)
+        if n.name not in self._names or not _is_float(first):
             return value
-        if n.name in self._instead:
-            self._alone[n.name] = sqnr((self._instead[n.name], value))
-            return self._instead[n.name]
-        self.seen[n.name] = value.detach()
-        return value
+        if n.name not in self._instead:
+            self.seen[n.name] = first.detach()
+            return value
+        self._alone[n.name] = sqnr((self._instead[n.name], first))
+        return (self._instead[n.name], *rest) if rest else self._instead[n.name]
 
     def compared(self, wanted: Recorded) -> dict[str, float]:
         """SQNR by name."""

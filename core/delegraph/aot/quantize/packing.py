@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-__all__ = ["dequantized_weight", "gathered_rows", "pack", "quantize_rows", "unpack"]
+__all__ = ["bags_of_rows", "dequantized_weight", "gathered_rows", "pack", "quantize_rows", "unpack"]
 
 ZERO_CODE: Final = 8
 """The 4-bit code of 0.0 where there are no zero points."""
@@ -101,3 +101,29 @@ def gathered_rows(
     of_rows = torch.nn.functional.embedding(indices, scales).unsqueeze(-1)
     made: torch.Tensor = (groups * of_rows).flatten(-2).to(dtype)
     return made
+
+
+def bags_of_rows(
+    indices: torch.Tensor,
+    stored: torch.Tensor,
+    scales: torch.Tensor,
+    zero_points: torch.Tensor | None,
+    dtype: torch.dtype,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """`embedding_bag` of such a table: of the rows that the indices name, one after the other."""
+    rows = gathered_rows(indices, stored, scales, zero_points, dtype)
+    places = torch.arange(indices.shape[0], dtype=indices.dtype)
+    if padding_idx is not None:  # a row in front stands for those that do not count
+        padded = indices == padding_idx % stored.shape[0]
+        rows, places = torch.cat([torch.zeros_like(rows[:1]), rows]), torch.where(padded, 0, places + 1)
+        padding_idx = 0
+    return torch.ops.aten.embedding_bag.padding_idx(
+        rows, places, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+    )

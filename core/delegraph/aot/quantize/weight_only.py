@@ -18,8 +18,9 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph.aot.quantize.names import add_constant
-from delegraph.aot.quantize.packing import dequantized_weight, gathered_rows, pack, quantize_rows
+from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
 from delegraph.aot.quantize.recipes import Recipe
 
 __all__ = ["store_weights", "stored_bits"]
@@ -38,11 +39,18 @@ _LAYERS: Final[Mapping[Any, int]] = {
     aten.lstm.input: 2,
     aten.gru.input: 2,
     aten.embedding.default: 0,
+    aten.embedding_bag.padding_idx: 0,
 }
 """Layers whose weights have rows of channels, or of embeddings, and which argument they are: a weight, or a recurrent
 layer's weights and biases."""
 
-_FOUR_BITS: Final = frozenset({aten.linear.default, aten.embedding.default})
+_TABLES: Final[Mapping[Any, Any]] = {
+    aten.embedding.default: gathered_rows,
+    aten.embedding_bag.padding_idx: bags_of_rows,
+}
+"""Layers that read some rows of their weight, and what does that with stored ones: no values meet them in a product."""
+
+_FOUR_BITS: Final = frozenset({aten.linear.default, *_TABLES})
 """Layers whose weights are matrices, packed where they may be."""
 
 
@@ -66,7 +74,7 @@ def stored_bits(node: Node, recipe: Recipe | None) -> int:
     """In how many bits each weight of a call is stored: 0 where it stays float."""
     if recipe is None or not recipe.weight_bits or node.target not in _LAYERS:
         return 0
-    if not (recipe.weight_only or recipe.weight_bits == 4 or node.target == aten.embedding.default):
+    if not (recipe.weight_only or recipe.weight_bits == 4 or node.target in _TABLES):
         return 0
     weights = _weights(node)
     if not weights:
@@ -110,10 +118,12 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
     graph = module.graph
     with graph.inserting_before(node):
         stored, scales = (graph.get_attr(name) for name in names)
-        if node.target == aten.embedding.default:
+        if node.target in _TABLES:
             by_row = graph.call_method("view", (scales, tensor.shape[0], -1))
-            node.args = (node.args[1], stored, by_row, None, tensor.dtype)
-            node.target, node.kwargs = gathered_rows, {}  # the same call by name, which what is measured goes by
+            _, indices, *rest = schema_arguments(node)
+            settings = rest if node.target == aten.embedding_bag.padding_idx else ()
+            node.args = (indices, stored, by_row, None, tensor.dtype, *settings)
+            node.target, node.kwargs = _TABLES[node.target], {}  # the same call by name, which what is measured goes by
             return
         dtype = tensor.dtype
         made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
