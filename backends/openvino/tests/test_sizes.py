@@ -13,6 +13,7 @@ from backends.openvino.tests.harness import Function, check, declined, load, low
 from torch.export import Dim
 
 import delegraph
+from delegraph.errors import UnboundedDimension
 
 N, M = Dim("N", min=2, max=16), Dim("M", min=2, max=16)
 WEIGHT = torch.nn.Linear(8, 8).requires_grad_(False)
@@ -87,6 +88,12 @@ def test_an_input_is_not_taken_for_its_sizes_alone() -> None:
     assert "nothing but sizes of args_1 is read" in declined(lowered).values()
     found = load(lowered)(np.ones(4, np.float32), np.ones((5, 2), np.float32))
     np.testing.assert_allclose(found, np.full(4, 5 / (1 + np.exp(-1.0)), np.float32), rtol=1e-5)
+
+
+def test_a_dim_without_a_limit_is_told_as_such() -> None:
+    """Its places fit; that memory for it cannot be planned is what the user hears."""
+    with pytest.raises(UnboundedDimension, match="dimension 0 of input 'args_0' has no upper bound"):
+        lower(counted, (torch.randn(3, 5),), ({0: Dim.DYNAMIC},))
 
 
 def test_integers_without_a_limit_are_left() -> None:

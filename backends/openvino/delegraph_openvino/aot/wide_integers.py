@@ -139,8 +139,7 @@ def _largest_size(size: object) -> int:
     if not isinstance(size, torch.SymInt):
         return LARGEST
     limits = size.node.shape_env.bound_sympy(size.node.expr)
-    ends = [abs(int(end)) if end.is_finite else UNLIMITED for end in (limits.lower, limits.upper)]
-    return max(ends)
+    return max(abs(int(end)) if end.is_Integer else UNLIMITED for end in (limits.lower, limits.upper))
 
 
 def _is_places(node: Node) -> bool:
