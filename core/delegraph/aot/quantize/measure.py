@@ -83,14 +83,15 @@ class _Run(Interpreter):
     def run_node(self, n: Node) -> Any:
         """Of a call with several results (an LSTM, a bag of embeddings), the first is what counts."""
         value = super().run_node(n)
-        first, *rest = value if isinstance(value, tuple | list) and value else (value,)
+        several = isinstance(value, tuple | list) and len(value) > 0
+        first, *rest = value if several else (value,)
         if n.name not in self._names or not _is_float(first):
             return value
         if n.name not in self._instead:
             self.seen[n.name] = first.detach()
             return value
         self._alone[n.name] = sqnr((self._instead[n.name], first))
-        return (self._instead[n.name], *rest) if rest else self._instead[n.name]
+        return (self._instead[n.name], *rest) if several else self._instead[n.name]
 
     def compared(self, wanted: Recorded) -> dict[str, float]:
         """SQNR by name."""
