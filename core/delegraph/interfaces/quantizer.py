@@ -16,6 +16,7 @@ class Quantizer(Protocol):
 
     Its two optional methods are called where a quantizer has them: `transform_for_annotation(model)` before any
     quantizer annotates, `prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)` once the observers are made.
+    While the first runs, calls that this quantizer may not annotate have an annotation of nothing: it leaves them.
     """
 
     def annotate(self, model: GraphModule) -> GraphModule:
