@@ -74,8 +74,9 @@ class Constants:
         if placeholder in self.tensors:
             return self.tensors[placeholder].detach()
         held = self._arrays.get(placeholder)
-        known = held is not None and held.dtype.isbuiltin == 1  # torch takes none of ml_dtypes' from NumPy
-        return torch.from_numpy(held.copy()) if known and held is not None else None
+        if held is None or held.dtype.isbuiltin != 1:  # torch takes none of ml_dtypes' from NumPy
+            return None
+        return torch.from_numpy(held.copy())
 
     def _made(self, node: Node) -> NDArray[Any] | None:
         if node in self.tensors:

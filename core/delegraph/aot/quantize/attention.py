@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -18,12 +19,11 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
 from delegraph.aot.graph.known_values import known_value
 from delegraph.aot.graph.schema_binding import schema_arguments
+from delegraph.aot.quantize.composed import ANNOTATION
 
 __all__ = ["cut_attention"]
 
 aten = torch.ops.aten
-
-ANNOTATION: Final = "quantization_annotation"
 
 
 def cut_attention(
@@ -75,9 +75,7 @@ def _constant(model: GraphModule, leaf: Node) -> torch.Tensor | None:
     """A parameter, or a buffer that nothing writes; None of inputs."""
     if leaf.op != "get_attr" or any(_writes(user) for user in leaf.users):
         return None
-    value: Any = model
-    for part in str(leaf.target).split("."):
-        value = getattr(value, part)
+    value = attrgetter(str(leaf.target))(model)
     return value.detach() if isinstance(value, torch.Tensor) else None
 
 

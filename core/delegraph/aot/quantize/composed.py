@@ -21,7 +21,7 @@ from torch.fx import GraphModule, Node
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.quantizer import Quantizer
 
-__all__ = ["ComposedQuantizer"]
+__all__ = ["ANNOTATION", "ComposedQuantizer"]
 
 ANNOTATION: Final = "quantization_annotation"
 """Where torchao keeps a node's `QuantizationAnnotation` (`Q_ANNOTATION_KEY` of `pt2e/quantizer/quantizer.py`)."""

@@ -19,14 +19,13 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, SharedQuantizationSpec
 
+from delegraph.aot.quantize.composed import ANNOTATION
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.specs import activation_spec, weight_spec
 
 __all__ = ["GenericQuantizer"]
 
 aten = torch.ops.aten
-
-ANNOTATION: Final = "quantization_annotation"
 
 _WEIGHTED: Final = {
     aten.linear.default: 0,
