@@ -38,8 +38,7 @@ class Attention(nn.Module):
     def forward(self, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         batch, length, _ = rows.shape
         places = torch.arange(length) + position[0]
-        query = rows.view(batch, length, HEADS, self.size).transpose(1, 2)
-        key, value = query[:, ::2], query[:, 1::2]
+        query, key, value = self.projected(rows)
         if self.turned:
             angles = torch.cat([places[None, :, None].float() * self.speeds] * 2, -1)
             query, key = self.turn(query, angles), self.turn(key, angles)
@@ -55,6 +54,13 @@ class Attention(nn.Module):
             seen = (columns > places[None, None, :, None] - self.window) & seen
         attended = nn.functional.scaled_dot_product_attention(query, keys, values, seen, scale=0.3)
         return attended.transpose(1, 2).reshape(batch, length, HEADS * self.size)
+
+    def projected(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        query = self.parted(rows, HEADS)
+        return query, query[:, ::2], query[:, 1::2]
+
+    def parted(self, rows: torch.Tensor, heads: int) -> torch.Tensor:
+        return rows.view(*rows.shape[:2], heads, self.size).transpose(1, 2)
 
     def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         half = self.size // 2
@@ -189,6 +195,55 @@ def test_a_cache_and_a_mask_that_are_narrowed(form: dict[str, int], fused: bool)
         np.testing.assert_allclose(module[method](*(x.numpy() for x in given)), wanted, rtol=1e-4, atol=1e-5)
 
 
+# ---- projections before it ----------------------------------------------------------------------------------------
+
+
+class Projected(Attention):
+    """With layers for query, key and value, whose input may be of a float half."""
+
+    def __init__(self, batch: int = 1, bias: bool = False, turned: bool = True) -> None:
+        super().__init__(batch, turned=turned)
+        torch.manual_seed(0)
+        width = HEADS * SIZE
+        self.query, self.key, self.value = (nn.Linear(width, heads * SIZE, bias) for heads in (HEADS, GROUPS, GROUPS))
+
+    def projected(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.parted(self.query(rows), HEADS), *(self.parted(of(rows), GROUPS) for of in (self.key, self.value))
+
+
+PROJECTED: dict[str, dict[str, Any]] = {"plain": {}, "with biases": {"bias": True}, "no rotation": {"turned": False}}
+
+
+@pytest.mark.parametrize("form", PROJECTED)
+def test_projections_are_one_product(form: str) -> None:
+    module = lowered(Projected(**PROJECTED[form]))
+    assert [counts["MatMul"] + counts["Gemm"] for counts in operators(module)] == [1, 1]
+    assert_says_what_eager_says(module, Projected(**PROJECTED[form]))
+
+
+def test_a_weight_that_another_part_has_by_itself_is_not_stored_once_more() -> None:
+    """Of a batch, several rows are attended to in parts: the weights of one row's projections are theirs too."""
+    module = lowered(Projected(batch=2))
+    assert sorted(counts["GroupQueryAttention"] for counts in operators(module)) == [0, 1]
+    assert [counts["MatMul"] for counts in operators(module) if counts["GroupQueryAttention"]] == [3]
+    assert_says_what_eager_says(module, Projected(batch=2))
+
+
+@pytest.mark.parametrize("recipe", ["int8_dynamic", "int8_weight_only", "int4_weight_only"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_quantized_projections_are_one_product(recipe: str, bias: bool) -> None:
+    exported = torch.export.export(Projected(bias=bias), (rows(1), torch.arange(1)))
+    quantized = delegraph.quantize(exported, recipe=recipe, backends=["cpu"])
+    module = delegraph.load(bytes(delegraph.lower(quantized, backends=["cpu"])))
+    wanted = quantized.program.module()
+    [counts] = operators(module)
+    assert counts["DynamicQuantizeMatMul"] + counts["MatMulNBits"] == (2 if recipe == "int8_weight_only" else 1)
+    for place in range(3):
+        given = rows(1) + place, torch.tensor([place])
+        with torch.no_grad():
+            np.testing.assert_allclose(module(*(x.numpy() for x in given)), wanted(*given), rtol=1e-3, atol=1e-4)
+
+
 # ---- attention without a cache ------------------------------------------------------------------------------------
 
 
@@ -307,3 +362,28 @@ def test_what_is_not_quite_a_norm_is_left_as_it_is() -> None:
     ):
         [got] = run(function, x)
         np.testing.assert_allclose(got, function(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8), (1, 8), (8,)])
+@pytest.mark.parametrize("written", ["in parts", "whole"])
+def test_a_norm_of_a_sum_gives_the_sum_too(shape: tuple[int, ...], written: str) -> None:
+    whole = nn.RMSNorm(8, eps=1e-6)
+    weight = whole.weight.detach().copy_(torch.rand(8))
+
+    def added(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x + y
+        again = total + (rms_norm(total, weight) if written == "in parts" else whole(total))
+        return again, again * rms_norm(again, weight) + total
+
+    x, y = torch.randn(shape), torch.randn(shape)
+    module = delegraph.load(bytes(delegraph.lower(Called(added), (x, y), backends=["cpu"])))
+    [counts] = operators(module)
+    assert counts["SkipSimplifiedLayerNormalization"] == (2 if len(shape) > 1 else 0)
+    for got, wanted in zip(module(x.numpy(), y.numpy()), added(x, y), strict=True):
+        np.testing.assert_allclose(got, wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+class Called(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.forward = function

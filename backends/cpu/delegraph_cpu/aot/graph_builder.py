@@ -17,6 +17,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.program.flat_tensor import TensorLayout
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, computed_in, onnx_type
+from delegraph_cpu.aot.skip_norms import norms_of_sums
 from delegraph_cpu.blob import TensorInfo
 from delegraph_cpu.codes import Codes
 
@@ -303,7 +304,7 @@ class GraphBuilder:
 
     def model(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
         """The finished model, with what its outputs do not need left out."""
-        nodes = _needed(self.nodes, outputs)
+        nodes = norms_of_sums(_needed(self.nodes, outputs), outputs, self._shapes.get)
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
         graph = ir.Graph(

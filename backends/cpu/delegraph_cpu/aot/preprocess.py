@@ -27,6 +27,7 @@ from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.aot.joined_projections import with_joined_projections
 from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
 from delegraph_cpu.aot.work import multiply_adds
@@ -89,7 +90,8 @@ class CpuLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` if
         onnxruntime refuses the graph.
         """
-        return _pack(_compile(edge_program, compile_specs), {})
+        [result] = _preprocess([(edge_program, compile_specs)])
+        return result
 
     @classmethod
     def preprocess_multimethod(
@@ -98,18 +100,24 @@ class CpuLowering(BackendDetails):
         compile_specs: dict[str, list[list[CompileSpec]]],
     ) -> dict[str, list[PreprocessResult]]:
         """As `preprocess`, but weights that several partitions have go into the named data, once."""
-        compiled = {
-            method: [_compile(*of) for of in zip(programs, compile_specs[method], strict=True)]
-            for method, programs in edge_programs.items()
-        }
-        everything = [c for partitions in compiled.values() for c in partitions]
-        shared = iter(_shared_keys(everything))
-        return {method: [_pack(c, next(shared)) for c in partitions] for method, partitions in compiled.items()}
+        pairs = [zip(programs, compile_specs[method], strict=True) for method, programs in edge_programs.items()]
+        results = iter(_preprocess([pair for of_method in pairs for pair in of_method]))
+        return {method: [next(results) for _ in programs] for method, programs in edge_programs.items()}
 
 
-def _compile(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> Compiled:
+def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec]]]) -> list[PreprocessResult]:
+    """Those of partitions that are compiled together."""
+    converted = with_joined_projections([_convert(*partition) for partition in partitions])
+    compiled = [_compile(model, program) for model, (program, _) in zip(converted, partitions, strict=True)]
+    return list(map(_pack, compiled, _shared_keys(compiled)))
+
+
+def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> ConvertedModel:
     asked = {spec.key for spec in compile_specs}
-    converted = convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked)
+    return convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked)
+
+
+def _compile(converted: ConvertedModel, program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
         held = held_back(converted.model, INLINE_BYTES)
         model, weights, debug_handles = _optimize(converted, Path(folder))

@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
 from delegraph.aot.authoring import Constants
+from delegraph_cpu.aot.converters.normalization import simplified_layer_norm
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
 
@@ -34,9 +35,7 @@ class RmsNorm:
 
     def convert(self, g: GraphBuilder) -> None:
         """Add the operator."""
-        size = shape_of(self.source)[-1]
-        weight = g.tensor_of_ones([size], torch.float32) if self.weight is None else g.value(self.weight)
-        norm = g.op("SimplifiedLayerNormalization", g.value(self.source), weight, axis=-1, epsilon=self.epsilon)
+        norm = simplified_layer_norm(g, self.source, self.weight, self.epsilon)
         g.values[self.root] = g.record(norm, shape_of(self.root))
 
 

@@ -65,13 +65,21 @@ def native_layer_norm(
     return [_layer_norm(g, node, input, normalized_shape, weight, bias, eps), None, None]
 
 
+def simplified_layer_norm(g: GraphBuilder, input: Node, weight: Node | None, eps: float) -> ir.Value:
+    """Of float32, over the last dim; a root mean square norm is what onnxruntime calls so."""
+    scale = g.tensor_of_ones(shape_of(input)[-1:], torch.float32) if weight is None else g.value(weight)
+    return g.op("SimplifiedLayerNormalization", g.value(input), scale, axis=-1, epsilon=eps)
+
+
 @convert_with("rms_norm", keep=True)
 def rms_norm(
     g: GraphBuilder, node: Node, input: Node, normalized_shape: Sequence[Size], weight: Node | None, eps: float | None
 ) -> ir.Value:
-    """Written as onnxruntime's SimplifiedLayerNormalization fusion expects it."""
+    """One operator over the last dim of float32, else its parts."""
     dtype, value = dtype_of(node), g.value(input)
     eps = torch.finfo(outer_dtype_of(node)).eps if eps is None else eps
+    if dtype == torch.float32 and len(normalized_shape) == 1 and isinstance(normalized_shape[0], int):
+        return simplified_layer_norm(g, input, weight, eps)
     axes = g.ints([-1 - i for i in range(len(normalized_shape))])
     mean = g.op("ReduceMean", g.op("Pow", value, g.tensor(2.0, dtype)), axes, keepdims=1)
     normalized = g.op("Div", value, g.op("Sqrt", g.op("Add", mean, g.tensor(eps, dtype))))

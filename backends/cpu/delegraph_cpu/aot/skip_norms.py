@@ -1,0 +1,61 @@
+"""Root mean square norms of sums in a graph under construction -> one operator each.
+
+    s = Add(a, b); y = SimplifiedLayerNormalization(s, w)        y, s = SkipSimplifiedLayerNormalization(a, b, w)
+
+onnxruntime does that to layer norms by itself. `s` is what a transformer adds to next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+__all__ = ["norms_of_sums"]
+
+_RANKS = (2, 3)
+"""Of what the operator takes."""
+
+
+def norms_of_sums(
+    nodes: Sequence[ir.Node], outputs: Sequence[ir.Value], shape_of: Callable[[ir.Value], Sequence[int | str] | None]
+) -> list[ir.Node]:
+    """`nodes`, which stand in the order in which they run and give the graph's `outputs`, with each such pair replaced
+    where the sum is."""
+    norms = {node.inputs[0]: node for node in nodes if _is_norm(node)}
+    pairs = {
+        node: norm
+        for node in nodes
+        if (norm := norms.get(node.outputs[0])) is not None
+        and _is_sum_of_equals(node, shape_of)
+        and not {*node.outputs, *norm.outputs} & {*outputs}
+    }
+    gone = {*pairs.values()}
+    return [_joined(node, pairs[node]) if node in pairs else node for node in nodes if node not in gone]
+
+
+def _is_norm(node: ir.Node) -> bool:
+    """Whether it is one whose weight is there before any node runs."""
+    weight = node.inputs[1] if node.op_type == "SimplifiedLayerNormalization" else None
+    return weight is not None and weight.producer() is None
+
+
+def _is_sum_of_equals(node: ir.Node, shape_of: Callable[[ir.Value], Sequence[int | str] | None]) -> bool:
+    if node.op_type != "Add":
+        return False
+    one, other = (None if value is None else shape_of(value) for value in node.inputs)
+    return one is not None and one == other and len(one) in _RANKS
+
+
+def _joined(addition: ir.Node, norm: ir.Node) -> ir.Node:
+    """Both in one; its values have the names of theirs, which debug handles go by, and their readers."""
+    inputs = [*addition.inputs, norm.inputs[1]]
+    joined = ir.Node(
+        "com.microsoft", "SkipSimplifiedLayerNormalization", inputs, [norm.attributes["epsilon"]], num_outputs=4
+    )
+    normalized, mean, deviation, total = joined.outputs
+    for value, old in ((normalized, norm.outputs[0]), (total, addition.outputs[0])):
+        value.name = old.name
+        ir.convenience.replace_all_uses_with(old, value)
+    mean.name = deviation.name = ""  # neither is computed
+    return joined
