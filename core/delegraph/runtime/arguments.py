@@ -11,6 +11,7 @@ the structure, `input 0`, `input 1` …
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from delegraph.errors import InvalidArgument
@@ -34,8 +35,9 @@ class Arguments:
         self._args, self._kwargs = self._spec.children
         self._parameters = tuple(parameters) if len(parameters) == len(self._args.children) else ()
         self._shown = tuple(map(printable, self._parameters))
-        only_leaves = not self._kwargs.children and set(self._args.children) <= {LEAF}
-        self._flat = len(self._args.children) if only_leaves else None
+        only_leaves = {*self._args.children, *self._kwargs.children} <= {LEAF}
+        by_name = self._parameters or (None,) * len(self._args.children)
+        self._leaves = (*by_name, *(self._kwargs.keys or ())) if only_leaves else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,8 +56,10 @@ class Arguments:
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """The inputs in order. Raises `InvalidArgument` for arguments of another structure."""
-        if len(args) == self._flat and not kwargs:
-            return args
+        count = len(args)
+        if self._leaves is not None and count + len(kwargs) == len(self._leaves) and count <= len(self._args.children):
+            with suppress(KeyError):
+                return [*args, *[kwargs[name] for name in self._leaves[count:]]]
         try:
             return self._spec.flatten(self._bound(args, kwargs) if kwargs else (args, kwargs))
         except InvalidArgument as error:
