@@ -21,6 +21,7 @@ import delegraph
 from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
 from delegraph.errors import LoweringError, PluginNotFound, UnknownOption
 from delegraph.plugins import PluginRegistry
+from delegraph.program import serialize_flat_tensor
 
 aten = torch.ops.aten
 
@@ -251,6 +252,60 @@ def test_bags_of_embeddings_are_of_the_stored_rows(name: str) -> None:
             lowered = bytes(delegraph.lower(quantized, backends=backends))
             assert len(lowered) < nbytes + 30_000  # of float, 128,000
             assert sqnr(wanted, np.asarray(delegraph.load(lowered)(*(one.numpy() for one in args)))) > 60
+
+
+class Experts(nn.Module):
+    """Rows sorted by expert, each times its expert's matrix: as `transformers` has them, outputs first or last."""
+
+    def __init__(self, outputs_last: bool, inner: int) -> None:
+        super().__init__()
+        self.matrices = nn.Parameter(torch.randn(EXPERTS, *((inner, 40) if outputs_last else (40, inner))))
+        self.outputs_last = outputs_last
+
+    def forward(self, rows: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        matrices = self.matrices if self.outputs_last else self.matrices.transpose(-2, -1)
+        return torch.ops.transformers.grouped_mm_fallback(rows, matrices, ends)  # type: ignore[no-any-return]
+
+
+EXPERTS = 4
+
+
+@pytest.mark.parametrize("outputs_last", [False, True])
+@pytest.mark.parametrize(
+    ("recipe", "inner", "decibels", "nbytes"),
+    [
+        ("int8_weight_only", 64, 35, EXPERTS * 40 * (64 + 4)),
+        ("int8_dynamic", 64, 35, EXPERTS * 40 * (64 + 4)),
+        ("int4_weight_only", 64, 15, EXPERTS * 40 * (32 + 8)),
+        ("int4_weight_only{group_size=8}", 24, 15, EXPERTS * 40 * (12 + 12)),
+        ("int4_weight_only", 27, 35, EXPERTS * 40 * (27 + 4)),  # which groups of two codes don't divide
+    ],
+)
+def test_the_matrices_of_experts_are_stored_by_row(
+    recipe: str, inner: int, decibels: float, nbytes: int, outputs_last: bool
+) -> None:
+    pytest.importorskip("transformers.integrations.moe", reason="it has the operator")
+    torch.manual_seed(0)
+    model, rows = Experts(outputs_last, inner), torch.randn(20, inner)
+    count = Dim("count", min=2, max=64)
+    ends = torch.tensor([3, 3, 12, 18], dtype=torch.int32)  # the second has none; the last two rows are nobody's
+    exported = torch.export.export(model, (rows, ends), dynamic_shapes=({0: count}, None))
+    quantized = delegraph.quantize(exported, [(rows, ends)], recipe=recipe)
+    (layer,) = quantized.report.methods["forward"].layers
+    assert (layer.weight_nbytes, layer.float_nbytes) == (nbytes, EXPERTS * 40 * inner * 4)
+    assert layer.sqnr is not None and decibels < layer.sqnr < 60
+    wanted = quantized.program.module()(rows, ends).numpy()
+    for backends in ([], ["cpu"]):
+        lowered = bytes(delegraph.lower(quantized, backends=backends))
+        assert len(lowered) < 2 * nbytes + 12_000
+        got = np.asarray(delegraph.load(lowered)(rows.numpy(), ends.numpy()))
+        assert sqnr(wanted, got) > 100
+        assert not got[18:].any()
+        apart = delegraph.ExecutorchBackendConfig(external_constants={"*": "weights"})
+        outside = delegraph.lower(quantized, backends=backends, config=apart)
+        data = [serialize_flat_tensor(held) for held in outside.program.tensor_data.values()]
+        got = np.asarray(delegraph.load(bytes(outside), data_path=data)(rows.numpy(), ends.numpy()))
+        assert sqnr(wanted, got) > 100
 
 
 @pytest.mark.parametrize("recipe", ["int8", "int8_per_tensor", "int8_dynamic"])

@@ -16,9 +16,11 @@ import torch.ao.quantization.fx._decomposed
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import delegraph
 from delegraph.interfaces import CompileSpec
+from delegraph.program import deserialize_program
 from delegraph_cpu import sessions
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.blob import unpack
@@ -938,3 +940,27 @@ def test_groups_that_the_kernel_does_not_have_are_filled_up(
     found = compare(Packed(6, inner, group, zero_points), random(*shape, inner), step=1e-4)
     assert found["MatMulNBits"] == 1
     assert found["Pad"] == (inner != group)
+
+
+# ---- experts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("recipe", "count"), [("int4_weight_only", 3), ("int8_weight_only", 6), ("int8_dynamic", 6)])
+def test_experts_are_products_of_codes(recipe: str, count: int) -> None:
+    pytest.importorskip("transformers.integrations.moe", reason="it has the operator")
+
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrices = nn.Parameter(torch.randn(3, 8, 32))
+
+        def forward(self, rows: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = torch.ops.transformers.grouped_mm_fallback(rows, self.matrices.mT, ends)
+            return made
+
+    args = (torch.randn(6, 32), torch.tensor([1, 1, 6]))
+    lowered = delegraph.lower(delegraph.quantize(Experts(), [args], recipe=recipe, backends=["cpu"]), backends=["cpu"])
+    [blob] = deserialize_program(bytes(lowered)).delegate_data
+    counts = Counter(node.op_type for node in onnx.ModelProto.FromString(bytes(unpack(blob).graph)).graph.node)
+    assert counts["MatMulNBits"] == count
+    assert not {"MatMul", "DequantizeLinear"} & counts.keys()

@@ -69,10 +69,11 @@ def test_what_only_a_delegate_reads_is_not_copied(build: Any) -> None:
     backend, x = Doubler(), numbers()
     method = loaded(build, doubler(build), backend)
     assert method.borrowed_inputs == (0,)
+    out = np.empty_like(x)  # what each call allocates may lie elsewhere
     for _ in range(3):
-        np.testing.assert_array_equal(method.execute([x])[0], 2 * x)
+        np.testing.assert_array_equal(method.execute([x], out=[out])[0], 2 * x)
     assert all(seen.ctypes.data == x.ctypes.data and not seen.flags.writeable for seen, _ in backend.seen)
-    assert backend.bound <= 2, "bound again where neither the input nor the output lies elsewhere"
+    assert backend.bound == 1, "bound again where neither the input nor the output lies elsewhere"
 
 
 @pytest.mark.parametrize(

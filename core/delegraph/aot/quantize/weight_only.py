@@ -4,10 +4,12 @@
         y = linear(x, w, b)       w' = dequantized_weight(w_packed, w_scales)
                                   y  = linear(x, w', b)
         e = embedding(w, i)       e  = gathered_rows(i, w_int8, w_int8_scales)
+        m = grouped_mm(x, w.mT)   w' = dequantized_weight(w_int8, w_int8_scales).view(experts, outputs, inputs)
+                                  m  = grouped_mm(x, w'.mT)
 
-Rows of an embedding meet no values in a product, so that there is nothing to annotate: recipes for values store them,
-too, where no quantizer has. A weight is stored once however many calls read it. What stands in the graph are calls of
-`packing.py`'s functions, which the export that comes next turns into operators.
+Rows of an embedding meet no values in a product, and what an expert of a mixture multiplies no quantizer annotates:
+recipes for values store them, too. A weight is stored once however many calls read it. What stands in the graph are
+calls of `packing.py`'s functions, which the export that comes next turns into operators.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
@@ -50,6 +53,10 @@ _TABLES: Final[Mapping[Any, Any]] = {
 }
 """Layers that read some rows of their weight, and what does that with stored ones: no values meet them in a product."""
 
+_EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
+"""Products of groups of rows, each with a matrix of its own, (experts, inputs, outputs), which is their argument 1: of
+one that the model has as (experts, outputs, inputs), and transposes, or has just so."""
+
 _FOUR_BITS: Final = frozenset({aten.linear.default, *_TABLES})
 """Layers whose weights are matrices, packed where they may be."""
 
@@ -60,7 +67,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
     for node in list(module.graph.nodes):
         bits = stored_bits(node, recipes.get(node.name))
         for weight in _weights(node) if bits else ():
-            tensor = _tensor(module, weight)
+            tensor = _matrix(node, _tensor(module, weight))
             group = _group_size(tensor, bits, recipes[node.name].group_size)
             key = (str(weight.target), bits, group)
             if key not in stored:
@@ -72,23 +79,52 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
 
 def stored_bits(node: Node, recipe: Recipe | None) -> int:
     """In how many bits each weight of a call is stored: 0 where it stays float."""
-    if recipe is None or not recipe.weight_bits or node.target not in _LAYERS:
+    if recipe is None or not recipe.weight_bits or not (node.target in _LAYERS or _has_experts(node)):
         return 0
-    if not (recipe.weight_only or recipe.weight_bits == 4 or node.target in _TABLES):
+    if not (recipe.weight_only or recipe.weight_bits == 4 or node.target in _TABLES or _has_experts(node)):
         return 0
     weights = _weights(node)
     if not weights:
         return 0
-    width = weights[0].meta["val"].shape[-1]
-    fits = node.target in _FOUR_BITS and width % 2 == 0 and width % (recipe.group_size or width) == 0
+    width = _matrix(node, weights[0].meta["val"]).shape[-1]
+    fits = (
+        (node.target in _FOUR_BITS or _has_experts(node))
+        and width % 2 == 0
+        and width % (recipe.group_size or width) == 0
+    )
     return recipe.weight_bits if fits else 8
 
 
 def _weights(node: Node) -> list[Node]:
     """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
-    given = node.args[_LAYERS[node.target]]
+    given = _behind_transpose(node) or node.args[1] if _has_experts(node) else node.args[_LAYERS[node.target]]
     nodes = [one for one in (given if isinstance(given, list | tuple) else [given]) if isinstance(one, Node)]
     return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
+
+
+def _has_experts(node: Node) -> bool:
+    return node.op == "call_function" and operator_name(node) in _EXPERTS
+
+
+def _behind_transpose(node: Node) -> Node | None:
+    """What the experts' matrices are the transposed ones of, by whichever view."""
+    view = node.args[1]
+    if not isinstance(view, Node) or view.op != "call_function" or len(view.all_input_nodes) != 1:
+        return None
+    (source,) = view.all_input_nodes
+    if source.op != "get_attr" or source.meta["val"].ndim != 3:
+        return None
+    swapped, seen = source.meta["val"].mT, view.meta["val"]
+    same = (seen.shape, seen.stride(), seen.storage_offset()) == (swapped.shape, swapped.stride(), 0)
+    return source if same and view.target.is_view else None  # type: ignore[union-attr]
+
+
+def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
+    """What is stored of a weight that `node` reads: of experts the rows of all, one after the other."""
+    if not _has_experts(node):
+        return weight
+    by_rows = weight if _behind_transpose(node) is not None else weight.mT
+    return by_rows.reshape(-1, by_rows.shape[-1])
 
 
 def _is_matrix(weight: Node) -> bool:
@@ -128,6 +164,11 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
         dtype = tensor.dtype
         made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
         made.meta = {**weight.meta, "nn_module_stack": node.meta.get("nn_module_stack")}
+        if _has_experts(node):
+            experts, inputs, outputs = node.args[1].meta["val"].shape  # type: ignore[union-attr]  # see `_EXPERTS`
+            by_rows = graph.call_method("view", (made, experts, outputs, inputs))
+            node.replace_input_with(node.args[1], graph.call_method("transpose", (by_rows, 1, 2)))  # type: ignore[arg-type]
+            return
     node.replace_input_with(weight, made)
 
 

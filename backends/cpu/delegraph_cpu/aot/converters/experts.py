@@ -3,17 +3,22 @@
 rows sorted by expert ──┬── Slice [0, end_0) ── MatMul W_0 ──┐
                         ├── Slice [end_0, end_1) ── MatMul W_1 ── Concat
                         └── Slice [end_1, …) ── zeros ───────┘
+
+Of matrices that are stored in 8 bits or 4, products of codes stand for MatMul.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import convert_named
+from delegraph_cpu.aot.converters.table import aten, convert_named, schema_arguments
 from delegraph_cpu.aot.dtypes import INDICES, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.quantized.packed import products_of_experts
 
 INT64_MAX = 2**63 - 1
 
@@ -33,9 +38,10 @@ def grouped_mm(g: GraphBuilder, node: Node, self: Node, mat2: Node, offs: Node, 
     rows, dtype = g.value(self), dtype_of(node)
     ends = [g.op("Slice", g.tensor(offs, torch.int64), g.ints([i]), g.ints([i + 1])) for i in range(_groups(mat2))]
     starts = [g.ints([0]), *ends[:-1]]
+    product = _product(g, mat2)
     parts = [
-        g.op("MatMul", g.op("Slice", rows, start, end, g.ints([0])), _matrix(g, mat2, i))
-        for i, (start, end) in enumerate(zip(starts, ends, strict=True))
+        product(g.op("Slice", rows, start, end, g.ints([0])), expert)
+        for expert, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
     left = g.op("Sub", g.op("Shape", rows, start=0, end=1), ends[-1])
     width = g.op("Shape", g.value(mat2), start=2, end=3)
@@ -45,6 +51,25 @@ def grouped_mm(g: GraphBuilder, node: Node, self: Node, mat2: Node, offs: Node, 
 
 def _groups(mat2: Node) -> int:
     return int(shape_of(mat2)[0])
+
+
+def _product(g: GraphBuilder, mat2: Node) -> Callable[[ir.Value, int], ir.Value]:
+    """What multiplies rows with the matrix of an expert."""
+    stored = _stored_rows(mat2)
+    found = None if stored is None else products_of_experts(g, mat2, stored)
+    return found or (lambda rows, expert: g.op("MatMul", rows, _matrix(g, mat2, expert)))
+
+
+def _stored_rows(mat2: Node) -> Node | None:
+    """The rows of all matrices, (experts * outputs, inner), as recipes for weights alone have them:
+    `permute(view(rows, (experts, outputs, inner)), (0, 2, 1))`."""
+    if mat2.target != aten("permute_copy") or [dim % 3 for dim in schema_arguments(mat2)[1]] != [0, 2, 1]:
+        return None
+    view = mat2.all_input_nodes[0]
+    rows = view.all_input_nodes[0] if view.target == aten("view_copy") else None
+    return (
+        rows if rows is not None and shape_of(rows) == (_groups(mat2) * shape_of(mat2)[2], shape_of(mat2)[1]) else None
+    )
 
 
 def _matrix(g: GraphBuilder, mat2: Node, index: int) -> ir.Value:

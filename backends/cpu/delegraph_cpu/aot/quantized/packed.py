@@ -1,4 +1,4 @@
-"""Linear layers of floats whose weights alone are quantized, to 8 or 4 bits: MatMulNBits, which reads them packed.
+"""Linear layers and experts whose weights alone are quantized, to 8 or 4 bits: MatMulNBits, which reads them packed.
 
 A weight of 4 bits arrives as two codes a byte, the lower half first, unpacked by calls that are matched here and then
 left out. One of 8 bits is stored as two of 4, `w = 16 * high + low`, whose products are added: their kernel computes in
@@ -8,6 +8,7 @@ are multiplied, it is dequantized in each run, which then costs less than a seco
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
@@ -25,7 +26,7 @@ from delegraph_cpu.aot.quantized.by_row import product_by_row, product_by_token,
 from delegraph_cpu.aot.quantized.values import CONTRIB, shifted
 from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight, is_settled, symmetric_weight
 
-__all__ = ["float_linear"]
+__all__ = ["float_linear", "products_of_experts"]
 
 Bytes = NDArray[np.uint8]
 
@@ -46,6 +47,14 @@ class _Codes:
     filled_from: int = 0
     """Of how many elements each group was before it was filled up, if it was"""
 
+    def some(self, g: GraphBuilder, start: int, count: int) -> _Codes:
+        """`count` rows from `start` on."""
+        groups = self.shape[1]
+        first, end = start * groups, (start + count) * groups
+        zero_points = self.zero_points and _sliced(g, self.zero_points, start, start + count)
+        codes, scales = _sliced(g, self.codes, start, start + count), _sliced(g, self.scales, first, end)
+        return replace(self, shape=(count, *self.shape[1:]), codes=codes, scales=scales, zero_points=zero_points)
+
 
 def float_linear(g: GraphBuilder, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
     """`input @ weight.T + bias` in float32, if the weight is a constant of a form known here."""
@@ -63,17 +72,47 @@ def _of_many_rows(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None
     return unpacked_product_by_row(g, input, weight) if fewest > 1 and most >= MANY_ROWS else None
 
 
+def products_of_experts(g: GraphBuilder, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
+    """`(x, expert) -> x @ matrices[expert]`, if these, (experts, inner, outputs), are of a form known here; `rows` are
+    those of (experts, outputs, inner), one after the other."""
+    if dtype_of(matrices) != torch.float32:
+        return None
+    parts, (_, inner, outputs) = _parts(g, rows, g.int8_inputs), map(int, shape_of(matrices))
+
+    def product(x: ir.Value, expert: int) -> ir.Value:
+        own = [part.some(g, expert * outputs, outputs) for part in parts]
+        return _product_of_codes(g, x, 2, own, inner, g.int8_inputs)
+
+    return product if parts else None
+
+
 def _of_codes(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
     rounded = g.int8_inputs and _rows(g, input)[0] < MANY_ROWS
+    parts, inner = _parts(g, weight, rounded), int(shape_of(weight)[1])
+    return _product_of_codes(g, g.value(input), rank_of(input), parts, inner, rounded) if parts else None
+
+
+def _parts(g: GraphBuilder, weight: Node, rounded: bool) -> list[_Codes]:
+    """What adds up to `weight`; none if it is of another form."""
     packed = _packed_weight(g, weight)
-    parts = _parts_of_bytes(g, weight, rounded) if packed is None else [packed]
-    if not parts:
-        return None
-    x, inner = g.value(input), int(shape_of(weight)[1])
-    if packed is not None and packed.filled_from:
-        x, inner = _filled(g, x, rank_of(input), packed), packed.shape[1] * packed.shape[2]
+    return _parts_of_bytes(g, weight, rounded) if packed is None else [packed]
+
+
+def _product_of_codes(
+    g: GraphBuilder, x: ir.Value, rank: int, parts: Sequence[_Codes], inner: int, rounded: bool
+) -> ir.Value:
+    first = parts[0]
+    if first.filled_from:
+        x, inner = _filled(g, x, rank, first), first.shape[1] * first.shape[2]
     return g.total([_matmul(g, x, part, inner, rounded) for part in parts])
+
+
+def _sliced(g: GraphBuilder, value: ir.Value, start: int, end: int) -> ir.Value:
+    """Of the first dim; of a constant one of its own."""
+    if value.const_value is not None:
+        return g.weight(str(value.name), value.const_value.numpy()[start:end])
+    return g.op("Slice", value, g.ints([start]), g.ints([end]), g.ints([0]))
 
 
 def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: _Codes) -> ir.Value:
