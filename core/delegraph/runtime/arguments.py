@@ -58,6 +58,8 @@ class Arguments:
         """The inputs in order. Raises `InvalidArgument` for arguments of another structure."""
         count = len(args)
         if self._leaves is not None and count + len(kwargs) == len(self._leaves) and count <= len(self._args.children):
+            if not kwargs:
+                return args
             with suppress(KeyError):
                 return [*args, *[kwargs[name] for name in self._leaves[count:]]]
         try:

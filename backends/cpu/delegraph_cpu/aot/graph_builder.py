@@ -24,7 +24,7 @@ from delegraph_cpu.codes import Codes
 if TYPE_CHECKING:
     from delegraph_cpu.aot.quantized.values import Affine, Integers
 
-__all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike"]
+__all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike", "initializer"]
 
 OPSET: Final = 20
 """The ONNX opset written: the first with Gelu; onnxruntime 1.17 and later read it."""
@@ -319,10 +319,14 @@ class GraphBuilder:
 
     def _initializer(self, name: str, array: NDArray[Any]) -> ir.Value:
         assert name not in self.initializers, name
-        tensor = ir.Tensor(array, name=name)
-        value = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-        self.initializers[name] = value
+        self.initializers[name] = value = initializer(name, array)
         return self.record(value, array.shape)
+
+
+def initializer(name: str, array: NDArray[Any]) -> ir.Value:
+    """A constant of a graph, over the memory of `array`."""
+    tensor = ir.Tensor(array, name=name)
+    return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 
 def _opset(nodes: Iterable[ir.Node]) -> int:

@@ -9,7 +9,6 @@ decoder takes.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from delegraph_cpu.aot.convert import ConvertedModel
+from delegraph_cpu.aot.graph_builder import initializer
 from delegraph_cpu.aot.in_place import ATTENTION
+from delegraph_cpu.aot.weight_keys import key_of
 
 __all__ = ["with_joined_projections"]
 
@@ -67,10 +68,12 @@ def with_joined_projections(converted: Sequence[ConvertedModel]) -> list[Convert
     found = [_joinable(model) for model in converted]
     if not any(found):
         return list(converted)
-    key = cache(_key)
-    held = Counter(key(weight) for model in converted for weight in _weights_read(model.model.graph))
-    held.update(_digest(codes.packed) for model in converted for codes in model.codes.values())
-    joined = Counter(key(weight) for made in found for each in made.values() for weight in each.weights())
+    key = cache(lambda weight: key_of(_content(weight)))
+    wanted = [weight for made in found for each in made.values() for weight in each.weights()]
+    sizes = {_content(weight).nbytes for weight in wanted}  # no other can be one of them: most need no key
+    held = Counter(key(read) for model in converted for read in _weights_read(model.model.graph, sizes))
+    held.update(key_of(codes.packed) for model in converted for codes in model.codes.values())
+    joined = Counter(map(key, wanted))
     chosen = [
         {node: each for node, each in made.items() if all(joined[key(w)] == held[key(w)] for w in each.weights())}
         for made in found
@@ -171,9 +174,7 @@ def _added(joined: Joined, attention: ir.Node) -> ir.Value:
     if not joined.inputs:
         if joined.name not in graph.initializers:
             array = np.concatenate([_content(value) for value in joined.three], joined.dim)
-            tensor = ir.Tensor(array, name=joined.name)
-            held = ir.Value(name=joined.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-            graph.initializers[joined.name] = held
+            graph.initializers[joined.name] = initializer(joined.name, array)
         return graph.initializers[joined.name]
     like = _producer(joined.three[0])
     inputs = [_added(given, attention) if isinstance(given, Joined) else given for given in joined.inputs]
@@ -210,17 +211,8 @@ def _content(value: ir.Value) -> NDArray[Any]:
     return value.const_value.numpy()
 
 
-def _weights_read(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Constants of two dims or more, each as often as it is read."""
+def _weights_read(graph: ir.Graph, sizes: Container[int]) -> Iterator[ir.Value]:
+    """Constants of two dims or more and one of these `sizes` in bytes, each as often as it is read."""
     for value in graph.initializers.values():
-        if _content(value).ndim > 1:
+        if _content(value).ndim > 1 and _content(value).nbytes in sizes:
             yield from [value] * len(_readers(value))
-
-
-def _key(weight: ir.Value) -> str:
-    return _digest(_content(weight))
-
-
-def _digest(array: NDArray[Any]) -> str:
-    """Of what `array` holds, in whatever shape."""
-    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections import Counter
@@ -30,10 +29,10 @@ from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.aot.joined_projections import with_joined_projections
 from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
+from delegraph_cpu.aot.weight_keys import bytes_of, key_of
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
-    BACKEND_ID,
     BLOB_VERSION,
     Blob,
     StateInfo,
@@ -162,7 +161,7 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         if key is not None:
             store.add_named_data(key, array.tobytes(), ALIGNMENT)
         else:
-            chunks.append(_content(array))
+            chunks.append(bytes_of(array))
         records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
     converted = compiled.converted
     for weight in compiled.external:
@@ -193,7 +192,7 @@ def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]
             )
         )  # fmt: skip
         if not zeros:
-            contents.append(_content(array))
+            contents.append(bytes_of(array))
     return tuple(records), contents
 
 
@@ -201,20 +200,11 @@ def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:
     """For each partition the keys, by name, of the weights that occur once more, in it or in another one."""
     several = len(compiled) > 1  # within one, only integer products have a name for each use of a weight
     keys = [
-        {n: _key(a) for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES and (several or a.dtype == np.int8)}
+        {n: key_of(a) for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES and (several or a.dtype == np.int8)}
         for c in compiled
     ]
     owners = Counter(key for own in keys for key in own.values())
     return [{name: key for name, key in own.items() if owners[key] > 1} for own in keys]
-
-
-def _key(array: NDArray[Any]) -> str:
-    """By content, since optimisation may have changed a weight that has kept its name."""
-    return f"{BACKEND_ID}/{hashlib.sha256(_content(array)).hexdigest()}"
-
-
-def _content(array: NDArray[Any]) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
 def _optimize(

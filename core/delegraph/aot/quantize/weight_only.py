@@ -14,7 +14,7 @@ calls of `packing.py`'s functions, which the export that comes next turns into o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -30,35 +30,39 @@ __all__ = ["store_weights", "stored_bits"]
 
 aten = torch.ops.aten
 
-_LAYERS: Final[Mapping[Any, int]] = {
-    aten.linear.default: 1,
-    aten.conv1d.default: 1,
-    aten.conv2d.default: 1,
-    aten.conv2d.padding: 1,
-    aten.conv3d.default: 1,
-    aten.conv_transpose1d.default: 1,
-    aten.conv_transpose2d.input: 1,
-    aten.conv_transpose3d.input: 1,
-    aten.lstm.input: 2,
-    aten.gru.input: 2,
-    aten.embedding.default: 0,
-    aten.embedding_bag.padding_idx: 0,
+_EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
+"""Products of groups of rows, each with a matrix of its own, (experts, inputs, outputs): of a parameter that is
+(experts, outputs, inputs), and transposed, or that has just this shape."""
+
+_LAYERS: Final[Mapping[str, int]] = {
+    "aten::linear": 1,
+    "aten::conv1d": 1,
+    "aten::conv2d": 1,
+    "aten::conv2d.padding": 1,
+    "aten::conv3d": 1,
+    "aten::conv_transpose1d": 1,
+    "aten::conv_transpose2d.input": 1,
+    "aten::conv_transpose3d.input": 1,
+    "aten::lstm.input": 2,
+    "aten::gru.input": 2,
+    "aten::embedding": 0,
+    "aten::embedding_bag.padding_idx": 0,
+    **dict.fromkeys(_EXPERTS, 1),
 }
 """Layers whose weights have rows of channels, or of embeddings, and which argument they are: a weight, or a recurrent
 layer's weights and biases."""
 
-_TABLES: Final[Mapping[Any, Any]] = {
-    aten.embedding.default: gathered_rows,
-    aten.embedding_bag.padding_idx: bags_of_rows,
+_TABLES: Final[Mapping[str, Callable[..., Any]]] = {
+    "aten::embedding": gathered_rows,
+    "aten::embedding_bag.padding_idx": bags_of_rows,
 }
 """Layers that read some rows of their weight, and what does that with stored ones: no values meet them in a product."""
 
-_EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
-"""Products of groups of rows, each with a matrix of its own, (experts, inputs, outputs), which is their argument 1: of
-one that the model has as (experts, outputs, inputs), and transposes, or has just so."""
-
-_FOUR_BITS: Final = frozenset({aten.linear.default, *_TABLES})
+_FOUR_BITS: Final = frozenset({"aten::linear", *_TABLES, *_EXPERTS})
 """Layers whose weights are matrices, packed where they may be."""
+
+_BY_ANY_RECIPE: Final = frozenset({*_TABLES, *_EXPERTS})
+"""Layers that no quantizer annotates: recipes for values store them, too."""
 
 
 def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
@@ -79,36 +83,29 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
 
 def stored_bits(node: Node, recipe: Recipe | None) -> int:
     """In how many bits each weight of a call is stored: 0 where it stays float."""
-    if recipe is None or not recipe.weight_bits or not (node.target in _LAYERS or _has_experts(node)):
+    name = operator_name(node)
+    if recipe is None or not recipe.weight_bits or name not in _LAYERS:
         return 0
-    if not (recipe.weight_only or recipe.weight_bits == 4 or node.target in _TABLES or _has_experts(node)):
+    if not (recipe.weight_only or recipe.weight_bits == 4 or name in _BY_ANY_RECIPE):
         return 0
     weights = _weights(node)
     if not weights:
         return 0
     width = _matrix(node, weights[0].meta["val"]).shape[-1]
-    fits = (
-        (node.target in _FOUR_BITS or _has_experts(node))
-        and width % 2 == 0
-        and width % (recipe.group_size or width) == 0
-    )
+    fits = name in _FOUR_BITS and width % 2 == 0 and width % (recipe.group_size or width) == 0
     return recipe.weight_bits if fits else 8
 
 
 def _weights(node: Node) -> list[Node]:
     """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
-    given = _behind_transpose(node) or node.args[1] if _has_experts(node) else node.args[_LAYERS[node.target]]
+    given = _behind_transpose(node) or node.args[_LAYERS[operator_name(node)]]
     nodes = [one for one in (given if isinstance(given, list | tuple) else [given]) if isinstance(one, Node)]
     return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
 
 
-def _has_experts(node: Node) -> bool:
-    return node.op == "call_function" and operator_name(node) in _EXPERTS
-
-
 def _behind_transpose(node: Node) -> Node | None:
-    """What the experts' matrices are the transposed ones of, by whichever view."""
-    view = node.args[1]
+    """What the matrices of experts are the transposed ones of, by whichever view; None of another layer."""
+    view = node.args[1] if operator_name(node) in _EXPERTS else None
     if not isinstance(view, Node) or view.op != "call_function" or len(view.all_input_nodes) != 1:
         return None
     (source,) = view.all_input_nodes
@@ -121,7 +118,7 @@ def _behind_transpose(node: Node) -> Node | None:
 
 def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
     """What is stored of a weight that `node` reads: of experts the rows of all, one after the other."""
-    if not _has_experts(node):
+    if operator_name(node) not in _EXPERTS:
         return weight
     by_rows = weight if _behind_transpose(node) is not None else weight.mT
     return by_rows.reshape(-1, by_rows.shape[-1])
@@ -154,17 +151,18 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
     graph = module.graph
     with graph.inserting_before(node):
         stored, scales = (graph.get_attr(name) for name in names)
-        if node.target in _TABLES:
+        name = operator_name(node)
+        if name in _TABLES:
             by_row = graph.call_method("view", (scales, tensor.shape[0], -1))
             _, indices, *rest = schema_arguments(node)
-            settings = rest if node.target == aten.embedding_bag.padding_idx else ()
+            settings = rest if name == "aten::embedding_bag.padding_idx" else ()
             node.args = (indices, stored, by_row, None, tensor.dtype, *settings)
-            node.target, node.kwargs = _TABLES[node.target], {}  # the same call by name, which what is measured goes by
+            node.target, node.kwargs = _TABLES[name], {}  # the same call by name, which what is measured goes by
             return
         dtype = tensor.dtype
         made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
         made.meta = {**weight.meta, "nn_module_stack": node.meta.get("nn_module_stack")}
-        if _has_experts(node):
+        if name in _EXPERTS:
             experts, inputs, outputs = node.args[1].meta["val"].shape  # type: ignore[union-attr]  # see `_EXPERTS`
             by_rows = graph.call_method("view", (made, experts, outputs, inputs))
             node.replace_input_with(node.args[1], graph.call_method("transpose", (by_rows, 1, 2)))  # type: ignore[arg-type]

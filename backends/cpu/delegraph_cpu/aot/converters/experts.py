@@ -66,10 +66,10 @@ def _stored_rows(mat2: Node) -> Node | None:
     if mat2.target != aten("permute_copy") or [dim % 3 for dim in schema_arguments(mat2)[1]] != [0, 2, 1]:
         return None
     view = mat2.all_input_nodes[0]
-    rows = view.all_input_nodes[0] if view.target == aten("view_copy") else None
-    return (
-        rows if rows is not None and shape_of(rows) == (_groups(mat2) * shape_of(mat2)[2], shape_of(mat2)[1]) else None
-    )
+    if view.target != aten("view_copy"):
+        return None
+    (rows,), (experts, inner, outputs) = view.all_input_nodes, shape_of(mat2)
+    return rows if shape_of(rows) == (experts * outputs, inner) else None
 
 
 def _matrix(g: GraphBuilder, mat2: Node, index: int) -> ir.Value:
