@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,8 +54,13 @@ class Attention(nn.Module):
         seen = columns <= places[None, None, :, None] + self.future
         if self.window is not None:
             seen = (columns > places[None, None, :, None] - self.window) & seen
-        attended = nn.functional.scaled_dot_product_attention(query, keys, values, seen, scale=0.3)
+        attended = self.attended(query, keys, values, seen)
         return attended.transpose(1, 2).reshape(batch, length, HEADS * self.size)
+
+    def attended(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor
+    ) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(query, keys, values, seen, scale=0.3)
 
     def projected(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         query = self.parted(rows, HEADS)
@@ -146,6 +153,95 @@ def test_several_rows_to_each_cache_of_a_batch_are_not_it() -> None:
     module = lowered(Attention(batch=2))
     assert sorted(counts["GroupQueryAttention"] for counts in operators(module)) == [0, 1]
     assert_says_what_eager_says(module, Attention(batch=2))
+
+
+Scores = Callable[[torch.Tensor], torch.Tensor]
+SINKS = torch.tensor([0.5, -1.0, 2.0, 0.0])
+
+
+class WrittenOut(Attention):
+    """As transformers writes it under the name "eager": `bent` are the scores before the mask, `shares` the softmax."""
+
+    def __init__(
+        self, bent: Scores = lambda x: x * 0.3, shares: Scores = lambda x: x.softmax(-1), hidden: float = -1e30
+    ) -> None:
+        super().__init__()
+        self.bent, self.shares, self.hidden = bent, shares, hidden
+
+    def attended(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor
+    ) -> torch.Tensor:
+        scores = self.bent(query @ keys.transpose(2, 3)) + torch.where(seen, 0.0, self.hidden)
+        return self.shares(scores) @ values
+
+
+def softcapped(cap: float) -> Scores:
+    return lambda scores: torch.tanh(scores * 0.6 / cap) * cap
+
+
+def with_sinks(shift: Scores, left: slice = slice(None, -1)) -> Scores:
+    def shares(scores: torch.Tensor) -> torch.Tensor:
+        batch, heads, length, _ = scores.shape
+        sinks = SINKS.reshape(1, -1, 1, 1).expand(batch, heads, length, 1)
+        return shift(torch.cat([scores, sinks], -1)).softmax(-1)[..., left]
+
+    return shares
+
+
+WRITTEN_OUT: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "divided, hidden by infinity": {"bent": lambda x: x / 4, "hidden": -math.inf},
+    "neither": {"bent": lambda x: x},
+    "softcap": {"bent": softcapped(0.7)},
+    "softcap below zero": {"bent": softcapped(-0.7)},
+    "softcap of the opposite sign": {"bent": lambda x: torch.tanh(x * -0.6) * 0.7},
+    "sinks": {"shares": with_sinks(lambda x: x)},
+    "sinks, less the greatest": {"shares": with_sinks(lambda x: x - x.max(-1, keepdim=True).values)},
+    "sinks, less the greatest, in short": {"shares": with_sinks(lambda x: x - x.amax(-1, keepdim=True))},
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN_OUT)
+def test_attention_that_is_written_out_is_the_operator_too(form: str) -> None:
+    module = lowered(WrittenOut(**WRITTEN_OUT[form]))
+    for counts in operators(module):
+        assert counts["GroupQueryAttention"] == 1
+        assert not {"ScatterND", "Softmax", "Tanh", "MatMul", "Sin"} & counts.keys()
+    assert_says_what_eager_says(module, WrittenOut(**WRITTEN_OUT[form]))
+
+
+NOT_QUITE: dict[str, dict[str, Any]] = {
+    "hidden by little": {"hidden": -3.0},
+    "the softmax of columns": {"shares": lambda x: x.softmax(-2)},
+    "the sink is what stays": {"shares": with_sinks(lambda x: x, slice(1, None))},
+    "less the greatest of columns": {"shares": with_sinks(lambda x: x - x.amax(-2, keepdim=True))},
+    "moved by their mean": {"bent": lambda x: x * 0.3 + x.mean()},
+    "weights squared": {"shares": lambda x: x.softmax(-1) * x.softmax(-1)},
+    "scaled by each row": {"bent": lambda x: x * torch.arange(1.0, PLACES + 1)},
+}
+
+
+@pytest.mark.parametrize("form", NOT_QUITE)
+def test_what_is_not_quite_attention_is_left_as_it_is(form: str) -> None:
+    module = lowered(WrittenOut(**NOT_QUITE[form]))
+    assert not any(counts["GroupQueryAttention"] for counts in operators(module))
+    assert_says_what_eager_says(module, WrittenOut(**NOT_QUITE[form]))
+
+
+class Weighed(WrittenOut):
+    """The weights are read once more."""
+
+    def attended(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor
+    ) -> torch.Tensor:
+        weights = ((query @ keys.transpose(2, 3)) * 0.3 + torch.where(seen, 0.0, self.hidden)).softmax(-1)
+        return weights @ values + weights.square().sum(-1, keepdim=True)
+
+
+def test_weights_that_are_read_once_more_are_computed() -> None:
+    module = lowered(Weighed())
+    assert not any(counts["GroupQueryAttention"] for counts in operators(module))
+    assert_says_what_eager_says(module, Weighed())
 
 
 class Narrowed(Attention):
@@ -365,15 +461,16 @@ def test_what_is_not_quite_a_norm_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8), (1, 8), (8,)])
-@pytest.mark.parametrize("written", ["in parts", "whole"])
+@pytest.mark.parametrize("written", ["in parts", "whole", "more than its weight"])
 def test_a_norm_of_a_sum_gives_the_sum_too(shape: tuple[int, ...], written: str) -> None:
     whole = nn.RMSNorm(8, eps=1e-6)
     weight = whole.weight.detach().copy_(torch.rand(8))
 
     def added(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         total = x + y
-        again = total + (rms_norm(total, weight) if written == "in parts" else whole(total))
-        return again, again * rms_norm(again, weight) + total
+        scale = 1.0 + weight if written == "more than its weight" else weight  # Gemma's
+        again = total + (whole(total) if written == "whole" else rms_norm(total, scale))
+        return again, again * rms_norm(again, scale) + total
 
     x, y = torch.randn(shape), torch.randn(shape)
     module = delegraph.load(bytes(delegraph.lower(Called(added), (x, y), backends=["cpu"])))

@@ -178,3 +178,9 @@ def test_constants_behind_casts_and_fills() -> None:
     assert found.constants.number(number) == 3.0
     assert found.constants.array(nodes[-1]) is None
     assert found.constants.array("a") is None
+
+
+def test_a_number_that_is_filled_in_by_a_mask() -> None:
+    nodes, found = read(lambda m, x: torch.where(x > 0, 0.0, -1e9))
+    filled = next(node for node in nodes if "where" in str(node.target))
+    assert [found.constants.number(argument) for argument in filled.args] == [None, 0.0, -1e9]

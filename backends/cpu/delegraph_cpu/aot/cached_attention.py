@@ -2,7 +2,7 @@
 
     keys'   = index_put(keys, [None, None, places], k)             k and q rotated by their places, or not;
     values' = index_put(values, [None, None, places], v)           or slice_scatter
-    y       = sdpa(q, repeated(keys'), repeated(values'), mask)    each row sees what is up to its place
+    y       = sdpa(q, repeated(keys'), repeated(values'), mask)    each row sees what is up to its place; or written out
 
     y, keys', values' = GroupQueryAttention(q, k, v, keys, values, last place, places so far, cos, sin)
 
@@ -24,9 +24,10 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
 from delegraph.aot.authoring import Constants
-from delegraph_cpu.aot.converters.attention import joined_heads, scale_of
+from delegraph_cpu.aot.attention_parts import Attention, attention_of
+from delegraph_cpu.aot.converters.attention import joined_heads
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, outer_dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, outer_dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.positions import Mask, Positions, mask_of, positions_of
 from delegraph_cpu.aot.repeated_heads import REPEATING, repeats_heads
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
@@ -36,23 +37,29 @@ __all__ = ["CachedAttention", "cached_attentions"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedAttention:
-    """One occurrence: the attention (`root`), both writes, what of the graph it takes the place of, and what it needs.
+    """One occurrence: the attention, both writes, what of the graph it takes the place of, and what it needs.
 
     `rotations` are those of query and key, or None if they come as they are.
     """
 
-    root: Node
+    attention: Attention
     put_keys: Node
     put_values: Node
     replaced: frozenset[Node]
     mask: Mask
     rotations: tuple[Rotation, Rotation] | None
 
+    @property
+    def root(self) -> Node:
+        """The call in whose place it is converted."""
+        return self.attention.root
+
     def convert(self, g: GraphBuilder) -> None:
         """Add the operator: the values of the attention and of both writes."""
-        query, *_ = schema_arguments(self.root)
+        query, sinks = self.attention.query, self.attention.sinks
         new_key, new_value = _new_rows(self.put_keys), _new_rows(self.put_values)
-        inputs, tables = [query, new_key, new_value], []
+        inputs: list[Node] = [query, new_key, new_value]
+        tables: list[ir.Value | None] = [None, None]
         if self.rotations is not None:
             inputs[:2] = [rotation.source for rotation in self.rotations]
             tables = [g.constant(table) for table in (self.rotations[0].cos, self.rotations[0].sin)]
@@ -67,11 +74,15 @@ class CachedAttention:
             g.op("Expand", last, g.ints([int(batch)])),
             filled,
             *tables,
+            None,
+            None,
+            None if sinks is None else g.value(sinks),
             domain="com.microsoft",
             num_heads=int(heads),
             kv_num_heads=int(shape_of(self.put_keys)[1]),
-            scale=scale_of(self.root),
-            do_rotary=int(bool(tables)),
+            scale=self.attention.scale,
+            softcap=self.attention.softcap,
+            do_rotary=int(self.rotations is not None),
             local_window_size=self.mask.window,
         )
         g.record(attended, [batch, length, int(heads) * int(size)])
@@ -94,27 +105,22 @@ class CachedAttention:
 
 def cached_attentions(graph: Graph, signature: ResolvedSignature) -> Iterator[CachedAttention]:
     """The occurrences in the graph of a partition."""
-    constants = Constants.of(signature).tensors
+    constants = Constants.of(signature)
     written = {write_back.source: write_back.target for write_back in signature.write_backs}
     for node in graph.nodes:
-        found = _match(node, written, constants) if node.target == aten("scaled_dot_product_attention") else None
+        attention = attention_of(node, constants)
+        found = None if attention is None else _match(attention, written, constants.tensors)
         if found is not None:
             yield found
 
 
 def _match(
-    attention: Node, written: Mapping[Node, Node], constants: Mapping[Node, torch.Tensor]
+    attention: Attention, written: Mapping[Node, Node], constants: Mapping[Node, torch.Tensor]
 ) -> CachedAttention | None:
-    query, key, value, mask, dropout, is_causal, *_ = schema_arguments(attention)
-    if (
-        mask is None
-        or dtype_of(mask) != torch.bool
-        or dropout
-        or is_causal
-        or outer_dtype_of(attention) != torch.float32
-    ):
+    query, mask = attention.query, attention.mask
+    if outer_dtype_of(attention.root) != torch.float32:
         return None
-    keys, values = _put_behind(key, attention), _put_behind(value, attention)
+    keys, values = map(_put_behind, (attention.key, attention.value), attention.readers)
     if keys is None or values is None or not (_is_cache(keys[0], written) and _is_cache(values[0], written)):
         return None
     put_keys, put_values = keys[0], values[0]
@@ -125,10 +131,9 @@ def _match(
         places = _first_place(put, constants)
         if places is None or places.dim != -1 or places.start is None or not places.begins_like(seen.rows):
             return None
-    replaced = frozenset([put_keys, put_values, *keys[1], *values[1]])
-    return CachedAttention(
-        attention, put_keys, put_values, replaced, seen, _rotations(query, put_keys, seen.rows, constants)
-    )
+    replaced = frozenset([put_keys, put_values, *keys[1], *values[1], *attention.between])
+    rotations = _rotations(query, put_keys, seen.rows, constants)
+    return CachedAttention(attention, put_keys, put_values, replaced, seen, rotations)
 
 
 def _rotations(
@@ -180,10 +185,9 @@ _ROTATED_SIZE = 16
 """What the size of a head has to be a multiple of, where the operator rotates it; else of 8."""
 
 
-def _put_behind(node: Node, attention: Node) -> tuple[Node, list[Node]] | None:
-    """The write whose result `node` is, its heads repeated, and the nodes between; nobody else reads those."""
+def _put_behind(node: Node, reader: Node) -> tuple[Node, list[Node]] | None:
+    """The write whose result `node` is, its heads repeated, and the nodes between, which nobody but `reader` reads."""
     between: list[Node] = []
-    reader = attention
     while node.op == "call_function" and node.target not in _WRITES:
         if node.target not in REPEATING or list(node.users) != [reader]:
             return None

@@ -21,7 +21,7 @@ def norms_of_sums(
     nodes: Sequence[ir.Node], outputs: Sequence[ir.Value], shape_of: Callable[[ir.Value], Sequence[int | str] | None]
 ) -> list[ir.Node]:
     """`nodes`, which stand in the order in which they run and give the graph's `outputs`, with each such pair replaced
-    where the sum is."""
+    where the sum is; what computes the weights, as Gemma's 1 + w, comes before all."""
     norms = {node.inputs[0]: node for node in nodes if _is_norm(node)}
     pairs = {
         node: norm
@@ -31,13 +31,21 @@ def norms_of_sums(
         and not {*node.outputs, *norm.outputs} & {*outputs}
     }
     gone = {*pairs.values()}
-    return [_joined(node, pairs[node]) if node in pairs else node for node in nodes if node not in gone]
+    weights = {addition: None for norm in pairs.values() if (addition := _producer(norm.inputs[1])) is not None}
+    rest = [node for node in nodes if node not in gone and node not in weights]
+    return [*weights, *(_joined(node, pairs[node]) if node in pairs else node for node in rest)]
 
 
 def _is_norm(node: ir.Node) -> bool:
-    """Whether it is one whose weight is there before any node runs."""
-    weight = node.inputs[1] if node.op_type == "SimplifiedLayerNormalization" else None
-    return weight is not None and weight.producer() is None
+    """Whether it is one whose weight is there before any node runs, or a sum of what is."""
+    if node.op_type != "SimplifiedLayerNormalization":
+        return False
+    addition = _producer(node.inputs[1])
+    return addition is None or (addition.op_type == "Add" and not any(map(_producer, addition.inputs)))
+
+
+def _producer(value: ir.Value | None) -> ir.Node | None:
+    return None if value is None else value.producer()
 
 
 def _is_sum_of_equals(node: ir.Node, shape_of: Callable[[ir.Value], Sequence[int | str] | None]) -> bool:

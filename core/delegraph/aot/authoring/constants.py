@@ -91,8 +91,8 @@ class Constants:
             return None
         name, arguments = operator_name(node), named_arguments(node)
         if name in _FILLS:
-            filled = self.number(arguments["fill_value"])
-            return None if filled is None else np.full(arguments["size"], filled, numpy_dtype(value.dtype))
+            filled = self.number(arguments[_FILLS[name]])
+            return None if filled is None else np.full(tuple(value.shape), filled, numpy_dtype(value.dtype))
         source = self.array(arguments["self"]) if name in _COPIES | _VIEWS | _PERMUTES else None
         if source is None:
             return None
@@ -105,7 +105,8 @@ class Constants:
         )
 
 
-_FILLS: Final = frozenset({"aten::full"})
+_FILLS: Final = {"aten::full": "fill_value", "aten::scalar_tensor": "s"}
+"""What makes a tensor of one number -> the argument that is the number."""
 
 _COPIES: Final = frozenset(
     {
