@@ -26,16 +26,23 @@ PLACES, HEADS, GROUPS, SIZE = 24, 4, 2, 16
 
 
 class Attention(nn.Module):
-    """A static cache, rotary positions, grouped heads, a mask that may be a window: as transformers' models have it."""
+    """A static cache, rotary positions, of each head or a part of it, grouped heads, a mask that may be a window: as
+    transformers' models have it."""
 
     def __init__(
-        self, batch: int = 1, size: int = SIZE, window: int | None = None, turned: bool = True, future: int = 0
+        self,
+        batch: int = 1,
+        size: int = SIZE,
+        window: int | None = None,
+        turned: bool = True,
+        future: int = 0,
+        part: int | None = None,
     ) -> None:
         super().__init__()
-        self.size, self.window, self.turned, self.future = size, window, turned, future
+        self.size, self.window, self.turned, self.future, self.part = size, window, turned, future, part
         self.register_buffer("keys", torch.zeros(batch, GROUPS, PLACES, size))
         self.register_buffer("values", torch.zeros(batch, GROUPS, PLACES, size))
-        self.register_buffer("speeds", 1 / 100 ** (torch.arange(0, size, 2) / size), persistent=False)
+        self.register_buffer("speeds", 1 / 100 ** (torch.arange(0, part or size, 2) / size), persistent=False)
 
     def forward(self, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         batch, length, _ = rows.shape
@@ -70,9 +77,11 @@ class Attention(nn.Module):
         return rows.view(*rows.shape[:2], heads, self.size).transpose(1, 2)
 
     def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        half = self.size // 2
-        crossed = torch.cat([-x[..., half:], x[..., :half]], -1)
-        return x * angles.cos()[:, None] + crossed * angles.sin()[:, None]
+        first, rest = x[..., : self.part], x[..., self.part :]
+        half = first.shape[-1] // 2
+        crossed = torch.cat([-first[..., half:], first[..., :half]], -1)
+        turned = first * angles.cos()[:, None] + crossed * angles.sin()[:, None]
+        return turned if self.part is None else torch.cat([turned, rest], -1)
 
 
 def rows(length: int, batch: int = 1, size: int = SIZE) -> torch.Tensor:
@@ -115,17 +124,20 @@ FUSED: dict[str, dict[str, Any]] = {
     "a window": {"window": 4},
     "no rotation": {"turned": False, "size": 8},
     "a rotation that the operator lacks": {"size": 8},
+    "a rotation of a part": {"size": 32, "part": 16},
+    "a rotation of a part that is all": {"part": 16},
+    "a rotation of a part that the operator lacks": {"part": 8},
 }
 
 
 @pytest.mark.parametrize("form", FUSED)
 def test_attention_to_a_cache_is_one_operator(form: str) -> None:
     module = lowered(Attention(**FUSED[form]))
-    rotates = form in ("all of it", "a window")
+    rotates = FUSED[form].get("turned", True) and not form.endswith("lacks")
     for counts in operators(module):
         assert counts["GroupQueryAttention"] == 1
         assert not {"ScatterND", "Softmax"} & counts.keys()
-        assert bool({"Neg", "Sin", "Cos"} & counts.keys()) == (form == "a rotation that the operator lacks")
+        assert bool({"Neg", "Sin", "Cos"} & counts.keys()) == form.endswith("lacks")
         assert not rotates or counts["MatMul"] == 0
     assert_says_what_eager_says(module, Attention(**FUSED[form]))
     before = module.state.copy()
@@ -133,6 +145,23 @@ def test_attention_to_a_cache_is_one_operator(form: str) -> None:
         with pytest.raises(DelegraphError):
             module.decode(rows(1, size=module.state["keys"].shape[3]).numpy(), np.array([place]))
     assert all(np.array_equal(module.state[name], held) for name, held in before.items())
+
+
+class TurnedElsewhere(Attention):
+    """What is rotated is not the part whose place the result takes."""
+
+    def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        last = x[..., 16:]
+        return torch.cat([last * angles.cos()[:, None] + crossed(last) * angles.sin()[:, None], last], -1)
+
+
+def test_a_rotation_of_another_part_is_not_left_to_attention() -> None:
+    form = {"size": 32, "part": 16}
+    module = lowered(TurnedElsewhere(**form))
+    for counts in operators(module):
+        assert counts["GroupQueryAttention"] == 1
+        assert counts["RotaryEmbedding"] == 2
+    assert_says_what_eager_says(module, TurnedElsewhere(**form))
 
 
 OTHERWISE: dict[str, dict[str, Any]] = {

@@ -145,7 +145,8 @@ def _rotations(
     turned_key = None if turned is None else rotation_of(_new_rows(put_keys), rows, count, constants)
     if turned is None or turned_key is None or not turned.same_tables(turned_key):
         return None
-    return (turned, turned_key) if int(shape_of(query)[-1]) % _ROTATED_SIZE == 0 else None
+    sizes = int(shape_of(query)[-1]), 2 * turned.cos.shape[1]
+    return None if any(size % _ROTATED_SIZE for size in sizes) else (turned, turned_key)
 
 
 _WRITES: Final = frozenset({aten("index_put"), aten("slice_scatter")})
@@ -182,7 +183,7 @@ def _first_place(put: Node, constants: Mapping[Node, torch.Tensor]) -> Positions
 
 
 _ROTATED_SIZE = 16
-"""What the size of a head has to be a multiple of, where the operator rotates it; else of 8."""
+"""What the size of a head, and of the part that is rotated, is a multiple of where the operator rotates; else of 8."""
 
 
 def _put_behind(node: Node, reader: Node) -> tuple[Node, list[Node]] | None:

@@ -1,6 +1,7 @@
 """Queries and keys that are rotated by their positions -> what was rotated, and the tables by which.
 
     rotated = x * cos + cat([-x[…, half:], x[…, :half]]) * sin         Su et al., RoFormer, as transformers writes it
+    partly  = cat([rotated x[…, :n], x[…, n:]])                        GPT-NeoX's and Phi's
 
 cos and sin are functions of the position, computed in the graph for those of each run. What computes them is run here
 for all positions that a cache has: tables of shape (positions, half), which onnxruntime's operators look up.
@@ -28,7 +29,8 @@ __all__ = ["Rotation", "rotation_of", "turns_of"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotation:
-    """`source` is rotated; row p of the tables, shape (positions, half of a head), is for position p."""
+    """`source` is rotated, or the first part of each head; row p of the tables, shape (positions, half of what is
+    rotated), is for position p."""
 
     source: Node
     cos: NDArray[np.float32]
@@ -42,11 +44,23 @@ class Rotation:
 def rotation_of(node: Node, positions: Positions, count: int, constants: Constants) -> Rotation | None:
     """What `node`, of shape (batch, heads, length, size), rotates, row i by the place `positions` + i, of which there
     are `count`; None if it is not a rotation, or by other places."""
-    for x, cos, sin in turns_of(node):
+    source, rotated = _parts(node)
+    for x, cos, sin in turns_of(rotated):
+        if source is not None and x is not source and _slice_of(x, source) != (0, int(shape_of(x)[-1])):
+            continue
         tables = [_half_table(angle, positions, count, constants) for angle in (cos, sin)]
         if tables[0] is not None and tables[1] is not None:
-            return Rotation(x, tables[0], tables[1])
+            return Rotation(source or x, tables[0], tables[1])
     return None
+
+
+def _parts(node: Node) -> tuple[Node | None, Node]:
+    """Where `node` is cat([y, source[…, n:]], -1), y having n columns: (source, y); else (None, node)."""
+    parts, dim, *_ = schema_arguments(node) if node.target == aten("cat") else ([], 0)
+    if len(parts) != 2 or dim % rank_of(node) != rank_of(node) - 1 or not parts[1].args:
+        return None, node
+    source, (columns, size) = parts[1].args[0], (shape_of(each)[-1] for each in (parts[0], node))
+    return (source, parts[0]) if _slice_of(parts[1], source) == (columns, size) else (None, node)
 
 
 def turns_of(node: Node) -> Iterator[tuple[Node, Node, Node]]:
