@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -352,6 +353,35 @@ def test_a_weight_that_another_part_has_by_itself_is_not_stored_once_more() -> N
     assert sorted(counts["GroupQueryAttention"] for counts in operators(module)) == [0, 1]
     assert [counts["MatMul"] for counts in operators(module) if counts["GroupQueryAttention"]] == [3]
     assert_says_what_eager_says(module, Projected(batch=2))
+
+
+class Packed(Attention):
+    """One layer gives all three, of which `order` says where: as Phi-3 has it."""
+
+    def __init__(self, order: tuple[int, int, int] = (0, 1, 2), more: int = 0) -> None:
+        super().__init__()
+        self.order = order
+        self.all = nn.Linear(HEADS * SIZE, 2 * HEADS * SIZE + more)
+
+    def projected(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        heads = [(HEADS, GROUPS, GROUPS)[place] for place in self.order]
+        given, start = {}, 0
+        features = self.all(rows)
+        for place, count in zip(self.order, heads, strict=True):
+            given[place] = self.parted(features[..., start : start + count * SIZE], count)
+            start += count * SIZE
+        return given[0], given[1], given[2]
+
+
+@pytest.mark.parametrize("form", [{}, {"order": (1, 0, 2)}, {"order": (0, 2, 1)}, {"more": 8}])
+def test_slices_of_one_product_are_taken_whole(form: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    eager = Packed(**form)
+    module = lowered(copy.deepcopy(eager))
+    for counts in operators(module):
+        assert counts["GroupQueryAttention"] == 1
+        assert bool({"Slice", "Split"} & counts.keys()) == bool(form)
+    assert_says_what_eager_says(module, eager)
 
 
 @pytest.mark.parametrize("recipe", ["int8_dynamic", "int8_weight_only", "int4_weight_only"])

@@ -28,6 +28,7 @@ from delegraph_cpu.aot.attention_parts import Attention, attention_of
 from delegraph_cpu.aot.converters.attention import joined_heads
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, outer_dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.packed_projections import packed_projections
 from delegraph_cpu.aot.positions import Mask, Positions, mask_of, positions_of
 from delegraph_cpu.aot.repeated_heads import REPEATING, repeats_heads
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
@@ -63,13 +64,15 @@ class CachedAttention:
         if self.rotations is not None:
             inputs[:2] = [rotation.source for rotation in self.rotations]
             tables = [g.constant(table) for table in (self.rotations[0].cos, self.rotations[0].sin)]
+        packed = packed_projections(inputs)
+        three = [g.value(packed), None, None] if packed is not None else [joined_heads(g, node) for node in inputs]
         batch, heads, length, size = shape_of(query)
         filled = self._filled(g, length)
         last = g.op("Sub", filled, g.constant(np.array(1, np.int32)))
         attended, keys, values = g.ops(
             "GroupQueryAttention",
             3,
-            *(joined_heads(g, node) for node in inputs),
+            *three,
             *(g.value(put.all_input_nodes[0]) for put in (self.put_keys, self.put_values)),
             g.op("Expand", last, g.ints([int(batch)])),
             filled,

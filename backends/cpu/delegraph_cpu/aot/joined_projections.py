@@ -90,7 +90,7 @@ def _joinable(converted: ConvertedModel) -> dict[ir.Node, Joined]:
     for node in converted.model.graph:
         if node.op_type == ATTENTION:
             projections = [value for value in node.inputs[:3] if value is not None]
-            joined = _alike(projections, _features(node), -1, converted.codes)
+            joined = _alike(projections, _features(node), -1, converted.codes) if len(projections) > 1 else None
             if joined is not None and joined.inputs:
                 found[node] = joined
     return found

@@ -24,7 +24,7 @@ from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import rank_of, shape_of
 from delegraph_cpu.aot.positions import COPIES, Constants, Positions, positions_of
 
-__all__ = ["Rotation", "rotation_of", "turns_of"]
+__all__ = ["Rotation", "rotation_of", "slice_of", "turns_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ def rotation_of(node: Node, positions: Positions, count: int, constants: Constan
     are `count`; None if it is not a rotation, or by other places."""
     source, rotated = _parts(node)
     for x, cos, sin in turns_of(rotated):
-        if source is not None and x is not source and _slice_of(x, source) != (0, int(shape_of(x)[-1])):
+        if source is not None and x is not source and slice_of(x, source) != (0, int(shape_of(x)[-1])):
             continue
         tables = [_half_table(angle, positions, count, constants) for angle in (cos, sin)]
         if tables[0] is not None and tables[1] is not None:
@@ -60,7 +60,7 @@ def _parts(node: Node) -> tuple[Node | None, Node]:
     if len(parts) != 2 or dim % rank_of(node) != rank_of(node) - 1 or not parts[1].args:
         return None, node
     source, (columns, size) = parts[1].args[0], (shape_of(each)[-1] for each in (parts[0], node))
-    return (source, parts[0]) if _slice_of(parts[1], source) == (columns, size) else (None, node)
+    return (source, parts[0]) if slice_of(parts[1], source) == (columns, size) else (None, node)
 
 
 def turns_of(node: Node) -> Iterator[tuple[Node, Node, Node]]:
@@ -89,11 +89,11 @@ def _is_quarter_turn(node: Node, x: Node) -> bool:
     half = int(shape_of(x)[-1]) // 2
     if dim % rank_of(x) != rank_of(x) - 1 or len(parts) != 2 or parts[0].target != aten("neg"):
         return False
-    upper, lower = _slice_of(parts[0].args[0], x), _slice_of(parts[1], x)
+    upper, lower = slice_of(parts[0].args[0], x), slice_of(parts[1], x)
     return upper is not None and lower is not None and upper == (half, 2 * half) and lower == (0, half)
 
 
-def _slice_of(node: Any, x: Node) -> tuple[int, int] | None:
+def slice_of(node: Any, x: Node) -> tuple[int, int] | None:
     """The part of the last dim of `x` that `node` is."""
     if node.target not in (aten("slice_copy.Tensor"), aten("slice.Tensor")):
         return None
