@@ -258,6 +258,18 @@ def test_what_is_not_quite_attention_is_left_as_it_is(form: str) -> None:
     assert_says_what_eager_says(module, WrittenOut(**NOT_QUITE[form]))
 
 
+def test_softmaxes_that_look_like_those_of_attention() -> None:
+    scores, values, sinks = torch.randn(2, 3, 5), torch.randn(2, 4, 6), torch.randn(2, 3, 1)
+    for function in (
+        lambda x, v, s: (x - 1.0).softmax(-1)[..., :-1] @ v,
+        lambda x, v, s: (x - x.amax()).softmax(-1)[..., :4] @ v,
+        lambda x, v, s: torch.cat([x[..., 1:], s], -1).softmax(-1)[..., :-1] @ v,
+        lambda x, v, s: torch.cat([x[..., 2:], s, s], -1).softmax(-1)[..., 1:] @ v,
+    ):
+        [got] = run(function, scores, values, sinks)
+        np.testing.assert_allclose(got, function(scores, values, sinks).numpy(), rtol=1e-5, atol=1e-6)
+
+
 class Weighed(WrittenOut):
     """The weights are read once more."""
 

@@ -118,7 +118,7 @@ class _Reader:
         if difference is None:
             return node
         shifted, greatest = difference.args[:2]
-        if not isinstance(greatest, Node) or shape_of(greatest)[-1] != 1:  # the same for all that a row is of
+        if not isinstance(greatest, Node) or _sizes(greatest)[-1:] != ["1"]:  # the same for all that a row is of
             return None
         if greatest.target == operator.getitem:
             self.met.add(greatest)
@@ -167,17 +167,28 @@ def _swaps_the_last_two(node: Node) -> bool:
 def _leaves_the_last_out(node: Node) -> bool:
     """Whether `node` is x[…, :-1]."""
     source, dim, start, end, step = schema_arguments(node)
-    return _is_last(dim, node) and start in (None, 0) and step == 1 and end in (-1, shape_of(source)[-1] - 1)
+    size = shape_of(source)[-1]
+    lasts = (-1, size - 1) if isinstance(size, int) else (-1,)
+    return _is_last(dim, node) and start in (None, 0) and step == 1 and end in lasts
 
 
 def _of_each_head(node: Any) -> Node | None:
     """What `node`, of shape (batch, heads, rows, 1), repeats: a number for each head."""
-    heads = shape_of(node)[1:2]
-    while isinstance(node, Node) and node.target in _REPEATS:
-        node, *_ = schema_arguments(node)
-        if isinstance(node, Node) and shape_of(node) == heads:
+    heads = _sizes(node)[1:2]
+    if node.target == aten("expand_copy"):
+        node = node.args[0]
+    if _sizes(node) != ["1", *heads, "1", "1"]:
+        return None
+    while isinstance(node, Node) and node.target in _VIEWS:
+        node = node.args[0]
+        if isinstance(node, Node) and _sizes(node) == heads:
             return node
     return None
 
 
-_REPEATS: Final = frozenset(map(aten, ("expand_copy", "view_copy", "unsqueeze_copy")))
+_VIEWS: Final = frozenset(map(aten, ("view_copy", "unsqueeze_copy")))
+
+
+def _sizes(node: Any) -> list[str]:
+    """In words, for what is dynamic is not to be compared."""
+    return list(map(str, shape_of(node)))

@@ -121,7 +121,7 @@ def _match(
     attention: Attention, written: Mapping[Node, Node], constants: Mapping[Node, torch.Tensor]
 ) -> CachedAttention | None:
     query, mask = attention.query, attention.mask
-    if outer_dtype_of(attention.root) != torch.float32:
+    if outer_dtype_of(attention.root) != torch.float32 or rank_of(query) != 4:
         return None
     keys, values = map(_put_behind, (attention.key, attention.value), attention.readers)
     if keys is None or values is None or not (_is_cache(keys[0], written) and _is_cache(values[0], written)):

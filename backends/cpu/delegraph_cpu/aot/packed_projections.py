@@ -19,7 +19,7 @@ __all__ = ["packed_projections"]
 def packed_projections(three: Sequence[Node]) -> Node | None:
     """What `three`, of shape (batch, heads, rows, size), are one behind the other; None: they are not of one."""
     slices = [_features(heads) for heads in three]
-    source = slices[0].args[0] if slices[0] is not None and slices[0].op == "call_function" else None
+    source = None if slices[0] is None else slices[0].args[0]
     if not isinstance(source, Node) or rank_of(source) != 3 or not isinstance(shape_of(source)[-1], int):
         return None
     end = 0
@@ -32,7 +32,7 @@ def packed_projections(three: Sequence[Node]) -> Node | None:
 
 
 def _features(heads: Node) -> Node | None:
-    """(batch, rows, heads * size) of which `heads` are the parts."""
+    """The slice, of shape (batch, rows, heads * size), of which `heads` are the parts."""
     if heads.target != aten("permute_copy") or heads.args[1] != [0, 2, 1, 3]:
         return None
     parted = heads.args[0]
@@ -40,6 +40,6 @@ def _features(heads: Node) -> Node | None:
         return None
     features = parted.args[0]
     joined = [*shape_of(parted)[:2], shape_of(parted)[2] * shape_of(parted)[3]]
-    if not isinstance(features, Node) or list(map(str, shape_of(features))) != list(map(str, joined)):
+    if not isinstance(features, Node) or features.target != aten("slice_copy.Tensor"):
         return None
-    return features
+    return features if list(map(str, shape_of(features))) == list(map(str, joined)) else None

@@ -98,8 +98,10 @@ def slice_of(node: Any, x: Node) -> tuple[int, int] | None:
     if node.target not in (aten("slice_copy.Tensor"), aten("slice.Tensor")):
         return None
     source, dim, start, end, step = schema_arguments(node)
-    size = int(shape_of(x)[-1])
+    size = shape_of(x)[-1]
     if source is not x or dim % rank_of(x) != rank_of(x) - 1 or step != 1:
+        return None
+    if not isinstance(size, int) or isinstance(start, Node) or isinstance(end, Node):
         return None
     return slice(start, end).indices(size)[:2]
 
