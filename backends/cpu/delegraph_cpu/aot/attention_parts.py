@@ -24,6 +24,7 @@ from delegraph_cpu.aot.converters.attention import scale_of
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.positions import COPIES
+from delegraph_cpu.aot.rotary import slice_of
 
 __all__ = ["Attention", "attention_of"]
 
@@ -166,10 +167,8 @@ def _swaps_the_last_two(node: Node) -> bool:
 
 def _leaves_the_last_out(node: Node) -> bool:
     """Whether `node` is x[…, :-1]."""
-    source, dim, start, end, step = schema_arguments(node)
-    size = shape_of(source)[-1]
-    lasts = (-1, size - 1) if isinstance(size, int) else (-1,)
-    return _is_last(dim, node) and start in (None, 0) and step == 1 and end in lasts
+    source, *_ = schema_arguments(node)
+    return slice_of(node, source) == (0, shape_of(source)[-1] - 1)
 
 
 def _of_each_head(node: Any) -> Node | None:
