@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 
 import delegraph
 from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.aot.quantize import packing
 from delegraph.errors import LoweringError, PluginNotFound, UnknownOption
 from delegraph.plugins import PluginRegistry
 from delegraph.program import serialize_flat_tensor
@@ -569,3 +570,35 @@ def test_what_is_refused(net: Net, given: dict[str, Any], error: type[Exception]
     data = given.pop("data", DATA) if "data" in given else DATA
     with pytest.raises(error, match=message):
         delegraph.quantize(net, data, **given)
+
+
+def test_a_weight_of_several_methods_is_stored_once_and_lies_in_memory_once() -> None:
+    """Prefill and decode of a language model read the same matrices: the second is quantized for nothing."""
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 64)
+    programs = {name: torch.export.export(layer, (torch.randn(n, 64),)) for name, n in (("decode", 1), ("prefill", 8))}
+    quantized = delegraph.quantize(programs, recipe="int4_weight_only")
+    constants = [{**program.state_dict, **program.constants} for program in quantized.values()]
+    for name in ("weight_packed", "weight_packed_scales"):
+        assert constants[0][name].data_ptr() == constants[1][name].data_ptr(), name
+    assert torch.equal(programs["prefill"].state_dict["weight"], layer.weight)
+
+
+def test_weights_of_one_name_in_different_methods_are_not_taken_for_each_other() -> None:
+    torch.manual_seed(0)
+    programs = {name: torch.export.export(nn.Linear(64, 64), (torch.randn(1, 64),)) for name in ("one", "other")}
+    run = delegraph.load(bytes(delegraph.lower(delegraph.quantize(programs, recipe="int8_weight_only"))), method="one")
+    x = torch.randn(1, 64)
+    for name, program in programs.items():
+        np.testing.assert_allclose(getattr(run, name)(x.numpy()), program.module()(x).detach(), atol=0.02)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_large_matrices_are_rounded_block_by_block_as_they_are_at_once(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = torch.randn(100, 32, generator=torch.Generator().manual_seed(0))
+    at_once = packing.quantize_rows(rows, bits)
+    monkeypatch.setattr(packing, "_BLOCK", 3 * 32)
+    for parts, whole in zip(packing.quantize_rows(rows, bits), at_once, strict=True):
+        assert torch.equal(parts, whole)

@@ -100,7 +100,7 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     converted = prepared
     if how.quantizers:
         converted = calling_torchao(method, how.quantizers, lambda: pt2e().convert_pt2e(prepared))
-    store_weights(converted, layers)
+    store_weights(converted, layers, how.stored_weights)
     _set_buffers(converted, _clones(buffers))
     found = measured(converted, inputs, wanted) if wanted is not None else None
     _set_buffers(converted, buffers)

@@ -11,6 +11,7 @@ from torch.fx import Node
 from delegraph.aot.arguments import check_list, check_method_names, made_by_name, unique_name
 from delegraph.aot.quantize.recipes import Recipe, RecipeOrRules, Rules, rules_from
 from delegraph.aot.quantize.torchao import check_torchao
+from delegraph.aot.quantize.weight_only import StoredWeights
 from delegraph.errors import LoweringError
 from delegraph.interfaces.quantizer import Quantizer
 from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
@@ -55,6 +56,7 @@ class Quantization:
 
     With `rules` a quantizer annotates the calls of its own recipe alone, which `recipes` has by the quantizer's name.
     `keep_float` layers that lose most stay float, and all that lose more than `min_sqnr` dB leave. report: measure.
+    What is stored of weights is there for all methods that have the same `stored_weights`.
     """
 
     quantizers: Mapping[str, Quantizer]
@@ -64,6 +66,7 @@ class Quantization:
     keep_float: int = 0
     min_sqnr: float | None = None
     report: bool = False
+    stored_weights: StoredWeights = field(default_factory=StoredWeights)
 
     @property
     def measures_first(self) -> bool:
@@ -101,6 +104,7 @@ def quantization_by_recipe(
     if keep_float or min_sqnr is not None:
         needs_data.append("keep_float")
     made: dict[str, Quantization] = {}
+    stored = StoredWeights()
     for method in methods:
         if needs_data and method not in batches:
             raise LoweringError(
@@ -108,7 +112,9 @@ def quantization_by_recipe(
                 " calibration_data=[(x,), …], or with several methods {method: [(x,), …]}"
             )
         quantizers, recipes = _by_recipe(rules, backends, plugins)
-        made[method] = Quantization(quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True)
+        made[method] = Quantization(
+            quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True, stored_weights=stored
+        )
     return made
 
 

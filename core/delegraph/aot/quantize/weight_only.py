@@ -26,7 +26,7 @@ from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
 from delegraph.aot.quantize.recipes import Recipe
 
-__all__ = ["store_weights", "stored_bits"]
+__all__ = ["StoredWeights", "store_weights", "stored_bits"]
 
 aten = torch.ops.aten
 
@@ -65,8 +65,29 @@ _BY_ANY_RECIPE: Final = frozenset({*_TABLES, *_EXPERTS})
 """Layers that no quantizer annotates: recipes for values store them, too."""
 
 
-def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
-    """Edit `module`: `recipes` are by the names of calls. Other calls, and weights that change, stay as they are."""
+class StoredWeights:
+    """What was stored of which weight: one that several methods have, or that is quantized again with other layers
+    left out, is rounded once. It holds the weights, which do not change as long as this is in use."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
+
+    def of(self, weight: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """int8 of the shape of `weight`, or uint8 with two codes in each, and the scales, one for each `group`."""
+        place = weight.untyped_storage().data_ptr(), weight.storage_offset(), weight.shape, weight.stride()
+        key = (*place, weight.dtype, bits, group)
+        if key not in self._made:
+            codes, scales = quantize_rows(weight.reshape(-1, group), bits)
+            codes = codes.view(weight.shape)
+            self._made[key] = weight, pack(codes) if bits == 4 else codes, scales
+        _, stored, scales = self._made[key]
+        return stored, scales
+
+
+def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: StoredWeights | None = None) -> None:
+    """Edit `module`: `recipes` are by the names of calls. Other calls, and weights that change, stay as they are. What
+    was stored `before` is taken from there, and added to it."""
+    before = before or StoredWeights()
     stored: dict[tuple[str, int, int], tuple[str, ...]] = {}
     for node in list(module.graph.nodes):
         bits = stored_bits(node, recipes.get(node.name))
@@ -75,7 +96,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe]) -> None:
             group = _group_size(tensor, bits, recipes[node.name].group_size)
             key = (str(weight.target), bits, group)
             if key not in stored:
-                stored[key] = _stored(module, str(weight.target), tensor, bits, group)
+                stored[key] = _add(module, str(weight.target), bits, *before.of(tensor, bits, group))
             _read(module, node, weight, stored[key], tensor)
     module.graph.eliminate_dead_code()
     module.recompile()
@@ -138,11 +159,9 @@ def _group_size(weight: torch.Tensor, bits: int, asked: int) -> int:
     return asked if asked and weight.ndim == 2 and row % asked == 0 else row
 
 
-def _stored(module: GraphModule, name: str, weight: torch.Tensor, bits: int, group: int) -> tuple[str, ...]:
+def _add(module: GraphModule, name: str, bits: int, stored: torch.Tensor, scales: torch.Tensor) -> tuple[str, ...]:
     """Add the constants to `module`; their names."""
-    codes, scales = quantize_rows(weight.reshape(-1, group), bits)
-    codes = codes.view(weight.shape)
-    kind, stored = ("packed", pack(codes)) if bits == 4 else ("int8", codes)
+    kind = "packed" if bits == 4 else "int8"
     return add_constant(module, f"{name}_{kind}", stored), add_constant(module, f"{name}_{kind}_scales", scales)
 
 
