@@ -135,6 +135,27 @@ def test_a_write_is_seen_by_every_alias(write: Callable[[torch.Tensor, torch.Ten
     assert_same_behaviour(model, to_edge_dialect(functionalize(export(model, args), {})), args, calls=3)
 
 
+def test_one_value_that_is_written_to_several_buffers() -> None:
+    """The signature tells outputs by their names: each new value has one of its own."""
+
+    class Remembers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in ("total", "latest", "again"):
+                self.register_buffer(name, torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            new = self.total + x
+            for buffer in (self.total, self.latest, self.again):
+                buffer.copy_(new)
+            return new
+
+    args = (torch.tensor([1.0, 2.0, 3.0]),)
+    functional = functionalize(export(Remembers(), args), {})
+    assert len(functional.graph_signature.buffers_to_mutate) == 3
+    assert_same_behaviour(Remembers(), functional, args, calls=3)
+
+
 def test_a_write_under_no_grad_is_seen_outside() -> None:
     class NoGrad(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

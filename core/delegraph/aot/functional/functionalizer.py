@@ -160,6 +160,7 @@ class _Functionalizer:
         return self._functional_body(template)
 
     def _output(self, node: Node) -> Value:
+        self._part_new_values()
         results, mutated = node.args[0], tuple(self._values.mutated().values())
         if isinstance(results, (tuple, list)) or mutated:
             several = results if isinstance(results, (tuple, list)) else (results,)
@@ -168,6 +169,17 @@ class _Functionalizer:
             copied = self._new.graph.output(self._values.resolve((results,))[0])
         copied.meta = dict(node.meta)
         return copied
+
+    def _part_new_values(self) -> None:
+        """Give each placeholder that was written to a new value of its own: signatures tell outputs by their names.
+
+        a.copy_(y); b.copy_(y)        a = y; b = clone(y)
+        """
+        taken: set[Value] = set()
+        for placeholder, value in self._values.mutated().items():
+            if value in taken:
+                self._values.define(placeholder, self._new.emit(torch.ops.aten.clone.default, (value,), {}))
+            taken.add(value)
 
     # ---- calls -------------------------------------------------------------------------------------
 
