@@ -53,7 +53,8 @@ ITEM_SIZES: Final[dict[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output of the graph. A dynamic dim is the text of its symbol; `scalar` marks a Python integer."""
+    """An input or output of the graph. A dynamic dim is the text of its symbol; `scalar` marks a number,
+    or an argument that the graph does not take."""
 
     name: str
     dtype: str
@@ -193,7 +194,7 @@ def unpack(processed: Buffer) -> Blob:
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise _damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
-    if graph_size < 0 or len(graph) != graph_size or zlib.crc32(graph, zlib.crc32(header)) != crc:
+    if len(graph) != graph_size or zlib.crc32(graph, zlib.crc32(header)) != crc:
         raise _damaged("its header and graph do not have the checksum that it states")
     for weight in blob.weights:
         _check_weight(weight, len(blob.data))
@@ -216,7 +217,7 @@ def _weight(entry: dict[str, Any]) -> Weight:
     return Weight(
         _text(entry["name"]),
         _text(entry["dtype"]),
-        tuple(_size(dim) for dim in entry["shape"]),
+        _sizes(entry["shape"]),
         _size(entry["nbytes"]),
         _size(entry["offset"]),
         None if key is None else _text(key),
@@ -236,7 +237,7 @@ def _state(entry: dict[str, Any]) -> StateInfo:
         _text(entry["name"]),
         _text(entry["output"]),
         _text(entry["dtype"]),
-        tuple(_size(dim) for dim in entry["shape"]),
+        _sizes(entry["shape"]),
         _flag(entry["in_place"]),
         _size_or_none(initial),
     )
@@ -258,6 +259,18 @@ def _size(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"expected a size, not {value!r:.40}")
     return value
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    """Those of an array that NumPy can make, also where one is 0."""
+    shape = tuple(map(_size, value))
+    if len(shape) > _MOST_DIMS or prod(size for size in shape if size) * max(ITEM_SIZES.values()) >= 2**63:
+        raise ValueError(f"no array has the shape {value!r:.80}")
+    return shape
+
+
+_MOST_DIMS: Final = 32
+"""NumPy's limit before 2.0."""
 
 
 def _size_or_none(value: Any) -> int | None:
@@ -286,8 +299,8 @@ def _check_weight(weight: Weight, available: int) -> None:
 
 
 def _check_state(state: StateInfo, available: int) -> None:
-    if state.dtype not in ITEM_SIZES or state.nbytes >= 2**63:
-        raise _damaged(f"state {state.buffer!r:.80} has no dtype or is too large: {state.dtype} {state.shape}")
+    if state.dtype not in ITEM_SIZES:
+        raise _damaged(f"state {state.buffer!r:.80} has no dtype: {state.dtype!r:.40}")
     if state.initial is not None:
         _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, available)
 

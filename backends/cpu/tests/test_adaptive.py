@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any
 
@@ -146,6 +147,47 @@ def test_nothing_adapts_without_threads_that_wait_or_where_a_duration_is_given(
     cores: list[float], options: dict[str, int]
 ) -> None:
     assert not isinstance(Lowered(work(), options).handle.session, AdaptiveSession)
+
+
+def test_threads_go_on_spinning_where_the_process_has_come_to_share_a_pool(
+    cores: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """onnxruntime then makes no session with threads of its own any more; the call is to be answered all the same."""
+    lowered = Lowered(work(), {"num_threads": 2})
+    sessions = lowered.handle.session
+    assert isinstance(sessions, AdaptiveSession)
+    spinning = sessions.session()
+    monkeypatch.setattr("delegraph_cpu.sessions._pool_size", 2)
+    cores[0] = 0.9
+    assert sessions.session() is spinning
+    assert lowered(X)[0].shape == (4, 8)
+
+
+def test_of_threads_that_ask_at_once_one_looks_and_none_waits() -> None:
+    """If both did, both would add what has passed to the time of the last look, and the next be an hour away."""
+    machine, begun, go_on = Machine(), threading.Event(), threading.Event()
+    go_on.set()
+
+    def slow_look() -> Load:
+        begun.set()
+        assert go_on.wait(60)
+        return machine.look()
+
+    others = CoresOfOthers(lambda: machine.time, slow_look, lambda: machine.own)
+    begun.clear()
+    go_on.clear()
+    machine.time += 3600
+    thread = threading.Thread(target=others)
+    thread.start()
+    assert begun.wait(60)
+    looks = machine.looks
+    assert others() == 0
+    assert machine.looks == looks
+    go_on.set()
+    thread.join()
+    machine.time += PERIOD
+    machine.busy += PERIOD
+    assert others() == pytest.approx(1)
 
 
 def test_large_weights_are_not_packed_twice(cores: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from backends.cpu.tests.harness import Context, edge
 from numpy.typing import NDArray
 from torch import nn
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument
 from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.blob import pack, unpack
@@ -51,6 +51,19 @@ def run(blob: bytes, folder: Path | None, **options: Any) -> NDArray[np.float32]
     out = np.empty(SHAPE, np.float32)
     CpuBackend().execute(Context(), handle, [X.numpy(), out])
     return out
+
+
+def test_what_cannot_be_written_is_loaded_without(
+    blob: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: onnxruntime says that it could not write the graph, as it says that it refuses one."""
+
+    def full(*args: object) -> None:
+        raise DelegateInvalidCompatibility("onnxruntime refuses the graph: Failed to write external initializers")
+
+    monkeypatch.setattr(open_session, "_optimize", full)
+    np.testing.assert_allclose(run(blob, tmp_path), run(blob, None), atol=1e-6)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_graph_is_optimised_once(blob: bytes, tmp_path: Path, optimized: list[str]) -> None:

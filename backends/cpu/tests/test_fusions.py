@@ -142,9 +142,12 @@ def test_attention_to_a_cache_is_one_operator(form: str) -> None:
         assert not rotates or counts["MatMul"] == 0
     assert_says_what_eager_says(module, Attention(**FUSED[form]))
     before = module.state.copy()
-    for place in (PLACES, PLACES + 7, -1, 10**9):
+    for place in (PLACES, PLACES + 7, -1, 10**9, 2**32 + 3, 3 - 2**32, 2**63 - 2):
         with pytest.raises(DelegraphError):
             module.decode(rows(1, size=module.state["keys"].shape[3]).numpy(), np.array([place]))
+    for place in (PLACES - 2, -3, 2**32 - 1):
+        with pytest.raises(DelegraphError):
+            module.prefill(rows(5, size=module.state["keys"].shape[3]).numpy(), place + np.arange(5))
     assert all(np.array_equal(module.state[name], held) for name, held in before.items())
 
 
@@ -163,6 +166,25 @@ def test_a_rotation_of_another_part_is_not_left_to_attention() -> None:
         assert counts["GroupQueryAttention"] == 1
         assert counts["RotaryEmbedding"] == 2
     assert_says_what_eager_says(module, TurnedElsewhere(**form))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_rotation_by_angles_of_the_run_is_not_left_to_attention(count: int) -> None:
+    """They are not known for each place of the cache: row i of a run has angle i, wherever it is put."""
+
+    class ByRow(Attention):
+        def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+            table = torch.cat([torch.arange(1.0, count + 1)[:, None] * self.speeds] * 2, -1)[None, None]
+            return x * table.cos() + crossed(x) * table.sin()
+
+    program = torch.export.export(ByRow(), (rows(5), torch.arange(5)))
+    module = delegraph.load(bytes(delegraph.lower(program, backends=["cpu"])))
+    assert operators(module)[0]["GroupQueryAttention"] == 1
+    eager = ByRow()
+    for at in (0, 7):
+        wanted = eager(rows(5), torch.arange(at, at + 5)).numpy()
+        got = module(rows(5).numpy(), np.arange(at, at + 5))
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 OTHERWISE: dict[str, dict[str, Any]] = {

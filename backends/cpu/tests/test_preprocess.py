@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -274,6 +276,23 @@ def test_a_graph_that_onnxruntime_refuses_is_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(preprocess, "create_session", refuse)
     with pytest.raises(PreprocessError, match=r"onnxruntime [\d.]+ refuses the converted graph: no such kernel"):
         CpuLowering.preprocess(edge(nn.Linear(4, 3), (torch.randn(2, 4),)), [])
+
+
+def test_a_small_memory_directory_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a container's 64 MB a model may have more; its files then go where temporary files go."""
+    room = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    asked = []
+    make = tempfile.TemporaryDirectory
+
+    def directory(**how: Any) -> Any:
+        asked.append(how["dir"])
+        return make(**how)
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", directory)
+    monkeypatch.setattr(preprocess.os, "access", lambda path, mode: True)
+    Lowered(edge(nn.Linear(64, 64), (torch.randn(1, 64),)))
+    assert asked == [None]
 
 
 def test_partitioner_options() -> None:

@@ -188,8 +188,10 @@ STATE = StateInfo("cache", "cache_in", "new:0", "float32", (4,), in_place=True)
 @pytest.mark.parametrize(
     ("states", "message"),
     [
-        ((replace(STATE, shape=(2**40, 2**40)),), "is too large"),
-        ((replace(STATE, dtype="bfloat99"),), "has no dtype"),
+        ((replace(STATE, shape=(2**40, 2**40)),), "no array has the shape"),
+        ((replace(STATE, shape=(0, 2**62, 2**62)),), "no array has the shape"),
+        ((replace(STATE, shape=(1,) * 100),), "no array has the shape"),
+        ((replace(STATE, dtype="bfloat99"),), "has no dtype: 'bfloat99'"),
         ((STATE, STATE), "listed twice"),
         ((STATE, replace(STATE, output="o")), "a state is listed twice"),
         ((replace(STATE, output=STATE.name),), "is an input"),

@@ -95,7 +95,10 @@ class CachedAttention:
             g.values[put] = g.record(value, shape_of(put))
 
     def _filled(self, g: GraphBuilder, length: object) -> ir.Value:
-        """How many places of the cache are filled behind this run, an int32 scalar: the first one's, and the rows."""
+        """How many places of the cache are filled behind this run, an int32 scalar: the first one's, and the rows.
+
+        What is none of its places stays none, which the operator refuses: in 32 bits 2^32 is the first one.
+        """
         rows = self.mask.rows
         assert rows.start is not None
         if isinstance(length, int):
@@ -103,7 +106,9 @@ class CachedAttention:
         else:
             behind = _count(g, self.put_keys)
             behind = g.op("Add", behind, g.constant(np.array(rows.offset))) if rows.offset else behind
-        return g.cast(g.op("Add", g.tensor(rows.start, torch.int64), behind), torch.int32)
+        beyond = int(shape_of(self.put_keys)[2]) + 1
+        filled = g.op("Add", g.tensor(rows.start, torch.int64), behind)
+        return g.cast(g.op("Clip", filled, *map(g.constant, np.array([0, beyond]))), torch.int32)
 
 
 def cached_attentions(graph: Graph, signature: ResolvedSignature) -> Iterator[CachedAttention]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -117,7 +118,7 @@ def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
 
 
 def _compile(converted: ConvertedModel, program: ExportedProgram) -> Compiled:
-    with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_memory_directory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_folder_for(converted.model)) as folder:
         held = held_back(converted.model, INLINE_BYTES)
         model, weights, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
@@ -281,6 +282,15 @@ def _shape(info: TensorInfo) -> tuple[int, ...]:
     return tuple(int(dim) for dim in info.shape)
 
 
-def _memory_directory() -> str | None:
-    """A directory in memory where there is one: the files live for milliseconds."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+def _folder_for(model: ir.Model) -> str | None:
+    """A directory in memory, where there is one with room for what is optimised: its files live for milliseconds.
+    In a container it often has 64 MB."""
+    tensors = (value.const_value for value in model.graph.initializers.values())
+    needed = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    has_room = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _FOLDED * needed
+    return _MEMORY if has_room else None
+
+
+_MEMORY: Final = "/dev/shm"
+_FOLDED: Final = 2
+"""Times its weights, for what onnxruntime computes of them ahead of time and puts beside them."""

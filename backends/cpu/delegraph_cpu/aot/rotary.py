@@ -114,6 +114,8 @@ def _half_table(angle: Node, positions: Positions, count: int, constants: Consta
     values = _Table(positions, count, constants).of(angle)
     if values is None or values.dtype != torch.float32 or tuple(values.shape[:-2]) not in ((1, 1), (1,), ()):
         return None
+    if values.ndim < 2 or values.shape[-2] != count:  # a table of the run's rows, or one row for all
+        return None
     table = values.reshape(count, values.shape[-1]).numpy()
     half = table.shape[-1] // 2
     return np.ascontiguousarray(table[:, :half]) if np.array_equal(table[:, :half], table[:, half:]) else None
@@ -142,7 +144,10 @@ class _Table:
         sources = [self.of(read) for read in node.all_input_nodes]
         if any(source is None for source in sources):
             return None
-        return rule(node, dict(zip(node.all_input_nodes, sources, strict=True)))
+        try:
+            return rule(node, dict(zip(node.all_input_nodes, sources, strict=True)))
+        except RuntimeError:  # a constant has as many rows as the run, and not as there are places
+            return None
 
 
 def _elementwise(function: Callable[..., torch.Tensor]) -> Callable[[Node, Any], torch.Tensor]:

@@ -22,6 +22,7 @@ __all__ = ["read_by_nodes", "widen_kernels"]
 
 KERNELS: Final[Mapping[str, slice]] = {
     "Conv": slice(1, 2),
+    "FusedConv": slice(1, 2),  # with the activation behind it, as onnxruntime has made it
     "ConvTranspose": slice(1, 2),
     "LSTM": slice(1, 3),
     "GRU": slice(1, 3),

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from delegraph.errors import InvalidArgument
 from delegraph_cpu.runtime.other_processes import CoresOfOthers
 
 if TYPE_CHECKING:
@@ -49,8 +50,15 @@ class AdaptiveSession:
             return self._spinning
         if self._sleeping is None:
             with self._lock:
-                self._sleeping = self._sleeping or self._make_sleeping()
+                self._sleeping = self._sleeping or self._made_sleeping()
         return self._sleeping
+
+    def _made_sleeping(self) -> onnxruntime.InferenceSession:
+        """The one that spins where there can be no other: since it was made, the process has got a shared pool."""
+        try:
+            return self._make_sleeping()
+        except InvalidArgument:
+            return self._spinning
 
 
 def call_of_the_moment(

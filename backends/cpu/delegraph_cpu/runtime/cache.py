@@ -58,12 +58,13 @@ def optimized_blob(
     """The blob of `graph` and `weights` as onnxruntime makes it of them here: from `folder`, where it is put otherwise.
 
     `optimize(path, name)` writes it: the graph to `path`, its weights to the file `name` beside it. `settings` is what
-    else the result depends on. None where it can neither be read nor written; nothing is raised but by `optimize`.
+    else the result depends on. None where it can neither be read nor written, a full disk included, or `optimize`
+    raises that the graph is refused, as it is then without a cache.
     """
     file = folder / (_key(graph, weights, settings) + _END)
     with suppress(OSError, ValueError, DelegateInvalidCompatibility):  # a file that is damaged, or somebody else's
         return _opened(_read(file), weights)
-    with suppress(OSError):
+    with suppress(OSError, DelegateInvalidCompatibility):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="new-", dir=folder) as new:
             optimize(str(Path(new) / _GRAPH), _WEIGHTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ class CoresOfOthers:
         the first for a while      others that run at this moment: who ran while nothing was called here may be gone;
                                    soon the mean since then
 
-    `clock` is in seconds, and `own` the CPU seconds of this process.
+    `clock` is in seconds, and `own` the CPU seconds of this process. Threads may ask at once: one of them looks.
     """
 
     def __init__(
@@ -47,16 +48,26 @@ class CoresOfOthers:
         self._clock, self._load, self._own = clock, load or load_now, own
         self._at, self._others = clock(), self._load().busy_seconds - own()
         self._cores, self._due = 0.0, PERIOD
+        self._looking = threading.Lock()
 
     def __call__(self) -> float:
         """As it was at the last look; one is taken where that was a while ago."""
-        passed = self._clock() - self._at
-        if passed >= self._due:
-            load, late = self._load(), passed >= LONG
-            others = load.busy_seconds - self._own()
-            self._cores = max(0.0, load.running - 1 if late else (others - self._others) / passed)
-            self._at, self._others, self._due = self._at + passed, others, SOON if late else PERIOD
+        if self._clock() - self._at >= self._due and self._looking.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._looking.release()
         return self._cores
+
+    def _look(self) -> None:
+        now = self._clock()
+        passed = now - self._at
+        if passed < self._due:  # another thread has just looked
+            return
+        load, late = self._load(), passed >= LONG
+        others = load.busy_seconds - self._own()
+        self._cores = max(0.0, load.running - 1 if late else (others - self._others) / passed)
+        self._at, self._others, self._due = now, others, SOON if late else PERIOD
 
 
 def load_now() -> Load:

@@ -26,8 +26,6 @@ def _inference(
         return "dropout in training"
     if not isinstance(shape_of(query)[-1], int):
         return "the size of a head is dynamic"
-    if is_causal and not _same_length(query, key) and not _static_lengths(query, key):
-        return "a causal mask over dynamic lengths that differ"
     if _repetitions(query, key) is None:
         return "grouped heads of which the number is dynamic"
     return None
@@ -182,15 +180,21 @@ def _same_length(query: Node, key: Node) -> bool:
     return str(shape_of(query)[-2]) == str(shape_of(key)[-2])
 
 
-def _static_lengths(query: Node, key: Node) -> bool:
-    return all(isinstance(shape_of(node)[-2], int) for node in (query, key))
-
-
 def _causal_bias(g: GraphBuilder, query: Node, key: Node) -> ir.Value:
     """Row i attends to the columns up to i, whatever the lengths."""
-    rows, columns = int(shape_of(query)[-2]), int(shape_of(key)[-2])
-    bias = torch.full((rows, columns), -math.inf, dtype=dtype_of(query)).triu(1)
-    return g.constant(bias.numpy())
+    lengths = [shape_of(node)[-2] for node in (query, key)]
+    if all(isinstance(length, int) for length in lengths):
+        return g.constant(torch.full(lengths, -math.inf, dtype=dtype_of(query)).triu(1).numpy())
+    rows, columns = (g.size(g.value(node), rank_of(node) - 2) for node in (query, key))
+    return causal_bias(g, rows, columns, g.tensor(0, torch.int64), dtype_of(query))
+
+
+def causal_bias(g: GraphBuilder, rows: ir.Value, columns: ir.Value, first: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """(rows, columns) to add, both known when it runs: row i sees the columns up to `first + i`."""
+    one = g.tensor(1, torch.int64)
+    last_seen = g.op("Unsqueeze", g.op("Range", first, g.op("Add", first, rows), one), g.ints([1]))
+    seen = g.op("LessOrEqual", g.op("Range", g.tensor(0, torch.int64), columns, one), last_seen)
+    return g.op("Where", seen, g.tensor(0.0, dtype), lowest(g, dtype))
 
 
 _NOTHING: Final = 80.0

@@ -17,7 +17,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.attention import lowest
+from delegraph_cpu.aot.converters.attention import causal_bias
 from delegraph_cpu.aot.converters.table import convert_named
 from delegraph_cpu.aot.dtypes import ALL, FLOATS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
@@ -115,7 +115,8 @@ def _attended(
     ]
     bias = None if mask is None else g.tensor(mask, FLOAT)
     if is_causal and rows != 1:
-        bias = _causal(g, node, keys, start_pos)
+        first = g.reshape(g.tensor(start_pos, INT64), [])
+        bias = causal_bias(g, g.size(query, 1), g.size(keys, 1), first, FLOAT)
     attended = g.op(
         "Attention",
         *joined,
@@ -125,12 +126,3 @@ def _attended(
         scale=1 / math.sqrt(size) if scale is None else float(scale),
     )
     return g.op("Reshape", attended, g.ints([0, 0, heads, size]))
-
-
-def _causal(g: GraphBuilder, query: Node, keys: ir.Value, start_pos: TensorLike) -> ir.Value:
-    """(rows, places) to add: row i sees the places up to `start_pos + i`."""
-    one, first = g.tensor(1, INT64), g.reshape(g.tensor(start_pos, INT64), [])
-    rows = g.op("Range", first, g.op("Add", first, g.size(g.value(query), 1)), one)
-    places = g.op("Range", g.tensor(0, INT64), g.size(keys, 1), one)
-    seen = g.op("LessOrEqual", places, g.op("Unsqueeze", rows, g.ints([1])))
-    return g.op("Where", seen, g.tensor(0.0, FLOAT), lowest(g, FLOAT))

@@ -148,7 +148,7 @@ def _product_of_floats(g: GraphBuilder, input: Node, node: Node) -> ir.Value | N
     rows, inner = weight.shape
     floats = g.op("DequantizeLinear", *weight.inputs, axis=0)
     product = g.op("Gemm", g.reshape(g.value(input), (-1, inner)), floats, transB=1)
-    return g.reshape(product, (*shape_of(input)[:-1], rows))
+    return g.reshape(product, (*shape_of(input)[:-1], rows), lambda: g.sizes_but_last(g.value(input), rows))
 
 
 def _rows(g: GraphBuilder, input: Node) -> tuple[int, float]:
