@@ -18,10 +18,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "ALIGNMENT",
@@ -33,6 +36,8 @@ __all__ = [
     "TensorInfo",
     "UnpackedWeight",
     "Weight",
+    "bytes_of",
+    "damaged",
     "pack",
     "unpack",
 ]
@@ -170,7 +175,7 @@ def unpack(processed: Buffer) -> Blob:
     """The content of a blob, as views into it. Raises `DelegateInvalidCompatibility` if it is damaged or foreign."""
     view = memoryview(processed).cast("B")
     if len(view) < _PREFIX.size:
-        raise _damaged(f"it has {len(view)} bytes, fewer than its prefix")
+        raise damaged(f"it has {len(view)} bytes, fewer than its prefix")
     magic, header_size, crc = _PREFIX.unpack_from(view)
     version = magic[-1]
     if magic[:-1] != _MAGIC or version not in READABLE_VERSIONS:
@@ -193,9 +198,9 @@ def unpack(processed: Buffer) -> Blob:
             tuple(_unpacked(entry) for entry in fields["unpacked"]) if version > 2 else (),
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise _damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
+        raise damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
     if len(graph) != graph_size or zlib.crc32(graph, zlib.crc32(header)) != crc:
-        raise _damaged("its header and graph do not have the checksum that it states")
+        raise damaged("its header and graph do not have the checksum that it states")
     for weight in blob.weights:
         _check_weight(weight, len(blob.data))
     for state in blob.states:
@@ -282,34 +287,39 @@ def _check_names(blob: Blob) -> None:
     outputs = [info.name for info in blob.outputs] + [state.output for state in blob.states]
     inputs = {info.name for info in blob.inputs if info.dtype}.union(state.name for state in blob.states)
     if len(set(outputs)) < len(outputs) or not inputs.isdisjoint(outputs):
-        raise _damaged("an output is listed twice, or is an input")
+        raise damaged("an output is listed twice, or is an input")
     if len({state.buffer for state in blob.states}) < len(blob.states):
-        raise _damaged("a state is listed twice")
+        raise damaged("a state is listed twice")
     names = [*(weight.name for weight in blob.weights), *(weight.name for weight in blob.unpacked)]
     if len(set(names)) < len(names):
-        raise _damaged("a weight is listed twice")
+        raise damaged("a weight is listed twice")
 
 
 def _check_weight(weight: Weight, available: int) -> None:
     item_size = ITEM_SIZES.get(weight.dtype)
     if item_size is None or prod(weight.shape) * item_size != weight.nbytes:
-        raise _damaged(f"weight {weight.name!r}: {weight.dtype} {weight.shape} is not {weight.nbytes} bytes")
+        raise damaged(f"weight {weight.name!r}: {weight.dtype} {weight.shape} is not {weight.nbytes} bytes")
     if weight.key is None:
         _check_place(f"weight {weight.name!r}", weight.offset, weight.nbytes, available)
 
 
 def _check_state(state: StateInfo, available: int) -> None:
     if state.dtype not in ITEM_SIZES:
-        raise _damaged(f"state {state.buffer!r:.80} has no dtype: {state.dtype!r:.40}")
+        raise damaged(f"state {state.buffer!r:.80} has no dtype: {state.dtype!r:.40}")
     if state.initial is not None:
         _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, available)
 
 
 def _check_place(what: str, offset: int, nbytes: int, available: int) -> None:
     if offset > available - nbytes or offset % ALIGNMENT:
-        raise _damaged(
+        raise damaged(
             f"{what} lies at {offset}, beyond the {available} bytes of weights, or not at a multiple of {ALIGNMENT}"
         )
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """The bytes of `array`, without a copy if it is contiguous."""
+    return memoryview(array.reshape(-1).view("uint8").data)
 
 
 def _aligned(size: int) -> int:
@@ -323,7 +333,8 @@ def _padded(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
         yield bytes(_aligned(size) - size)
 
 
-def _damaged(what: str) -> DelegateInvalidCompatibility:
+def damaged(what: str) -> DelegateInvalidCompatibility:
+    """What to raise for a blob of which `what` is to be said."""
     return DelegateInvalidCompatibility(f"a blob of CpuBackend is damaged: {what}; copy or lower the program again")
 
 

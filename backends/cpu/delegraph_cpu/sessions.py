@@ -18,7 +18,15 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from delegraph.errors import InvalidArgument
 
-__all__ = ["create_session", "products_saturate", "run_of", "use_own_threads", "use_shared_pool"]
+__all__ = [
+    "INLINE_BYTES",
+    "create_session",
+    "products_saturate",
+    "run_of",
+    "use_own_threads",
+    "use_shared_pool",
+    "write_optimized",
+]
 
 LEFT_OUT: Final = [
     "SkipLayerNormFusion",  # that operator's kernel is scalar: five times as long as Add and LayerNormalization
@@ -33,6 +41,9 @@ LEFT_OUT: Final = [
 BLOCKS_PER_THREAD: Final = 4
 """Into which an operator's work is cut, to be taken one after the other: what onnxruntime's documentation of
 `dynamic_block_base` advises where latencies vary."""
+
+INLINE_BYTES: Final = 256
+"""Weights up to this size stay in a graph that is written."""
 
 _lock: Final = threading.Lock()
 _pool_size: int | None = None
@@ -83,6 +94,18 @@ def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxrun
     options.use_per_session_threads = False
     options.intra_op_num_threads = 0  # the pool has its own number; another one would only be warned about
     return onnxruntime.InferenceSession(model, options, providers, **_ARGUMENTS)
+
+
+def write_optimized(options: onnxruntime.SessionOptions, path: str, weights: str) -> None:
+    """Let a session write its graph as it was optimised to `path`, its weights to the file `weights` beside it."""
+    options.intra_op_num_threads = 1
+    options.optimized_model_filepath = path
+    for key, value in (
+        ("optimized_model_external_initializers_file_name", weights),
+        ("optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)),
+        ("disable_prepacking", "1"),
+    ):
+        options.add_session_config_entry(f"session.{key}", value)
 
 
 def run_of(

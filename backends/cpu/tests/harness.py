@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import edge_program
 from delegraph.interfaces import BackendInitContext, CompileSpec
-from delegraph_cpu.aot.convert import support
+from delegraph_cpu.aot.converters import TABLE
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.runtime.backend import CpuBackend
@@ -49,7 +49,7 @@ def edge(module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = Non
 
 def declined(program: ExportedProgram) -> dict[str, str]:
     """Node -> reason, for every operator of the program that cannot be converted."""
-    reasons = {n.name: support(n) for n in program.graph.nodes if n.op == "call_function"}
+    reasons = {n.name: TABLE.support(n) for n in program.graph.nodes if n.op == "call_function"}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 

@@ -746,7 +746,10 @@ def test_a_weight_of_8_bits_that_many_rows_are_multiplied_with(shape: Sequence[i
 
 
 def test_a_weight_of_8_bits_whose_many_rows_have_two_dynamic_dims() -> None:
-    layer, sizes = Layer(Weight(10, 24), F.linear), {0: torch.export.Dim("batch", min=4), 1: torch.export.Dim("length", min=4)}
+    layer, sizes = (
+        Layer(Weight(10, 24), F.linear),
+        {0: torch.export.Dim("batch", min=4), 1: torch.export.Dim("length", min=4)},
+    )
     ours = lowered(layer, random(4, 5, 24), dynamic_shapes=((sizes,),))
     assert operators(ours)["Gemm"] == 1
     for shape in ((4, 5, 24), (6, 4, 24)):

@@ -16,7 +16,7 @@ from tests.kernels.oracle import Oracle, to_numpy, to_torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_cpu.aot.convert import ConvertedModel, PartitionConverter, support
+from delegraph_cpu.aot.convert import ConvertedModel, PartitionConverter
 from delegraph_cpu.aot.converters import TABLE
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.nodes import CallConverter
@@ -51,7 +51,7 @@ class DelegateOracle(Oracle):
             raise Declined("it gives no tensors")
         for used in dict.fromkeys([len(wanted), 1]):
             graph, inputs, outputs = _graph(self.call, wanted, used)
-            reason = support(outputs[0])
+            reason = TABLE.support(outputs[0])
             if reason is None:
                 model = _model(graph, inputs, outputs)
                 return [(to_torch(a), w) for a, w in zip(_run(model, inputs), wanted[:used], strict=True)]

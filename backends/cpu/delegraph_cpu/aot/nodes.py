@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import onnx_ir as ir
 import torch
@@ -16,10 +16,7 @@ from delegraph_cpu.aot.fusions import Fusion
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, inner_shape_of
 from delegraph_cpu.aot.quantized import on_integers, wanted_grids
 
-__all__ = ["CallConverter", "support"]
-
-support: Final = TABLE.support
-"""None if a node can be converted, else why not."""
+__all__ = ["CallConverter"]
 
 
 class CallConverter(GraphConverter[ir.Value]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch.fx import Node
 
 from delegraph.interfaces import CompileSpec, Partitioner
-from delegraph_cpu.aot.convert import support
 from delegraph_cpu.aot.converters import MAX_POOLS, TABLE
 from delegraph_cpu.aot.preprocess import INT8_INPUTS, INT8_PRODUCTS
 from delegraph_cpu.blob import BACKEND_ID
@@ -34,7 +33,7 @@ def cpu_partitioner(
     asked = {INT8_INPUTS: int8_inputs, INT8_PRODUCTS: int8_products}
     return CapabilityBasedPartitioner(
         BACKEND_ID,
-        _without_max_pools if exact_max_pool else support,
+        _without_max_pools if exact_max_pool else TABLE.support,
         [CompileSpec(key, b"1") for key, wanted in asked.items() if wanted],
         keep_whole=TABLE.kept_whole,  # onnxruntime runs them faster whole
         minimum_nodes=minimum_nodes,
@@ -45,4 +44,6 @@ def cpu_partitioner(
 
 
 def _without_max_pools(node: Node) -> str | None:
-    return "onnxruntime's max pooling ignores NaN (exact_max_pool)" if node.target in MAX_POOLS else support(node)
+    if node.target in MAX_POOLS:
+        return "onnxruntime's max pooling ignores NaN (exact_max_pool)"
+    return TABLE.support(node)

@@ -30,7 +30,7 @@ from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.aot.joined_projections import with_joined_projections
 from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
-from delegraph_cpu.aot.weight_keys import bytes_of, key_of
+from delegraph_cpu.aot.weight_keys import key_of
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
@@ -40,10 +40,11 @@ from delegraph_cpu.blob import (
     TensorInfo,
     UnpackedWeight,
     Weight,
+    bytes_of,
     pack,
 )
 from delegraph_cpu.codes import Codes
-from delegraph_cpu.sessions import create_session
+from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
 
 __all__ = ["CpuLowering"]
 
@@ -52,9 +53,6 @@ INT8_INPUTS: Final = "int8_inputs"
 
 INT8_PRODUCTS: Final = "int8_products"
 """And for those of 4 bits to multiply integers, which they are made of when the delegate is loaded."""
-
-INLINE_BYTES: Final = 256
-"""Weights up to this size stay in the graph."""
 
 SHARED_BYTES: Final = 4096
 """Weights from this size are shared between delegates: named data begins on a page of its own."""
@@ -218,14 +216,8 @@ def _optimize(
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(folder / "graph.onnx")
-    options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)
-    )
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    write_optimized(options, str(folder / "graph.onnx"), "weights")
     arrays = _detach_weights(converted.model)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), values)

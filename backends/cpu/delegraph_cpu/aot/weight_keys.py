@@ -1,21 +1,15 @@
-"""A weight's array -> its bytes as they lie in a file, and the key under which named data has them."""
+"""A weight's array -> the key under which named data has its bytes."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from delegraph_cpu.blob import BACKEND_ID
+from delegraph_cpu.blob import BACKEND_ID, bytes_of
 
-__all__ = ["bytes_of", "key_of"]
-
-
-def bytes_of(array: NDArray[Any]) -> memoryview:
-    """The bytes of `array`, without a copy if it is contiguous."""
-    return memoryview(array.reshape(-1).view(np.uint8).data)
+__all__ = ["key_of"]
 
 
 def key_of(array: NDArray[Any]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import Internal, InvalidArgument
+from delegraph.errors import Internal
 from delegraph.interfaces import (
     Argument,
     Availability,
@@ -36,8 +36,8 @@ from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, call_of_the_moment
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
-from delegraph_cpu.runtime.options import OPTION_NAMES, CpuOptions, OptionValue
-from delegraph_cpu.runtime.ort_values import as_array, numpy_dtype, ort_value
+from delegraph_cpu.runtime.options import CpuOptions, OptionValue, refuse_unknown
+from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
 from delegraph_cpu.runtime.unpacking import unpacked_weights
 
@@ -153,11 +153,7 @@ class CpuBackend(BackendInterface):
 
     def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
         """The defaults for delegates that are loaded without options of their own."""
-        unknown = sorted(set(keys) - OPTION_NAMES)
-        if unknown:
-            raise InvalidArgument(
-                f"CpuBackend has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}"
-            )
+        refuse_unknown(keys)
         return {key: getattr(self._defaults(), key) for key in keys}
 
     def _defaults(self) -> CpuOptions:
@@ -175,7 +171,7 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
         data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
     else:
         data = memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes))
-    return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")
+    return np.require(array_in(data, weight.dtype, weight.shape), requirements="A")
 
 
 # ---- running ------------------------------------------------------------------------------------------------------

@@ -18,14 +18,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
-from delegraph_cpu.blob import ITEM_SIZES, Blob, Weight, pack, unpack
+from delegraph_cpu.blob import ITEM_SIZES, Blob, Weight, bytes_of, pack, unpack
 from delegraph_cpu.graph_files import ExternalTensor, external_tensors, refuse_files
-from delegraph_cpu.runtime.ort_values import numpy_dtype
+from delegraph_cpu.runtime.ort_values import array_in
 
 __all__ = ["Optimized", "optimized_blob"]
 
@@ -85,7 +84,7 @@ def _key(graph: Buffer, weights: Mapping[str, NDArray[Any]], settings: str) -> s
     digest.update(_DIGEST(graph).digest())
     for name, array in weights.items():
         digest.update(repr((name, str(array.dtype), array.shape)).encode())
-        digest.update(_DIGEST(_bytes(array)).digest())
+        digest.update(_DIGEST(bytes_of(array)).digest())
     return digest.hexdigest()
 
 
@@ -98,10 +97,6 @@ def _processor() -> tuple[str, ...]:
         wanted = ("flags", "Features", "model name", "CPU part", "isa")
         named += dict.fromkeys(line for line in lines if line.startswith(wanted))
     return tuple(named)
-
-
-def _bytes(array: NDArray[Any]) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
 def _read(file: Path) -> bytes:
@@ -128,7 +123,7 @@ def _opened(content: bytes, weights: Mapping[str, NDArray[Any]]) -> Optimized:
 def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     if weight.key is None:
         data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
-        return np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape)
+        return array_in(data, weight.dtype, weight.shape)
     original = originals.get(weight.key)
     if original is None or (str(original.dtype), original.shape) != (weight.dtype, weight.shape):
         raise ValueError("a weight of another blob")
@@ -157,5 +152,5 @@ def _record(tensor: ExternalTensor, content: memoryview, original: NDArray[Any] 
     if dtype not in ITEM_SIZES:
         raise ValueError(f"element type {tensor.element_type}")
     same = original is not None and original.shape == tensor.dims and str(original.dtype) == dtype
-    kept = same and original is not None and _bytes(original) == content
+    kept = same and original is not None and bytes_of(original) == content
     return Weight(tensor.name, dtype, tensor.dims, tensor.nbytes, key=tensor.name if kept else None)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph_cpu.blob import Blob, StateInfo
-from delegraph_cpu.runtime.ort_values import numpy_dtype, ort_value
+from delegraph_cpu.runtime.ort_values import array_in, numpy_dtype, ort_value
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -50,7 +50,7 @@ def _initial(state: StateInfo, blob: Blob) -> NDArray[Any]:
     if state.initial is None:
         return np.broadcast_to(np.zeros((), numpy_dtype(state.dtype)), state.shape)
     data = memoryview(blob.data)[state.initial : state.initial + state.nbytes]
-    return np.frombuffer(data, numpy_dtype(state.dtype)).reshape(state.shape)
+    return array_in(data, state.dtype, state.shape)
 
 
 def _held(state: StateInfo, memory: NDArray[Any]) -> HeldState:

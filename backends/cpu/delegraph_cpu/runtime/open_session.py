@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph_cpu.blob import ITEM_SIZES, Blob
+from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, cores_of_others
 from delegraph_cpu.runtime.cache import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
@@ -43,8 +43,6 @@ TWICE_BYTES: Final = 2**27
 """Weights up to 128 MiB may be packed twice, for a session that spins and one that sleeps."""
 _INTEGER_PRODUCTS: Final = (b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger", b"DynamicQuantize")
 """Operators with these in their names multiply uint8 with int8."""
-_INLINE_BYTES: Final = 256
-"""Weights up to this size stay in a graph that is kept."""
 _LEVELS: Final = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -185,15 +183,10 @@ def _cached(blob: Blob, weights: Weights, options: CpuOptions) -> Optimized | No
 
 def _optimize(blob: Blob, weights: Weights, level: str, path: str, name: str) -> None:
     """Write the optimised graph to `path`, its weights to the file `name` beside it."""
+    from delegraph_cpu import sessions
+
     settings = _settings(blob, weights, level)
-    settings.intra_op_num_threads = 1
-    settings.optimized_model_filepath = path
-    for key, value in (
-        ("optimized_model_external_initializers_file_name", name),
-        ("optimized_model_external_initializers_min_size_in_bytes", str(_INLINE_BYTES)),
-        ("disable_prepacking", "1"),
-    ):
-        settings.add_session_config_entry(f"session.{key}", value)
+    sessions.write_optimized(settings, path, name)
     _created(blob, Optimized(blob.graph, weights), settings)
 
 
@@ -208,10 +201,7 @@ def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
     taken, given = ({name: PAIRS.get(dtype, dtype) for name, dtype in side.items()} for side in (taken, given))
     outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
     if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or given != outputs:
-        raise DelegateInvalidCompatibility(
-            "a blob of CpuBackend is damaged: its graph has other inputs or outputs than its header says;"
-            " copy or lower the program again"
-        )
+        raise damaged("its graph has other inputs or outputs than its header says")
 
 
 _DTYPES: Final = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeAlias
 
 from delegraph.errors import InvalidArgument
 
-__all__ = ["ADAPTIVE", "CpuOptions", "OptionValue"]
+__all__ = ["ADAPTIVE", "CpuOptions", "OptionValue", "refuse_unknown"]
 
 OptionValue: TypeAlias = bool | int | str
 
@@ -29,7 +29,8 @@ class CpuOptions:
     thread_pool: "session", threads of this delegate's own (none where there is little to compute), or "shared", one
         pool for all delegates of the process, which is onnxruntime's for the whole process.
     spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps;
-        -1: 500 while other processes leave the cores free, and 0 while they don't.
+        -1: 500 while other processes leave the cores free, and 0 while they don't; 20 where that does not adapt, with
+        one thread, little work, weights above 128 MiB, or a system that does not tell of other processes.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
     cache: a folder in which the optimised graph is kept for later loads on this machine; empty: nowhere.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
@@ -56,11 +57,7 @@ class CpuOptions:
 
     def updated(self, changes: Mapping[str, OptionValue]) -> CpuOptions:
         """These options with `changes`. Raises `InvalidArgument` for an unknown key or a value out of range."""
-        unknown = changes.keys() - OPTION_NAMES
-        if unknown:
-            raise InvalidArgument(
-                f"CpuBackend has no option {', '.join(sorted(unknown))}; it has {', '.join(sorted(OPTION_NAMES))}"
-            )
+        refuse_unknown(changes)
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @staticmethod
@@ -74,7 +71,12 @@ class CpuOptions:
         return CpuOptions(num_threads=int(text))
 
 
-OPTION_NAMES: Final = frozenset(f.name for f in fields(CpuOptions))
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Raise `InvalidArgument` for names that no option has."""
+    known = {field.name for field in fields(CpuOptions)}
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise InvalidArgument(f"CpuBackend has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
 
 
 def _require(condition: bool, name: str, allowed: str) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegraph.interfaces import Buffer
+
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["PAIRS", "as_array", "numpy_dtype", "ort_value"]
+__all__ = ["PAIRS", "array_in", "as_array", "numpy_dtype", "ort_value"]
 
 PAIRS: Final = {"complex64": "float32", "complex128": "float64"}
 """What complex tensors are pairs of, for onnxruntime."""
@@ -42,7 +45,12 @@ def as_array(value: onnxruntime.OrtValue, dtype: str = "") -> NDArray[Any]:
         return array
     shape = tuple(value.shape())
     data = (ctypes.c_char * (2 * prod(shape))).from_address(value.data_ptr())
-    return np.frombuffer(data, numpy_dtype("bfloat16")).reshape(shape)
+    return array_in(data, "bfloat16", shape)
+
+
+def array_in(data: Buffer, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
+    """The array that all of `data` is."""
+    return np.frombuffer(data, numpy_dtype(dtype)).reshape(shape)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

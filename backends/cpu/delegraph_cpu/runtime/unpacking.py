@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph_cpu.blob import UnpackedWeight
+from delegraph_cpu.blob import UnpackedWeight, damaged
 from delegraph_cpu.codes import Codes
 
 __all__ = ["unpacked_weights"]
@@ -31,7 +31,7 @@ def unpacked_weights(
     places = {name: tuple(part.ctypes.data for part in found) for name, found in parts.items()}
     distinct = {places[name]: found for name, found in parts.items()}
     if sum(packed.nbytes for packed, *_ in distinct.values()) > available:
-        raise _damaged("weights", "they share bytes that differ")
+        raise _unmade("weights", "they share bytes that differ")
     made = {place: _made(found) for place, found in distinct.items()}
     sources = {name for weight in unpacked for name in weight.sources}
     kept = {name: array for name, array in lying.items() if name not in sources}
@@ -43,13 +43,13 @@ def _parts(weight: UnpackedWeight, lying: Mapping[str, NDArray[Any]]) -> Parts:
     named, found = f"weight {weight.name!r:.80}", [lying.get(name) for name in weight.sources]
     for part, dtype, dims in zip(found, ("uint8", "float32", "float32", "uint8"), (2, 2, 1, 2), strict=False):
         if part is None or part.dtype != dtype or part.ndim != dims:
-            raise _damaged(named, f"no {dtype} of {dims} dims")
+            raise _unmade(named, f"no {dtype} of {dims} dims")
     parts = tuple(part for part in found if part is not None)
     packed, scale, row_scale, *zero_point = parts
     (rows, half), groups = packed.shape, scale.shape[1]
     shapes = [scale.shape, *(zero.shape for zero in zero_point), (*row_scale.shape, groups)]
     if any(shape != (rows, groups) for shape in shapes) or groups == 0 or 2 * half % groups:
-        raise _damaged(named, f"parts of {packed.shape}, {shapes}")
+        raise _unmade(named, f"parts of {packed.shape}, {shapes}")
     return parts
 
 
@@ -59,8 +59,5 @@ def _made(parts: Parts) -> NDArray[np.int8]:
         return Codes(packed, scale, *zero_point).as_int8(row_scale)
 
 
-def _damaged(what: str, why: str) -> DelegateInvalidCompatibility:
-    return DelegateInvalidCompatibility(
-        f"a blob of CpuBackend is damaged: {what} cannot be made of what the header names: {why}; copy or lower the"
-        " program again"
-    )
+def _unmade(what: str, why: str) -> DelegateInvalidCompatibility:
+    return damaged(f"{what} cannot be made of what the header names: {why}")
