@@ -53,9 +53,7 @@ def run(blob: bytes, folder: Path | None, **options: Any) -> NDArray[np.float32]
     return out
 
 
-def test_what_cannot_be_written_is_loaded_without(
-    blob: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_loaded_without(blob: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk: onnxruntime says that it could not write the graph, as it says that it refuses one."""
 
     def full(*args: object) -> None:

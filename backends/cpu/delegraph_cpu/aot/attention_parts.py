@@ -23,8 +23,7 @@ from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.converters.attention import scale_of
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.positions import COPIES
-from delegraph_cpu.aot.rotary import slice_of
+from delegraph_cpu.aot.graph_patterns import COPIES, is_last, slice_of, sums
 
 __all__ = ["Attention", "attention_of"]
 
@@ -102,13 +101,13 @@ class _Reader:
         """What `weights` are the softmax of, and the sinks, which then are left out."""
         without = self.call(weights, "slice_copy.Tensor")
         softmax = self.call(weights if without is None else without.args[0], "_softmax")
-        if softmax is None or not _is_last(softmax.args[1], softmax):
+        if softmax is None or not is_last(softmax.args[1], softmax):
             return None, None
         if without is None:
             return softmax.args[0], None  # type: ignore[return-value]
         joined = self.call(self.unshifted(softmax.args[0]), "cat")
         parts, dim, *_ = ([], -1) if joined is None else schema_arguments(joined)
-        if len(parts) != 2 or not _is_last(dim, parts[0]) or not _leaves_the_last_out(without):
+        if len(parts) != 2 or not is_last(dim, parts[0]) or not _leaves_the_last_out(without):
             return None, None
         scores, sinks = parts[0], _of_each_head(parts[1])
         return (None, None) if sinks is None else (scores, sinks)
@@ -130,8 +129,8 @@ class _Reader:
     def masked(self, node: Any) -> tuple[Node | None, Node | None]:
         """The scores and the mask, if `node` is their sum."""
         total = self.call(node, "add.Tensor")
-        for scores, bias in () if total is None or total.kwargs else (total.args[:2], total.args[1::-1]):
-            if not isinstance(bias, Node) or bias.target != aten("where.self"):
+        for scores, bias in sums(total):
+            if bias.target != aten("where.self"):
                 continue
             mask, seen, hidden = bias.args
             lowest = self.constants.number(hidden)
@@ -154,10 +153,6 @@ class _Reader:
 
 _HIDDEN: Final = -1e9
 """What hides a place from any scores there are, at most."""
-
-
-def _is_last(dim: Any, node: Node) -> bool:
-    return dim in (-1, rank_of(node) - 1)
 
 
 def _swaps_the_last_two(node: Node) -> bool:

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import rank_of, shape_of
-from delegraph_cpu.aot.rotary import slice_of
+from delegraph_cpu.aot.graph_patterns import slice_of
 
 __all__ = ["packed_projections"]
 

@@ -13,17 +13,12 @@ from typing import Final
 import torch
 from torch.fx import Node
 
-from delegraph.aot import exir_ops, schema_arguments
+from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import rank_of
+from delegraph_cpu.aot.graph_patterns import COPIES
 
-__all__ = ["COPIES", "Constants", "Mask", "Positions", "mask_of", "positions_of", "same_value"]
-
-COPIES: Final = frozenset(
-    [aten(name) for name in ("_to_copy", "clone", "alias", "alias_copy")]
-    + [exir_ops.edge.dim_order_ops._to_dim_order_copy.default, exir_ops.edge.dim_order_ops._clone_dim_order.default]
-)
-"""Operators that copy, and change at most dtype and layout."""
+__all__ = ["Constants", "Mask", "Positions", "mask_of", "positions_of", "same_value"]
 
 Constants = Mapping[Node, torch.Tensor]
 

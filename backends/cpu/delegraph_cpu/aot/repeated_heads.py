@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import rank_of, shape_of
-from delegraph_cpu.aot.positions import COPIES
+from delegraph_cpu.aot.graph_patterns import COPIES
 
 __all__ = ["REPEATING", "repeats_heads", "unrepeated"]
 

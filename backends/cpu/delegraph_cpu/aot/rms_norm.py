@@ -19,6 +19,7 @@ from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.converters.normalization import simplified_layer_norm
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_patterns import products, sums
 
 __all__ = ["RmsNorm", "rms_norms"]
 
@@ -50,9 +51,9 @@ def rms_norms(graph: Graph, signature: ResolvedSignature) -> Iterator[RmsNorm]:
 
 def _norm(node: Node, numbers: Mapping[Node, torch.Tensor]) -> RmsNorm | None:
     """`node` as x * rsqrt(mean(x ** 2, -1) + eps)."""
-    for x, root in _products(node):
+    for x, root in products(node):
         shifted = _only(root, "rsqrt")
-        for mean, epsilon in _sums(shifted):
+        for mean, epsilon in sums(shifted):
             squares = _only(mean, "mean.dim")
             if squares is None or epsilon not in numbers or dtype_of(x) != torch.float32:
                 continue
@@ -68,7 +69,7 @@ def _with_weight(norm: RmsNorm) -> RmsNorm:
     users = list(norm.root.users)
     if len(users) != 1 or not isinstance(shape_of(norm.source)[-1], int):
         return norm
-    for one, weight in _products(users[0]):
+    for one, weight in products(users[0]):
         if one is norm.root and dtype_of(weight) == torch.float32 and shape_of(weight) == shape_of(norm.source)[-1:]:
             return RmsNorm(users[0], norm.source, norm.epsilon, weight, frozenset([norm.root]))
     return norm
@@ -80,20 +81,3 @@ def _only(node: Any, name: str) -> Node | None:
         return None
     source = node.args[0]
     return source if isinstance(source, Node) else None
-
-
-def _products(node: Any) -> list[tuple[Node, Node]]:
-    """Both readings of a product of two nodes; none of another node."""
-    return _readings(node, "mul.Tensor")
-
-
-def _sums(node: Any) -> list[tuple[Node, Node]]:
-    """Both readings of a plain sum of two nodes."""
-    return _readings(node, "add.Tensor") if isinstance(node, Node) and not node.kwargs else []
-
-
-def _readings(node: Any, name: str) -> list[tuple[Node, Node]]:
-    if not isinstance(node, Node) or node.target != aten(name):
-        return []
-    one, other = node.args[:2]
-    return [(one, other), (other, one)] if isinstance(one, Node) and isinstance(other, Node) else []

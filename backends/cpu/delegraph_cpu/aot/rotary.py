@@ -22,9 +22,10 @@ from torch.fx import Node
 from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import rank_of, shape_of
-from delegraph_cpu.aot.positions import COPIES, Constants, Positions, positions_of
+from delegraph_cpu.aot.graph_patterns import COPIES, is_last, products, slice_of, sums
+from delegraph_cpu.aot.positions import Constants, Positions, positions_of
 
-__all__ = ["Rotation", "rotation_of", "slice_of", "turns_of"]
+__all__ = ["Rotation", "rotation_of", "turns_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +58,7 @@ def rotation_of(node: Node, positions: Positions, count: int, constants: Constan
 def _parts(node: Node) -> tuple[Node | None, Node]:
     """Where `node` is cat([y, source[…, n:]], -1), y having n columns: (source, y); else (None, node)."""
     parts, dim, *_ = schema_arguments(node) if node.target == aten("cat") else ([], 0)
-    if len(parts) != 2 or dim % rank_of(node) != rank_of(node) - 1 or not parts[1].args:
+    if len(parts) != 2 or not is_last(dim, node) or not parts[1].args:
         return None, node
     source, (columns, size) = parts[1].args[0], (shape_of(each)[-1] for each in (parts[0], node))
     return (source, parts[0]) if slice_of(parts[1], source) == (columns, size) else (None, node)
@@ -65,20 +66,10 @@ def _parts(node: Node) -> tuple[Node | None, Node]:
 
 def turns_of(node: Node) -> Iterator[tuple[Node, Node, Node]]:
     """The readings of `node` as x * cos + turned x * sin: (x, cos, sin)."""
-    if node.target != aten("add.Tensor") or node.kwargs:
-        return
-    for straight, crossed in (node.args, node.args[::-1]):
-        for (x, cos), (halves, sin) in ((a, b) for a in _factors(straight) for b in _factors(crossed)):
+    for straight, crossed in sums(node):
+        for (x, cos), (halves, sin) in ((a, b) for a in products(straight) for b in products(crossed)):
             if _is_quarter_turn(halves, x):
                 yield x, cos, sin
-
-
-def _factors(node: Any) -> list[tuple[Node, Node]]:
-    """Both readings of a product."""
-    if not isinstance(node, Node) or node.target != aten("mul.Tensor"):
-        return []
-    one, other = node.args[:2]
-    return [(one, other), (other, one)] if isinstance(one, Node) and isinstance(other, Node) else []
 
 
 def _is_quarter_turn(node: Node, x: Node) -> bool:
@@ -87,23 +78,10 @@ def _is_quarter_turn(node: Node, x: Node) -> bool:
         return False
     parts, dim, *_ = schema_arguments(node)
     half = int(shape_of(x)[-1]) // 2
-    if dim % rank_of(x) != rank_of(x) - 1 or len(parts) != 2 or parts[0].target != aten("neg"):
+    if not is_last(dim, x) or len(parts) != 2 or parts[0].target != aten("neg"):
         return False
     upper, lower = slice_of(parts[0].args[0], x), slice_of(parts[1], x)
     return upper is not None and lower is not None and upper == (half, 2 * half) and lower == (0, half)
-
-
-def slice_of(node: Any, x: Node) -> tuple[int, int] | None:
-    """The part of the last dim of `x` that `node` is."""
-    if node.target not in (aten("slice_copy.Tensor"), aten("slice.Tensor")):
-        return None
-    source, dim, start, end, step = schema_arguments(node)
-    size = shape_of(x)[-1]
-    if source is not x or dim % rank_of(x) != rank_of(x) - 1 or step != 1:
-        return None
-    if not isinstance(size, int) or isinstance(start, Node) or isinstance(end, Node):
-        return None
-    return slice(start, end).indices(size)[:2]
 
 
 # ---- tables -------------------------------------------------------------------------------------------------------

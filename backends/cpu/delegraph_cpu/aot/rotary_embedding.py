@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 from delegraph_cpu.aot.converters.attention import joined_heads
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.positions import COPIES
+from delegraph_cpu.aot.graph_patterns import COPIES, is_last
 from delegraph_cpu.aot.rotary import turns_of
 
 __all__ = ["RotaryEmbedding", "rotary_embeddings"]
@@ -83,7 +83,7 @@ def _has_equal_halves(node: Any) -> bool:
     while isinstance(node, Node) and node.op == "call_function":
         if node.target == aten("cat"):
             parts, *dim = node.args
-            return _is_twice_the_same(parts) and dim in ([-1], [rank_of(node) - 1])
+            return _is_twice_the_same(parts) and len(dim) == 1 and is_last(dim[0], node)
         if not _is_by_element(node):
             return False
         node = node.args[0]

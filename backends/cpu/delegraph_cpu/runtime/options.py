@@ -29,8 +29,8 @@ class CpuOptions:
     thread_pool: "session", threads of this delegate's own (none where there is little to compute), or "shared", one
         pool for all delegates of the process, which is onnxruntime's for the whole process.
     spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps;
-        -1: 500 while other processes leave the cores free, and 0 while they don't; 20 where that does not adapt, with
-        one thread, little work, weights above 128 MiB, or a system that does not tell of other processes.
+        -1: 500 while other processes leave the cores free, and 0 while they don't; 20 where that does not adapt: with
+        weights above 128 MiB, and on systems that do not tell of other processes.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
     cache: a folder in which the optimised graph is kept for later loads on this machine; empty: nowhere.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.

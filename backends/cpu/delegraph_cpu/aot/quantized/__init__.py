@@ -7,6 +7,7 @@
     convolution.py  convolutions
     transposed.py   transposed convolutions
     products.py     linear layers and matrix products, calibrated or quantized at run time
+    by_row.py       linear layers whose rows have scales of their own
     recurrent.py    LSTMs, quantized at run time
     packed.py       linear layers in float whose weights alone are quantized, to 8 or 4 bits
     casts.py        weights of bytes that are cast, and scaled behind the product
