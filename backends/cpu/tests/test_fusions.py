@@ -30,6 +30,8 @@ class Attention(nn.Module):
     """A static cache, rotary positions, of each head or a part of it, grouped heads, a mask that may be a window: as
     transformers' models have it."""
 
+    scale = 0.3
+
     def __init__(
         self,
         batch: int = 1,
@@ -58,17 +60,18 @@ class Attention(nn.Module):
             cache[:, :, None].expand(batch, GROUPS, 2, PLACES, self.size).reshape(batch, HEADS, PLACES, self.size)
             for cache in (self.keys, self.values)
         )
+        attended = self.attended(query, keys, values, self.seen(places))
+        return attended.transpose(1, 2).reshape(batch, length, HEADS * self.size)
+
+    def seen(self, places: torch.Tensor) -> torch.Tensor:
         columns = torch.arange(PLACES)[None, None, None, :]
         seen = columns <= places[None, None, :, None] + self.future
-        if self.window is not None:
-            seen = (columns > places[None, None, :, None] - self.window) & seen
-        attended = self.attended(query, keys, values, seen)
-        return attended.transpose(1, 2).reshape(batch, length, HEADS * self.size)
+        return seen if self.window is None else (columns > places[None, None, :, None] - self.window) & seen
 
     def attended(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, seen: torch.Tensor
     ) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(query, keys, values, seen, scale=0.3)
+        return nn.functional.scaled_dot_product_attention(query, keys, values, seen, scale=self.scale)
 
     def projected(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         query = self.parted(rows, HEADS)
@@ -166,6 +169,77 @@ def test_a_rotation_of_another_part_is_not_left_to_attention() -> None:
         assert counts["GroupQueryAttention"] == 1
         assert counts["RotaryEmbedding"] == 2
     assert_says_what_eager_says(module, TurnedElsewhere(**form))
+
+
+LOWEST = torch.finfo(torch.float32).min
+
+
+class Masked(Attention):
+    """What is seen from `places` is said in one of many ways."""
+
+    def __init__(self, mask: Callable[[Any, torch.Tensor], torch.Tensor], scale: float = 0.3) -> None:
+        super().__init__(turned=False)
+        self.mask, self.scale = mask, scale
+        self.register_buffer("triangle", torch.ones(PLACES, PLACES).tril().bool(), persistent=False)
+        self.register_buffer("added", torch.full((PLACES, PLACES), -math.inf).triu(1), persistent=False)
+
+    def seen(self, places: torch.Tensor) -> torch.Tensor:
+        return self.mask(self, places)
+
+
+MASKS: dict[str, Any] = {
+    "compared before it gets its dims": lambda m, p: (torch.arange(PLACES)[None] <= p[:, None])[None, None],
+    "by a view": lambda m, p: (torch.arange(PLACES) <= p.view(-1, 1)).view(1, 1, -1, PLACES),
+    "rows on the left": lambda m, p: p[None, None, :, None] >= torch.arange(PLACES)[None, None, None],
+    "columns before the next": lambda m, p: torch.arange(PLACES) < p[:, None] + 1,
+    "columns counted from 1": lambda m, p: torch.arange(1, PLACES + 1) <= p[:, None] + 1,
+    "not behind": lambda m, p: ~(torch.arange(PLACES) > p[:, None]),
+    "neither behind nor far before": lambda m, p: (
+        ~((torch.arange(PLACES) > p[:, None]) | (torch.arange(PLACES) <= p[:, None] - 5))
+    ),
+    "a difference": lambda m, p: torch.arange(PLACES) - p[:, None] <= 0,
+    "a window, as a difference": lambda m, p: (
+        (p[:, None] - torch.arange(PLACES) < 5) & (torch.arange(PLACES) <= p[:, None])
+    ),
+    "rows of a triangle": lambda m, p: m.triangle[p],
+    "rows of a triangle with dims": lambda m, p: m.triangle[p][None, None],
+    "rows of what is added": lambda m, p: m.added[p],
+    "what is added": lambda m, p: torch.where(torch.arange(PLACES) <= p[:, None], 0.0, -math.inf)[None, None],
+    "what is added, the other way round": lambda m, p: torch.where(torch.arange(PLACES) > p[:, None], LOWEST, 0.0),
+}
+
+
+@pytest.mark.parametrize("form", MASKS)
+def test_a_mask_may_be_said_in_many_ways(form: str) -> None:
+    module = lowered(Masked(MASKS[form]))
+    for counts in operators(module):
+        assert counts["GroupQueryAttention"] == 1
+        assert not {"ScatterND", "Softmax", "Where"} & counts.keys()
+    assert_says_what_eager_says(module, Masked(MASKS[form]))
+
+
+OTHER_MASKS: dict[str, Any] = {
+    "rows that see the next": lambda m, p: torch.arange(PLACES) < p[:, None] + 2,
+    "rows that see all behind": lambda m, p: torch.arange(PLACES) >= p[:, None],
+    "columns and rows swapped": lambda m, p: (torch.arange(PLACES) <= p[:, None]).sum(0, keepdim=True) > 0,
+    "either": lambda m, p: (torch.arange(PLACES) <= p[:, None]) | (torch.arange(PLACES) == 20),
+    "hidden by little": lambda m, p: torch.where(torch.arange(PLACES) <= p[:, None], 0.0, -3.0),
+    "a triangle that looks ahead": lambda m, p: (m.triangle.roll(1, 1) | m.triangle)[p],
+    "a difference that is doubled": lambda m, p: torch.arange(PLACES) - 2 * p[:, None] <= 0,
+}
+
+
+@pytest.mark.parametrize("form", OTHER_MASKS)
+def test_a_mask_that_says_something_else_is_left_as_it_is(form: str) -> None:
+    module = lowered(Masked(OTHER_MASKS[form]))
+    assert not any(counts["GroupQueryAttention"] for counts in operators(module))
+    assert_says_what_eager_says(module, Masked(OTHER_MASKS[form]))
+
+
+def test_scores_that_are_scaled_by_zero() -> None:
+    """onnxruntime's operator takes 0 for not given."""
+    module = lowered(Masked(MASKS["a difference"], scale=0.0))
+    assert_says_what_eager_says(module, Masked(MASKS["a difference"], scale=0.0))
 
 
 @pytest.mark.parametrize("count", [1, 5])

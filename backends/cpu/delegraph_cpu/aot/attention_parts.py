@@ -15,7 +15,6 @@ import operator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
@@ -24,13 +23,14 @@ from delegraph_cpu.aot.converters.attention import scale_of
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.graph_patterns import COPIES, is_last, slice_of, sums
+from delegraph_cpu.aot.masks import hidden_by
 
 __all__ = ["Attention", "attention_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attention:
-    """`root` is the result of attention to what `mask`, of bools, lets each row see; `sinks` has shape (heads,).
+    """`root` is the result of attention to what `mask` lets each row see; `sinks` has shape (heads,).
 
     `readers` are the calls that read key and value: the root or one of `between`, which nobody else reads.
     """
@@ -48,13 +48,13 @@ class Attention:
 
 
 def attention_of(node: Node, constants: Constants) -> Attention | None:
-    """`node` as attention in inference, with a mask of bools; None: it is something else."""
+    """`node` as attention in inference, with a mask; None: it is something else."""
     if node.target == aten("matmul"):
         return _Reader(constants).attention(node)
     if node.target != aten("scaled_dot_product_attention"):
         return None
     query, key, value, mask, dropout, is_causal, *_ = schema_arguments(node)
-    if mask is None or dtype_of(mask) != torch.bool or dropout or is_causal:
+    if mask is None or dropout or is_causal:
         return None
     return Attention(node, query, key, value, mask, scale_of(node), (node, node))
 
@@ -127,16 +127,10 @@ class _Reader:
         return None if greatest is None or greatest.args[0] is not shifted else shifted
 
     def masked(self, node: Any) -> tuple[Node | None, Node | None]:
-        """The scores and the mask, if `node` is their sum."""
+        """The scores and what hides some of them, if `node` is their sum."""
         total = self.call(node, "add.Tensor")
-        for scores, bias in sums(total):
-            if bias.target != aten("where.self"):
-                continue
-            mask, seen, hidden = bias.args
-            lowest = self.constants.number(hidden)
-            if self.constants.number(seen) == 0 and isinstance(lowest, float) and lowest <= _HIDDEN:
-                return scores, mask
-        return None, None
+        readings = [(scores, bias) for scores, bias in sums(total) if hidden_by(bias, self.constants) is not None]
+        return readings[0] if readings else (None, None)
 
     def scaled(self, node: Any) -> tuple[Any, float]:
         """What `node` multiplies by a number, and the number."""
@@ -149,10 +143,6 @@ class _Reader:
             node = call.args[0]
             call = self.call(node, "mul.Tensor", "div.Tensor")
         return node, factor
-
-
-_HIDDEN: Final = -1e9
-"""What hides a place from any scores there are, at most."""
 
 
 def _swaps_the_last_two(node: Node) -> bool:

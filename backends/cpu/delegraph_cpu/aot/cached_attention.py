@@ -28,8 +28,9 @@ from delegraph_cpu.aot.attention_parts import Attention, attention_of
 from delegraph_cpu.aot.converters.attention import joined_heads
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.graph_builder import GraphBuilder, outer_dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.masks import Mask, mask_of
 from delegraph_cpu.aot.packed_projections import packed_projections
-from delegraph_cpu.aot.positions import Mask, Positions, mask_of, positions_of
+from delegraph_cpu.aot.positions import Positions, positions_of
 from delegraph_cpu.aot.repeated_heads import REPEATING, repeats_heads
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
 
@@ -107,7 +108,7 @@ class CachedAttention:
             behind = _count(g, self.put_keys)
             behind = g.op("Add", behind, g.constant(np.array(rows.offset))) if rows.offset else behind
         beyond = int(shape_of(self.put_keys)[2]) + 1
-        filled = g.op("Add", g.tensor(rows.start, torch.int64), behind)
+        filled = g.op("Add", g.reshape(g.tensor(rows.start, torch.int64), []), behind)
         return g.cast(g.op("Clip", filled, *map(g.constant, np.array([0, beyond]))), torch.int32)
 
 
@@ -117,17 +118,15 @@ def cached_attentions(graph: Graph, signature: ResolvedSignature) -> Iterator[Ca
     written = {write_back.source: write_back.target for write_back in signature.write_backs}
     for node in graph.nodes:
         attention = attention_of(node, constants)
-        found = None if attention is None else _match(attention, written, constants.tensors)
+        found = None if attention is None else _match(attention, written, constants)
         if found is not None:
             yield found
 
 
-def _match(
-    attention: Attention, written: Mapping[Node, Node], constants: Mapping[Node, torch.Tensor]
-) -> CachedAttention | None:
+def _match(attention: Attention, written: Mapping[Node, Node], constants: Constants) -> CachedAttention | None:
     query, mask = attention.query, attention.mask
-    if outer_dtype_of(attention.root) != torch.float32 or rank_of(query) != 4:
-        return None
+    if outer_dtype_of(attention.root) != torch.float32 or rank_of(query) != 4 or not attention.scale:
+        return None  # onnxruntime takes a scale of 0 for none
     keys, values = map(_put_behind, (attention.key, attention.value), attention.readers)
     if keys is None or values is None or not (_is_cache(keys[0], written) and _is_cache(values[0], written)):
         return None
@@ -136,11 +135,11 @@ def _match(
     if seen is None or not _fits(query, put_keys, mask) or not _fits(query, put_values, mask):
         return None
     for put in (put_keys, put_values):
-        places = _first_place(put, constants)
-        if places is None or places.dim != -1 or places.start is None or not places.begins_like(seen.rows):
+        places = _first_place(put, constants.tensors)
+        if places is None or places.start is None or not places.begins_like(seen.rows):
             return None
     replaced = frozenset([put_keys, put_values, *keys[1], *values[1], *attention.between])
-    rotations = _rotations(query, put_keys, seen.rows, constants)
+    rotations = _rotations(query, put_keys, seen.rows, constants.tensors)
     return CachedAttention(attention, put_keys, put_values, replaced, seen, rotations)
 
 
@@ -183,9 +182,11 @@ def _count(g: GraphBuilder, put: Node) -> ir.Value:
 
 
 def _first_place(put: Node, constants: Mapping[Node, torch.Tensor]) -> Positions | None:
-    """The places of the rows that `put` writes, which count up along dim -1; None if that is not known."""
+    """The places of the rows that `put` writes, which count up, or the place of its only row; None if that is not
+    known."""
     if put.target == aten("index_put"):
-        return positions_of(_places(put), constants)
+        places = positions_of(_places(put), constants)
+        return places if places is not None and places.dim in (None, -1) and rank_of(_places(put)) == 1 else None
     start = schema_arguments(put)[3]
     return Positions(start=start, dim=-1) if isinstance(start, Node) else None
 

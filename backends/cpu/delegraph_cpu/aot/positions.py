@@ -2,6 +2,7 @@
 
 arange(0, n) + start            start + (0, 1, …) along dim -1
 unsqueeze(…, -1)                the same along dim -2
+a tensor of one element         a start
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import rank_of
+from delegraph_cpu.aot.graph_builder import rank_of, shape_of
 from delegraph_cpu.aot.graph_patterns import COPIES
 
-__all__ = ["Constants", "Mask", "Positions", "mask_of", "positions_of", "same_value"]
+__all__ = ["Constants", "Positions", "positions_of", "same_value"]
 
 Constants = Mapping[Node, torch.Tensor]
 
@@ -34,14 +35,6 @@ class Positions:
     def begins_like(self, other: Positions) -> bool:
         """Whether the first place is the same."""
         return self.offset == other.offset and same_value(self.start, other.start)
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """Row i may see the columns up to `rows` + i, and of these the last `window`; None: all."""
-
-    rows: Positions
-    window: int | None = None
 
 
 def same_value(one: Node | None, other: Node | None) -> bool:
@@ -84,26 +77,30 @@ def _alike(one: object, other: object) -> bool:
 
 _SAME: Final = COPIES | {aten("scalar_tensor"), aten("_local_scalar_dense")}
 _SELECTS: Final = frozenset({aten("select.int"), aten("select_copy.int")})
-_SLICES: Final = frozenset({aten("slice.Tensor"), aten("slice_copy.Tensor")})
 
 
 # ---- places -------------------------------------------------------------------------------------------------------
 
 
 def positions_of(node: object, constants: Constants) -> Positions | None:
-    """What is known of `node`; None: nothing. A number that nothing more is known of is a start."""
+    """What is known of `node`; None: nothing. One number that nothing more is known of is a start."""
     if isinstance(node, int):
         return Positions(offset=node)
     if not isinstance(node, Node) or not isinstance(node.meta.get("val"), torch.Tensor):
         return None
     if node in constants:
         tensor = constants[node]
-        return Positions(offset=int(tensor)) if tensor.ndim == 0 and not tensor.is_floating_point() else None
+        return Positions(offset=int(tensor)) if tensor.numel() == 1 and not tensor.is_floating_point() else None
     rule = _RULES.get(node.target) if node.op == "call_function" else None
     known = None if rule is None else rule(node, constants)
-    if known is None and rank_of(node) == 0 and not node.meta["val"].is_floating_point():
+    if known is None and all(size == "1" for size in _sizes(node)) and not node.meta["val"].is_floating_point():
         return Positions(start=node)
     return known
+
+
+def _sizes(node: Node) -> list[str]:
+    """In words, for what is dynamic is not to be compared."""
+    return list(map(str, shape_of(node)))
 
 
 def _arange(node: Node, constants: Constants) -> Positions | None:
@@ -131,6 +128,19 @@ def _unsqueezed(node: Node, constants: Constants) -> Positions | None:
     return known if known.dim > inserted else replace(known, dim=known.dim - 1)
 
 
+def _viewed(node: Node, constants: Constants) -> Positions | None:
+    """In another shape, which has one dim of more than one element too, or none."""
+    known = positions_of(node.args[0], constants)
+    if known is None or known.dim is None:
+        return known
+    source = node.args[0]
+    assert isinstance(source, Node)
+    longer = [dim - rank_of(node) for dim, size in enumerate(_sizes(node)) if size != "1"]
+    if [size for size in _sizes(source) if size != "1"] != [_sizes(node)[dim] for dim in longer] or len(longer) > 1:
+        return None
+    return replace(known, dim=longer[0] if longer else None)
+
+
 def _copied(node: Node, constants: Constants) -> Positions | None:
     return None if node.meta["val"].is_floating_point() else positions_of(node.args[0], constants)
 
@@ -141,59 +151,9 @@ _RULES: Final[dict[object, Callable[[Node, Constants], Positions | None]]] = {
     aten("sub.Tensor"): _sum,
     aten("unsqueeze"): _unsqueezed,
     aten("unsqueeze_copy"): _unsqueezed,
+    aten("view"): _viewed,
+    aten("view_copy"): _viewed,
     aten("expand"): _copied,
     aten("expand_copy"): _copied,
     **dict.fromkeys(COPIES, _copied),
 }
-
-
-# ---- masks --------------------------------------------------------------------------------------------------------
-
-
-def mask_of(node: Node, constants: Constants) -> Mask | None:
-    """What a bool mask (…, rows, columns) says, if it is one that looks back from each row; None: something else."""
-    if node.target in _SLICES:
-        return _rows_of_a_triangle(node, constants)
-    rows: list[Positions] = []
-    windows: list[Positions] = []
-    for condition in _conditions(node):
-        if condition.target not in (aten("le.Tensor"), aten("gt.Tensor")):
-            return None
-        columns, border = (positions_of(read, constants) for read in condition.args[:2])
-        if columns != Positions(dim=-1) or border is None or border.dim != -2:
-            return None
-        if condition.target == aten("le.Tensor"):
-            rows.append(border)
-        else:
-            windows.append(border)
-    if len(rows) != 1 or len(windows) > 1:
-        return None
-    [last] = rows
-    if not windows:
-        return Mask(last)
-    [border] = windows
-    window = last.offset - border.offset
-    return Mask(last, window) if window > 0 and same_value(border.start, last.start) else None
-
-
-def _rows_of_a_triangle(node: Node, constants: Constants) -> Mask | None:
-    """Rows, from a place on, of a square in which each row sees the columns up to its own, as ExecuTorch's Llama has
-    it: `tril(ones(n, n))[start: start + rows]`."""
-    source, dim, start, _, step = schema_arguments(node)
-    square = constants.get(source)
-    if square is None or square.dtype != torch.bool or square.ndim != 2 or dim not in (0, -2) or step != 1:
-        return None
-    if square.shape[0] != square.shape[1] or not torch.equal(square, torch.ones_like(square).tril()):
-        return None
-    first = start or 0
-    return Mask(Positions(offset=first, dim=-2) if isinstance(first, int) else Positions(start=first, dim=-2))
-
-
-def _conditions(node: Node) -> list[Node]:
-    """The comparisons that all have to hold, without those that always do."""
-    if node.target in (aten("bitwise_and.Tensor"), aten("logical_and")):
-        one, other = node.args[:2]
-        return [*_conditions(one), *_conditions(other)]  # type: ignore[arg-type]
-    if node.target in (aten("expand"), aten("expand_copy")) or node.target in COPIES:
-        return _conditions(node.args[0])  # type: ignore[arg-type]
-    return [] if node.target == aten("full") and node.args[1] is True else [node]

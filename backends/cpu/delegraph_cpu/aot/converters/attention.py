@@ -93,7 +93,7 @@ def _in_one(
     once = unrepeated(key), unrepeated(value)
     keys, values = once if shape_of(once[0])[1] == shape_of(once[1])[1] else (key, value)
     joined = [joined_heads(g, node) for node in (query, keys, values)]
-    if bias is None and not is_causal and keys is key and _is_long(key):
+    if bias is None and not is_causal and keys is key and _is_long(key) and factor:  # 0 would be none
         attended = g.op("MultiHeadAttention", *joined, domain=CONTRIB, num_heads=heads, scale=factor)
     else:
         attended = g.op(
