@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._prims_common import is_contiguous_or_false
 from torch.export import ExportedProgram
@@ -116,7 +117,7 @@ class _EdgeRewriter:
         if isinstance(node.target, OpOverload) and _makes_symbols(node.target):
             return  # computed again, `nonzero` and `item` would give a new size or number that nothing else knows
         args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, dict(node.kwargs)))
-        with self.mode:
+        with self.mode, enable_python_dispatcher():  # without which torch expands to no dynamic size
             new = node.target(*args, **kwargs)  # type: ignore[operator]
         if _layouts(new) != _layouts(node.meta["val"]):
             node.meta["val"] = new
