@@ -19,6 +19,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
+import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, PreprocessError, UnknownOption, UnsupportedOperator
 from delegraph.interfaces import BackendInitContext, PreprocessResult
 from delegraph.plugins import PluginRegistry
@@ -177,6 +178,44 @@ def test_a_weight_of_several_delegates_is_stored_once() -> None:
         backend.init(BackendInitContext("forward"), second.processed_bytes, [])
     with pytest.raises(DelegateInvalidCompatibility, match="has 3; copy or lower"):
         backend.init(BackendInitContext("forward", {key: b"abc"}), second.processed_bytes, [])
+
+
+class Tied(nn.Module):
+    """What tokens are embedded by is what scores the next one, as in Gemma and GPT-2."""
+
+    def __init__(self, tied: bool = True) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(512, 64), nn.Linear(64, 512)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.embed(ids)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_table_that_a_product_reads_too_is_stored_once(dtype: torch.dtype) -> None:
+    ids = torch.arange(10)[None]
+    sizes = []
+    for tied in (True, False):
+        torch.manual_seed(0)
+        model = Tied(tied).to(dtype).eval()
+        lowered = Lowered(edge(model, (ids,)))
+        sizes.append(len(lowered.processed))
+        got = torch.from_numpy(lowered(ids)[0].astype(np.float32))
+        torch.testing.assert_close(got, model(ids).detach().float(), rtol=2e-2, atol=2e-2)
+    table = 512 * 64 * dtype.itemsize
+    assert sizes[0] < table + 16_000
+    assert sizes[1] > 2 * table
+
+
+def test_codes_that_a_product_reads_too_are_stored_once() -> None:
+    ids = torch.arange(10)[None]
+    quantized = delegraph.quantize(Tied(), args=(ids,), recipe="int4_weight_only", backends=["cpu"])
+    lowered = delegraph.lower(quantized, backends=["cpu"])
+    assert len(bytes(lowered)) < 512 * 64 * 0.75 + 16_000  # twice half a byte, and the scales, would be more
+    got = delegraph.load(bytes(lowered))(ids.numpy())
+    np.testing.assert_allclose(got, quantized.program.module()(ids).detach(), rtol=1e-4, atol=1e-4)
 
 
 def test_a_single_delegate_keeps_its_weights() -> None:

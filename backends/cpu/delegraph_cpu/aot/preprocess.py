@@ -29,6 +29,7 @@ from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.aot.joined_projections import with_joined_projections
 from delegraph_cpu.aot.stored_kernels import widen_kernels
+from delegraph_cpu.aot.tied_tables import read_tied_tables
 from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
 from delegraph_cpu.aot.weight_keys import key_of
 from delegraph_cpu.aot.work import multiply_adds
@@ -112,7 +113,7 @@ def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec
 
 def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> ConvertedModel:
     asked = {spec.key for spec in compile_specs}
-    return convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked)
+    return read_tied_tables(convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked))
 
 
 def _compile(converted: ConvertedModel, program: ExportedProgram) -> Compiled:
@@ -197,13 +198,16 @@ def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]
 
 def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:
     """For each partition the keys, by name, of the weights that occur once more, in it or in another one."""
-    several = len(compiled) > 1  # within one, only integer products have a name for each use of a weight
-    keys = [
-        {n: key_of(a) for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES and (several or a.dtype == np.int8)}
-        for c in compiled
-    ]
+    large = [{n: a for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES} for c in compiled]
+    seen = Counter(_beginning(array) for own in large for array in own.values())
+    keys = [{n: key_of(a) for n, a in own.items() if seen[_beginning(a)] > 1} for own in large]
     owners = Counter(key for own in keys for key in own.values())
     return [{name: key for name, key in own.items() if owners[key] > 1} for own in keys]
+
+
+def _beginning(array: NDArray[Any]) -> tuple[int, bytes]:
+    """What tells most weights from each other without reading all of them."""
+    return array.nbytes, bytes(bytes_of(array)[:64])
 
 
 def _optimize(

@@ -37,7 +37,7 @@ def _quantized(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tenso
     largest = rows.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny * 256)
     if bits == 8:
         scales = largest / 127
-        return torch.round(rows / scales).clamp(-127, 127).to(torch.int8), scales[:, 0]
+        return torch.round(rows * (1 / scales)).clamp(-127, 127).to(torch.int8), scales[:, 0]  # as torch: of tied ones
     best, error = largest / 7, torch.full_like(largest, torch.inf)
     for clip in _CLIPS:
         scales = largest * (clip / 7)
