@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -52,12 +53,15 @@ def test_draws_follow_the_temperature_and_the_seed(sampling: Any) -> None:
         return [choose(LOGITS) for _ in range(400)]
 
     assert drawn(1, seed=5) == drawn(1, seed=5) != drawn(1, seed=6)
-    assert set(drawn(0, seed=5)) == {1}
+    assert set(drawn(0, seed=5)) == set(drawn(1e-45, seed=5)) == {1}
     counts = [drawn(temperature, seed=5).count(1) for temperature in (0.3, 1, 10)]
     assert counts == sorted(counts, reverse=True)
 
 
-@pytest.mark.parametrize("options", [{"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.5}])
+@pytest.mark.parametrize(
+    "options",
+    [{"temperature": -1}, {"temperature": math.nan}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.5}, {"seed": -1}],
+)
 def test_numbers_that_mean_nothing_are_refused(sampling: Any, options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="are from 0 on, top_p"):
         sampling.sampler(**options)
@@ -106,7 +110,32 @@ def test_a_checkpoint_says_without_torch_what_it_says_with_it(checkpoint: Path, 
     tokens = eager.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0].tolist()
     # a letter that the last token only begins is not printed
     assert done.stdout.rstrip("\ufffd") == f"one two{tokenizer.decode(tokens[len(prompt) :])}".rstrip("\ufffd")
-    assert "the prompt has 0 tokens; it has from 1 to 31" in generated(tmp_path, "").stderr
+    for options, said in (
+        (["", "--tokens", "1"], "the prompt has 0 tokens; it has from 1 to 31"),
+        (["one", "--tokens", "-5"], "--tokens -5: from 0 on"),
+    ):
+        done = generated(tmp_path, *options)
+        assert done.returncode == 1
+        assert done.stderr.startswith("generate.py: ") and said in done.stderr
+    nowhere = generated(tmp_path / "nowhere", "one")
+    assert nowhere.returncode == 1 and nowhere.stderr.startswith("generate.py: ") and "nowhere" in nowhere.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--recipe", "bogus"], "there is no recipe 'bogus'"),
+        (["--backend", "bogus"], "'bogus'"),
+        (["--context", "2"], "--context 2: from 8 on"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_model_is_trained(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        module("lower").main([str(tmp_path), *options])
+    captured = capsys.readouterr()
+    assert said in captured.err and not captured.out
 
 
 @pytest.mark.docs

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 import delegraph
+from delegraph.errors import DelegraphError
 
 
 class Generator:
@@ -22,7 +23,7 @@ class Generator:
 
     def __init__(self, folder: Path) -> None:
         self.session = delegraph.load(folder / "model.pte", method="decode")
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text())
         settings = json.loads((folder / "settings.json").read_text())
         self.context: int = settings["context"]
         self.stop: set[int] = set(settings["stop"])
@@ -54,13 +55,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="what lower.py wrote")
     parser.add_argument("prompt")
-    parser.add_argument("--tokens", type=int, default=100, help="how many at most")
+    parser.add_argument("--tokens", type=int, default=100, help="how many at most, from 0 on")
     parser.add_argument("--temperature", type=float, default=0.8, help="0: always the likeliest token")
     parser.add_argument("--top-k", type=int, default=0, help="draw among the k likeliest; 0: among all")
     parser.add_argument("--top-p", type=float, default=0.95, help="draw among the fewest that have p together")
     parser.add_argument("--seed", type=int, help="the same seed, the same text")
     given = parser.parse_args(arguments)
     try:
+        if given.tokens < 0:
+            raise ValueError(f"--tokens {given.tokens}: from 0 on")
         choose = sampler(given.temperature, given.top_k, given.top_p, given.seed)
         generator = Generator(given.folder)
         print(given.prompt, end="", flush=True)
@@ -68,7 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
         for piece in generator.text(given.prompt, given.tokens, choose):
             print(piece, end="", flush=True)
             count += 1
-    except ValueError as error:
+    except (ValueError, OSError, DelegraphError) as error:
         raise SystemExit(f"generate.py: {error}") from error
     seconds = time.perf_counter() - start
     print(f"\n\n{count} tokens in {seconds:.2f} s, {count / seconds:.0f} a second, without torch", file=sys.stderr)

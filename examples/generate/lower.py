@@ -20,9 +20,13 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
 
 import delegraph
+from delegraph.aot import recipe_named
+from delegraph.errors import DelegraphError
 
 GUIDES = Path(__file__).parents[2] / "docs"
 VOCABULARY = 1024
+LEAST_CONTEXT = 8
+"""Of tokens: a prompt that has a dynamic length, five as the example, and what comes after it."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,6 +40,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=128, help="of the model that is trained")
     parser.add_argument("--steps", type=int, default=600, help="how long it is trained")
     given = parser.parse_args(arguments)
+    if given.context < LEAST_CONTEXT:
+        parser.error(f"--context {given.context}: from {LEAST_CONTEXT} on")
+    try:  # before a model is trained for a minute
+        recipe_named(given.recipe)
+        delegraph.lower(torch.nn.ReLU(), (torch.zeros(1),), backends=[given.backend])
+    except DelegraphError as error:
+        parser.error(str(error))
     if given.checkpoint is not None:
         model = AutoModelForCausalLM.from_pretrained(given.checkpoint, local_files_only=True).float().eval()
         tokenizer = Tokenizer.from_file(str(given.tokenizer or given.checkpoint / "tokenizer.json"))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+COLDEST = 1e-4
+"""Below it the likeliest is drawn in any case, and quotients leave float32's range."""
 
 Sampler = Callable[[NDArray[np.float32]], int]
 
@@ -15,14 +19,14 @@ def sampler(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: 
 
     Raises `ValueError` for numbers that mean nothing.
     """
-    if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
+    if not 0 <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1 or (seed is not None and seed < 0):
         raise ValueError(
-            f"temperature={temperature} and top_k={top_k} are from 0 on, top_p={top_p} is above 0, up to 1"
+            f"temperature={temperature}, top_k={top_k} and seed={seed} are from 0 on, top_p={top_p} is above 0, up to 1"
         )
     random = np.random.default_rng(seed)
 
     def choose(logits: NDArray[np.float32]) -> int:
-        if temperature == 0:
+        if temperature < COLDEST:
             return int(logits.argmax())
         tokens, chances = likeliest(logits / temperature, top_k, top_p)
         return int(random.choice(tokens, p=chances))
