@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 import delegraph
+from delegraph.aot import Recipe
 from delegraph.aot.quantize.measure import sqnr
 from delegraph.cli import main
 from delegraph.comparison.result import Compared, Comparison
@@ -82,6 +84,14 @@ def test_weights_alone_are_quantized_once_for_all_backends(monkeypatch: pytest.M
     assert sorted(asked) == ["int8_dynamic", "int8_dynamic", "int8_weight_only"]
 
 
+def test_two_recipes_of_one_name_are_two() -> None:
+    recipes = [Recipe("mine", weight_bits=bits) for bits in (8, 4)]
+    compared = delegraph.compare(net(), (torch.ones(4, 64),), backends=["cpu"], recipes=recipes, **QUICK)
+    found = by_name(compared)
+    eight, four = (found[f"cpu, mine{{weight_bits={bits}}}"] for bits in (8, 4))
+    assert four.nbytes < 0.8 * eight.nbytes
+
+
 def test_the_exactness_is_that_of_the_program_in_its_file() -> None:
     model, x = net(), torch.randn(4, 64)
     recipe: Any = {"2": "float", "default": "int8_weight_only"}
@@ -105,6 +115,41 @@ def test_one_that_cannot_be_lowered_or_run_holds_nobody_up() -> None:
     assert compared.fastest() is found["kernels alone, float"]
     assert [bool(one.times) for one in compared.candidates] == [True, False, False]
     assert "cpu, float: method 'forward', delegate 0 (CpuBackend): CpuBackend's option" in str(compared)
+
+
+@pytest.fixture
+def in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets processes begin with some code, as that of a plug-in that they load."""
+
+    def begin_with(code: str) -> None:
+        (tmp_path / "sitecustomize.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return begin_with
+
+
+def test_what_a_plug_in_prints_is_no_result(in_every_process: Callable[[str], None]) -> None:
+    in_every_process("import atexit; print('{\"a\": 1}', flush=True); atexit.register(print, 'bye', flush=True)")
+    (one,) = delegraph.compare(net(), (torch.ones(4, 64),), backends=["cpu"], **QUICK).candidates
+    assert one.problem == "" and one.times is not None
+
+
+def test_one_that_hangs_or_ends_by_itself_holds_nobody_up(in_every_process: Callable[[str], None]) -> None:
+    in_every_process(
+        "import os, sys, time\n"
+        "candidate = sys.argv[2].split(os.sep)[-2]\n"
+        "if candidate == '0': time.sleep(600)\n"
+        "if candidate == '1': os._exit(0)\n"
+    )
+    compared = delegraph.compare(
+        net(),
+        (torch.ones(4, 64),),
+        backends=["cpu", "npu,cpu", ""],
+        timeout=15,
+        **QUICK,
+    )
+    problems = {one.problem for one in compared.candidates}
+    assert problems == {"", "its process took more than 15 s and was ended", "ended with exit code 0"}
 
 
 def test_options_go_to_whose_they_are() -> None:
@@ -158,7 +203,8 @@ def test_a_program_is_run_on_what_it_was_exported_with() -> None:
         ({"backends": [{"cpu": {}}]}, "a candidate is <dict>, but it takes a list"),
         ({"backends": ["cpu"], "recipes": []}, "recipes one of recipes"),
         ({"backends": ["cpu"], "rounds": 0}, "rounds is 0"),
-        ({"backends": ["cpu"], "seconds": 0}, "both are positive"),
+        ({"backends": ["cpu"], "seconds": 0}, "seconds 0 and timeout 600.0; all are positive numbers"),
+        ({"backends": ["cpu"], "timeout": math.inf}, "timeout inf; all are positive numbers"),
     ],
 )
 def test_what_cannot_be_compared(arguments: Any, message: str) -> None:
@@ -233,7 +279,7 @@ def test_a_table_and_the_fastest_ones_file(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.usefixtures("folder")
 def test_json_and_none_that_is_near_enough(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--backends", "cpu", "--recipe", "int4_weight_only", "--backend-options", "cpu{num_threads=1}", "--json")
-    assert compare(*words, "--min-sqnr", "60", "-o", "best.pte") == 1
+    assert compare(*words, "--timeout", "60", "--min-sqnr", "60", "-o", "best.pte") == 1
     out, err = capsys.readouterr()
     (one,) = json.loads(out)["candidates"]
     assert (one["backends"], one["recipe"], one["problem"]) == ("cpu", "int4_weight_only", "")
@@ -255,7 +301,13 @@ def test_where_none_can_be_run_each_says_why_once(capsys: pytest.CaptureFixture[
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "words", [(), ("--backends", "cpu", "--rounds", "0"), ("--backends", "cpu", "--seconds", "-1")]
+    "words",
+    [
+        (),
+        ("--backends", "cpu", "--rounds", "0"),
+        ("--backends", "cpu", "--seconds", "-1"),
+        ("--backends", "cpu", "--timeout", "0"),
+    ],
 )
 def test_wrong_usage(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +20,8 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 import delegraph
-from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.aot import Recipe, activation_spec, channel_dim, recipe_named, weight_spec
+from delegraph.aot.authoring import operator_name
 from delegraph.aot.quantize import packing
 from delegraph.errors import LoweringError, PluginNotFound, UnknownOption
 from delegraph.plugins import PluginRegistry
@@ -373,6 +376,48 @@ def test_a_row_that_groups_do_not_divide_is_stored_in_8_bits() -> None:
     assert torch.int8 in {tensor.dtype for tensor in program.state_dict.values()}
 
 
+class Padded(nn.Module):
+    """A pool as timm's `MaxPool2dSame` is: what it pads with is no value of the model's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.pad(self.stem(x).relu(), (0, 1, 0, 1), value=-math.inf)
+        return self.head(nn.functional.max_pool2d(x, 3, 2))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("backends", [[], ["cpu"]], ids=["kernels", "cpu"])
+@pytest.mark.parametrize("recipe", ["int8{observer=minmax}", "int8{observer=moving_average}", "int8", "int16x8"])
+def test_infinite_padding_is_passed_over(recipe: str, backends: list[str]) -> None:
+    torch.manual_seed(0)
+    model = Padded().eval()
+    quantized = delegraph.quantize(model, batches(), recipe=recipe, backends=backends)
+    (x,) = batches(1)[0]
+    got = np.asarray(delegraph.load(bytes(delegraph.lower(quantized, backends=backends)))(x.numpy()))
+    assert sqnr(model(x).detach().numpy(), got) > 30
+
+
+def test_what_is_infinite_or_empty_in_every_batch_stays_float() -> None:
+    """It has no range; what is computed with it is quantized as before."""
+
+    class Blind(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = self.linear(x)
+            nothing = y[:0] + y[:0]
+            return y + torch.full_like(y, -math.inf), nothing.flatten()
+
+    program = delegraph.quantize(Blind().eval(), [(torch.randn(4, 8),)]).program
+    rounded = [node.args[0] for node in program.graph.nodes if "::quantize_per_tensor" in operator_name(node)]
+    kinds = {operator_name(value) for value in rounded if value.op == "call_function"}
+    assert kinds == {"aten::linear", "aten::slice.Tensor"}  # and not the sums, what is added, and what becomes of them
+
+
 # ---- recipes for parts -----------------------------------------------------------------------------
 
 
@@ -401,6 +446,19 @@ def test_the_layers_that_lose_most_stay_float(net: Net) -> None:
     assert better.output_sqnr > all_of_it.report.methods["forward"].output_sqnr + 5  # type: ignore[operator]
     limited = delegraph.quantize(net, batches(), recipe=recipe, min_sqnr=30.0).report.methods["forward"]
     assert set(limited.kept_float) == {name for name, loss in losses.items() if loss is not None and loss < 30}
+
+
+def test_the_layers_that_lose_most_stay_float_whoever_annotates(net: Net, plugins: PluginRegistry) -> None:
+    given: Any = {"quantizers": ["asic"], "plugins": plugins}
+    losses = {
+        layer.name: layer.sqnr for layer in delegraph.quantize(net, batches(), **given).report.methods["forward"].layers
+    }
+    assert len(losses) == 2
+    one = delegraph.quantize(net, batches(), keep_float=1, **given).report.methods["forward"]
+    assert one.kept_float == (min(losses, key=lambda name: losses[name] or math.inf),)
+    none = delegraph.quantize(net, batches(), min_sqnr=200, **given)
+    assert set(none.report.methods["forward"].kept_float) == set(losses)
+    assert not any("quantize" in name for name in operators(none.program))
 
 
 # ---- backends' own quantizers ----------------------------------------------------------------------
@@ -478,10 +536,102 @@ def test_weights_of_recurrent_layers_and_transposed_convolutions_are_stored(reci
         assert (len(report.delegates), report.leftovers) == (1, ())
 
 
+CONVOLUTIONS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "conv1d.padding": (nn.Conv1d(8, 16, 3, padding="same"), (2, 8, 12)),
+    "conv2d.padding": (nn.Conv2d(8, 16, 3, padding="same"), (2, 8, 6, 6)),
+    "conv3d.padding": (nn.Conv3d(8, 16, 3, padding="same"), (2, 8, 4, 4, 4)),
+    "conv_transpose1d": (nn.ConvTranspose1d(8, 16, 3), (2, 8, 12)),
+    "conv_transpose2d.input": (nn.ConvTranspose2d(8, 16, 3), (2, 8, 6, 6)),
+    "conv_transpose3d.input": (nn.ConvTranspose3d(8, 16, 3), (2, 8, 4, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("backends", [[], ["cpu"]], ids=["kernels", "cpu"])
+@pytest.mark.parametrize("recipe", ["int8", "int8_weight_only"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_all_forms(name: str, recipe: str, backends: list[str]) -> None:
+    """Padding by a word, transposed ones, in one dim to three: no weight stays float."""
+    model, shape = CONVOLUTIONS[name]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    quantized = delegraph.quantize(model, [(x,)], recipe=recipe)
+    (row,) = quantized.report.methods["forward"].layers
+    assert (row.operator, row.recipe) == (f"aten::{name}", recipe)
+    kept = {**quantized.program.state_dict, **quantized.program.constants}
+    assert all(tensor.ndim == 1 or not tensor.is_floating_point() for tensor in kept.values())
+    run = delegraph.load(bytes(delegraph.lower(quantized, backends=backends)))
+    assert sqnr(model(x).detach().numpy(), np.asarray(run(x.numpy()))) > 30
+
+
+def test_what_a_transposed_convolution_s_channels_are() -> None:
+    """A scale for each channel of the result lies along dim 1 of its weight, as a quantizer is told."""
+    for name, (model, shape) in CONVOLUTIONS.items():
+        program = delegraph.quantize(model, [(torch.randn(shape),)]).program
+        (node,) = (node for node in program.graph.nodes if operator_name(node) == f"aten::{name}")
+        (dequantize,) = (x for x in node.args[:2] if "per_channel" in operator_name(x))
+        assert dequantize.args[3] == channel_dim(node) == ("transpose" in name), name
+        assert dequantize.args[1].meta["val"].shape == (16,)
+
+
+# ---- recipes of the user's own ---------------------------------------------------------------------
+
+OWN = Recipe("mine", activation_bits=8, weight_bits=8, observer="minmax")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "npu", "dsp", ""])
+def test_a_recipe_of_the_user_s_own_is_as_good_as_a_row(net: Net, backend: str) -> None:
+    backends = [backend] if backend else []
+    own, row = (
+        delegraph.quantize(net, batches(), recipe=recipe, backends=backends)
+        for recipe in (OWN, "int8{observer=minmax}")
+    )
+    assert operators(own.program) == operators(row.program)
+    named = [delegraph.quantize(net, batches(), quantizers=[(one, {"recipe": OWN})]) for one in backends]
+    assert [operators(one.program) for one in named] == [operators(row.program) for _ in named]
+    assert {layer.recipe for layer in own.report.methods["forward"].layers} == {"mine"}
+
+
+def test_a_quantizer_is_told_a_recipe_in_words_where_there_are_some(net: Net, plugins: PluginRegistry) -> None:
+    told: list[object] = []
+
+    def made(*, recipe: Any) -> LinearAlone:
+        told.append(recipe)
+        return LinearAlone(recipe=recipe)
+
+    plugins.register("quantizers", "words", made)
+    in_words = recipe_named("int8{observer=percentile, percentile=99.5}")
+    by_tensor = Recipe("int8", 8, 8, weight_axis="tensor")
+    for recipe in ("int8{reduce_range=true}", in_words, OWN, by_tensor):
+        delegraph.quantize(net, batches(1), recipe=recipe, backends=["words"], plugins=plugins)
+    assert told == ["int8{reduce_range=true}", in_words.text, OWN, by_tensor]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": 8}, "recipe 8: name is a text, not 8"),
+        ({"activation_bits": 4}, "recipe 'mine': activation_bits is 8, 16 or None, not 4"),
+        ({"weight_bits": 16}, "weight_bits is 8, 4 or None, not 16"),
+        ({"dynamic": "yes"}, "dynamic is true or false, not 'yes'"),
+        ({"activation_bits": 16, "dynamic": True}, "dynamic is for values of 8 bits, not True"),
+        ({"weight_axis": "tensr"}, "weight_axis is one of channel, tensor, not 'tensr'; did you mean 'tensor'"),
+        ({"observer": "nope"}, "observer is one of histogram, minmax, moving_average, percentile, not 'nope'"),
+        ({"group_size": True}, "group_size is a number, or 0 for whole rows, not True"),
+        ({"weight_bits": 4, "group_size": 3}, "group_size is an even number, two weights to a byte"),
+        ({"percentile": "99"}, "percentile is above 50 and at most 100, not '99'"),
+        ({"reduce_range": None}, "reduce_range is true or false, not None"),
+    ],
+    ids=str,
+)
+def test_a_recipe_that_cannot_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(LoweringError, match=re.escape(message)):
+        replace(OWN, **fields)
+
+
 def test_a_recipe_reads_as_it_was_written() -> None:
     for text in ("int8", "int8{observer=percentile, percentile=99.9}", "int4_weight_only{group_size=64}", "float"):
         assert recipe_named(text).text == text
         assert recipe_named(recipe_named(text)) == recipe_named(text)
+    assert OWN.text == "mine{activation_bits=8, weight_bits=8, observer=minmax}"
 
 
 # ---- what it gives ---------------------------------------------------------------------------------
@@ -555,6 +705,15 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("backends", {"backends": "npu"}, LoweringError, r"it takes a list: write \['npu'\]"),
     ("a slip", {"backends": ["cup"]}, PluginNotFound, "offers 'cup' in delegraph.partitioners; did you mean 'cpu'"),
     ("both", {"recipe": "int8", "quantizers": []}, LoweringError, "two ways to say the same: give one of them"),
+    ("backends of none", {"backends": [], "quantizers": []}, LoweringError, "whose quantizers a recipe goes to, which"),
+    *(
+        ("layers to keep", {"keep_float": given}, LoweringError, f"layers stay float, 0 or more, not {given}")
+        for given in (-1, 1.5, True)
+    ),
+    *(
+        ("a limit", {"min_sqnr": given}, LoweringError, f"a number of dB, such as 20.0, or None, not {given!r}")
+        for given in ("20", True, math.nan)
+    ),
     ("no data", {"data": None, "args": DATA[0]}, LoweringError, "no calibration data, which 'int8' needs"),
     (
         "nothing to measure on",

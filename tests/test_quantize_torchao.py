@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -10,13 +10,16 @@ import torch
 import torchao.quantization as ao
 from torch import nn
 from torch.export import Dim
-from torchao.quantization.quant_primitives import MappingType
+from torchao.quantization.quant_primitives import MappingType, dequantize_affine
+from torchao.utils import TorchAOBaseTensor
 
 import delegraph
 from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig
 from delegraph.aot.authoring import as_array
 
 pytestmark = pytest.mark.models
+
+aten = torch.ops.aten
 
 
 class Net(nn.Module):
@@ -139,3 +142,72 @@ def test_embeddings_of_four_bits() -> None:
     assert "dequantize" not in str(lowered.edge.exported_program().graph)  # not of a whole table in each run
     got = np.asarray(delegraph.load(bytes(lowered))(tokens.numpy()))
     np.testing.assert_allclose(got, model(tokens).detach().numpy(), atol=1e-5)
+
+
+class Unsigned(TorchAOBaseTensor):  # type: ignore[misc]  # torchao has no types
+    """A weight as torchao's classes are, whose codes are 0 to `most`, with a zero point for each group or none."""
+
+    tensor_data_names: ClassVar = ["qdata", "scale"]
+    optional_tensor_data_names: ClassVar = ["zero_point"]
+    tensor_attribute_names: ClassVar = ["most"]
+
+    def __new__(cls, qdata: torch.Tensor, scale: torch.Tensor, most: int, zero_point: Any = None) -> Unsigned:
+        made: Unsigned = torch.Tensor._make_wrapper_subclass(cls, qdata.shape, dtype=torch.float32)
+        return made
+
+    def __init__(self, qdata: torch.Tensor, scale: torch.Tensor, most: int, zero_point: Any = None) -> None:
+        self.qdata, self.scale, self.zero_point, self.most = qdata, scale, zero_point, most
+
+    def dequantize(self) -> torch.Tensor:
+        block = [1, self.qdata.shape[1] // self.scale.shape[1]]
+        made: torch.Tensor = dequantize_affine(
+            self.qdata, block, self.scale, self.zero_point, torch.uint8, 0, self.most, output_dtype=torch.float32
+        )
+        return made
+
+
+@Unsigned.implements([aten.linear.default])
+@Unsigned.implements_torch_function([nn.functional.linear])
+def _linear(_func: Any, _types: Any, args: Any, _kwargs: Any) -> torch.Tensor:
+    return nn.functional.linear(args[0], args[1].dequantize(), *args[2:])
+
+
+@pytest.mark.parametrize("backends", [[], ["cpu"]], ids=["kernels", "cpu"])
+@pytest.mark.parametrize("zeros", [False, True], ids=["no zero points", "zero points"])
+@pytest.mark.parametrize(("most", "nbytes"), [(15, 64 * 128), (255, 64 * 256)])
+def test_unsigned_codes(most: int, nbytes: int, zeros: bool, backends: list[str]) -> None:
+    """Of four bits two to a byte; of eight they are stored as signed ones."""
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randint(0, most + 1, (64, 256), dtype=torch.uint8, generator=generator)
+    points = torch.randint(0, most + 1, (64, 8), generator=generator).to(torch.int32) if zeros else None
+    model = nn.Sequential(nn.Linear(256, 64, bias=False))
+    model[0].weight = nn.Parameter(Unsigned(codes, torch.rand(64, 8, generator=generator), most, points), False)
+    quantized = delegraph.quantize(model, args=(X,), recipe="float")
+    kind = "packed" if most == 15 else "int8"
+    assert quantized.program.state_dict[f"0.weight_{kind}"].nbytes == nbytes
+    lowered = delegraph.lower(quantized, backends=backends)
+    got, wanted = np.asarray(delegraph.load(bytes(lowered))(X.numpy())), model(X).numpy()
+    np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_constants_are_named_after_the_weights_and_each_is_kept_once() -> None:
+    """So that patterns choose them; what torchao held is in no program."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(256, 256, bias=False), nn.Linear(256, 64, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(self.body(x)))  # type: ignore[no-any-return]
+
+    model = Twice().eval()
+    config = ao.IntxWeightOnlyConfig(weight_dtype=INT4, granularity=GROUPS, mapping_type=MappingType.ASYMMETRIC)
+    ao.quantize_(model, config)
+    quantized = delegraph.quantize(model, args=(X,), recipe="float")
+    parts = ("", "_scales", "_zero_points")
+    assert set(quantized.program.state_dict) == {f"{m}.weight_packed{p}" for m in ("body", "head") for p in parts}
+    apart = ExecutorchBackendConfig(external_constants={"head.weight*": "head"})
+    lowered = delegraph.lower(model, (X,), config=apart)
+    (data,) = lowered.program.tensor_data.values()
+    assert set(data.named_data) == {f"head.weight_packed{part}" for part in parts}

@@ -140,6 +140,16 @@ def test_a_convolutional_net_is_integers_from_end_to_end(graphs: list[Counter[st
     assert sqnr(expected, got) > 30  # a step now and then, of 8 bits
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_padding_by_a_word_is_computed_on_integers(rank: int, graphs: list[Counter[str]]) -> None:
+    layer: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
+    model = lambda: nn.Sequential(layer(4, 8, 3, padding="same"), nn.ReLU(), layer(8, 4, 3, padding="valid"))  # noqa: E731
+    got, expected = run(*model_and_data(model, 1, 4, *[8] * rank), "int8")
+    (found,) = graphs
+    assert (found["QLinearConv"], found["Conv"]) == (2, 0)
+    np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())  # a step now and then, of 8 bits
+
+
 def test_averages_and_transposed_convolutions_are_integers(graphs: list[Counter[str]]) -> None:
     got, expected = run(*model_and_data(Upsampling, 1, 3, 16, 16), "int8")
     (found,) = graphs
@@ -237,6 +247,24 @@ def test_an_lstms_weights_alone_are_widened_when_it_is_loaded(graphs: list[Count
     found = Counter(node.op_type for node in onnx.ModelProto.FromString(bytes(blob.graph)).graph.node)
     assert (found["LSTM"], found["DequantizeLinear"], found["Cast"]) == (1, 0, 4)
     assert {weight.dtype for weight in blob.weights if prod(weight.shape) >= 64 * 8} == {"int8"}  # biases are less
+
+
+def test_a_weight_that_is_given_in_the_run_stays_float(graphs: list[Counter[str]]) -> None:
+    """Its ranges would be those of the data that it was tried on; a product of two such values is another thing."""
+
+    class Given(nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return F.linear(x, w), x @ w.mT
+
+    torch.manual_seed(0)
+    data = [(torch.randn(192, 64), torch.randn(192, 64))]
+    program = delegraph.quantize(Given(), data, recipe="int8", backends=["cpu"]).program
+    reads = {
+        str(node.target): [getattr(x, "target", None) in program.graph_signature.user_inputs for x in node.args]
+        for node in program.graph.nodes
+    }
+    assert reads["aten.linear.default"] == [True, True]
+    assert reads["aten.matmul.default"] == [False, False]
 
 
 def test_a_recipe_with_options_reaches_the_quantizer() -> None:

@@ -24,6 +24,8 @@ A backend's AOT half
 A backend's quantizer
     Recipe, recipe_named: what `quantize(recipe=…)` asks for; activation_spec, weight_spec: torchao's specs of it
     HistogramObserver, PercentileObserver: torchao's observers, but fast
+    annotate, annotation_of, shared_spec: what is said of a call; is_float_tensor, is_weight: of what it takes;
+    channel_dim: the channels in a layer's weight
     cut_attention: attention as its products and its softmax, each of which gets a grid
     QuantizationReport, MethodQuantization, LayerQuantization: what `quantize` gives beside the programs
 A pass
@@ -114,7 +116,9 @@ if TYPE_CHECKING:
         program_with_graph,
     )
     from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
+    from delegraph.aot.quantize.annotations import annotate, annotation_of, is_float_tensor, is_weight, shared_spec
     from delegraph.aot.quantize.attention import cut_attention
+    from delegraph.aot.quantize.layer_weights import channel_dim
     from delegraph.aot.quantize.observers import HistogramObserver, PercentileObserver
     from delegraph.aot.quantize.recipes import Recipe, recipe_named
     from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization, QuantizationReport
@@ -192,6 +196,9 @@ __all__ = [
     "WeightsToOutputs",
     "WriteBack",
     "activation_spec",
+    "annotate",
+    "annotation_of",
+    "channel_dim",
     "condensed_order",
     "cut_attention",
     "deserialize_exported_program",
@@ -205,7 +212,9 @@ __all__ = [
     "get_memory_format",
     "graph_modules",
     "is_delegate_call",
+    "is_float_tensor",
     "is_scalar",
+    "is_weight",
     "layout_of",
     "lifted_number",
     "memory_use",
@@ -216,6 +225,7 @@ __all__ = [
     "recipe_named",
     "schema_arguments",
     "serialize_exported_program",
+    "shared_spec",
     "tag_constant_data",
     "tag_mutated_buffer",
     "to_backend",
@@ -299,7 +309,9 @@ __getattr__, __dir__ = lazy_names(
             "program_with_graph",
         ),
         "passes.weights_to_outputs": ("WeightsToOutputs",),
+        "quantize.annotations": ("annotate", "annotation_of", "is_float_tensor", "is_weight", "shared_spec"),
         "quantize.attention": ("cut_attention",),
+        "quantize.layer_weights": ("channel_dim",),
         "quantize.observers": ("HistogramObserver", "PercentileObserver"),
         "quantize.recipes": ("Recipe", "recipe_named"),
         "quantize.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),

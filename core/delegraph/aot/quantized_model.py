@@ -23,6 +23,7 @@ from delegraph.aot.quantize.report import QuantizationReport
 from delegraph.aot.quantize.request import (
     CalibrationData,
     Quantizers,
+    check_limits,
     quantization_by_method,
     quantization_by_recipe,
     with_example,
@@ -104,11 +105,13 @@ def quantize(
     `"int8_dynamic_int4_weight"`, `"int16x8"`, with options, `"int4_weight_only{group_size=64}"`; or rules by module
     name or type, `{"encoder.*": "float", nn.LayerNorm: "float", "default": "int8"}`. backends: those that it will be
     lowered onto, in order of priority; each brings its quantizer, and a general one stands in where it has none.
-    keep_float: how many of the layers that lose most stay float, min_sqnr: and all that by themselves fall below so
-    many dB; both as measured on the first batch.
 
-    quantizers, instead of a recipe: names of installed ones (`"npu"`, `"npu{bits=8}"`, `("npu", {"bits": 8})`) or
-    torchao's, in order of priority, or by method name; a layer that one has annotated keeps its spec.
+    quantizers, instead of recipe and backends: names of installed ones (`"npu"`, `"npu{bits=8}"`,
+    `("npu", {"bits": 8})`) or torchao's, in order of priority, or by method name; a layer that one has annotated keeps
+    its spec.
+
+    keep_float: how many of the layers that lose most stay float, min_sqnr: and all that by themselves fall below so
+    many dB; both as measured on the first batch, however they are quantized.
 
     Values and weights go through `quantized_decomposed` calls, weights are stored quantized; `model` is left as it was.
     Needs torchao (the extra `quantize`). Raises `LoweringError` naming the quantizer or batch at fault, `PluginError`.
@@ -116,16 +119,21 @@ def quantize(
     plugins = (plugins or default_registry()).preferring(prefer or {})
     if recipe is not None and quantizers is not None:
         raise LoweringError("recipe and quantizers are two ways to say the same: give one of them")
+    if backends is not None and quantizers is not None:
+        raise LoweringError(
+            "backends says whose quantizers a recipe goes to, which quantizers names itself: give one of them"
+        )
+    check_limits(keep_float, min_sqnr)
     if args is None and kwargs is None and isinstance(model, torch.nn.Module):
         calibration_data, args, kwargs = with_example(calibration_data)
         requests = _requests_by_batch(model, args, kwargs, dynamic_shapes)
     else:
         requests = export_requests(model, args, kwargs, dynamic_shapes)
     methods = list(requests)
+    limits: Any = {"keep_float": keep_float, "min_sqnr": min_sqnr}
     if quantizers is not None:
-        asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True)
+        asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
     else:
-        limits: Any = {"keep_float": keep_float, "min_sqnr": min_sqnr}
         asked = quantization_by_recipe(recipe or "int8", backends, calibration_data, methods, plugins, **limits)
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 from delegraph.cli import backend_options
@@ -56,6 +57,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--seconds", type=float, default=0.5, metavar="S", help="about how long a turn takes (default: 0.5)"
     )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="leave a candidate out whose process takes longer, to load and to run (default: 600)",
+    )
     backend_options.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -63,8 +71,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
-    if args.rounds < 1 or args.seconds <= 0:
-        raise argparse.ArgumentError(None, "--rounds and --seconds are positive")
+    if args.rounds < 1 or args.seconds <= 0 or not 0 < args.timeout < inf:
+        raise argparse.ArgumentError(None, "--rounds, --seconds and --timeout are positive numbers")
     with _shown_progress() as progress:
         comparison = _compare(args, progress)
     if args.json:
@@ -97,6 +105,7 @@ def _compare(args: argparse.Namespace, progress: bool | Callable[[str], object])
         backend_options=backend_options.given(args.backend_options),
         rounds=args.rounds,
         seconds=args.seconds,
+        timeout=args.timeout,
         progress=progress,
     )
 

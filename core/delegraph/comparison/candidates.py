@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.arguments import check_list
 from delegraph.aot.delegation.backends import Backend
 from delegraph.aot.lower import lower
-from delegraph.aot.quantize.recipes import RecipeOrRules, rules_from
+from delegraph.aot.quantize.recipes import RecipeOrRules, Rules, rules_from
 from delegraph.aot.quantize.request import CalibrationData
 from delegraph.aot.quantized_model import quantize
 from delegraph.comparison.result import Compared
@@ -63,17 +63,17 @@ class _Quantized:
 
     def __init__(self, programs: Programs, calibration_data: CalibrationData | None) -> None:
         self._programs, self._data = programs, calibration_data
-        self._by_recipe: dict[str, Programs] = {}
+        self._by_recipe: dict[Rules, Programs] = {}
 
     def programs(self, backends: list[Backend], recipe: RecipeOrRules) -> Programs:
-        recipes, text = rules_from(recipe).recipes, _text(recipe)
-        if all(one.is_float for one in recipes):
+        rules = rules_from(recipe)
+        if all(one.is_float for one in rules.recipes):
             return self._programs
-        if text in self._by_recipe:
-            return self._by_recipe[text]
+        if rules in self._by_recipe:
+            return self._by_recipe[rules]
         made = quantize(self._programs, self._data, recipe=recipe, backends=backends)
-        if all(one.weight_only for one in recipes):
-            self._by_recipe[text] = made
+        if all(one.weight_only for one in rules.recipes):
+            self._by_recipe[rules] = made
         return made
 
 

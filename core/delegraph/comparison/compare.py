@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from delegraph.aot.quantize.recipes import RecipeOrRules
 from delegraph.aot.quantize.request import CalibrationData, batches_by_method, with_example
 from delegraph.comparison.candidates import BackendsOfOne, backends_of, candidates, inputs_of, outputs_of
 from delegraph.comparison.result import Compared, Comparison
-from delegraph.comparison.timing import Runner, in_turns
+from delegraph.comparison.timing import TIMEOUT, Runner, in_turns
 from delegraph.errors import LoweringError
 from delegraph.plugins.plugin_spec import PluginSpec
 from delegraph.program.dtypes import storable
@@ -41,6 +42,7 @@ def compare(
     backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
     rounds: int = 5,
     seconds: float = 0.5,
+    timeout: float = TIMEOUT,
     progress: bool | Callable[[str], object] = False,
 ) -> Comparison:
     """Lower a model for each of `backends` by each of `recipes`, run them in turns on this machine, and compare.
@@ -52,15 +54,16 @@ def compare(
 
     Every candidate runs in processes of its own, on the example arguments: `rounds` times for about `seconds`, one
     after the other, each round beginning with another one. One that cannot be lowered or run says why and holds nobody
-    up. progress: say on standard error what is done, or tell a function.
+    up; neither does one that hangs: a process may take `timeout` seconds, with loading. progress: say on standard error
+    what is done, or tell a function.
 
     Backends are installed ones, since another process has to find them. Raises `LoweringError` for a model that cannot
     be exported or has no candidate, `PluginError` for backends that are written wrongly.
     """
     if isinstance(backends, (str, Mapping)) or not backends or not recipes:
         raise LoweringError('backends is a list of candidates, such as ["cpu", "npu,cpu"], and recipes one of recipes')
-    if rounds < 1 or seconds <= 0:
-        raise LoweringError(f"rounds is {rounds} and seconds {seconds}; both are positive")
+    if rounds < 1 or seconds <= 0 or not 0 < timeout < inf:
+        raise LoweringError(f"rounds is {rounds}, seconds {seconds} and timeout {timeout}; all are positive numbers")
     started = progress if callable(progress) else _said if progress else _unsaid
     if args is None and kwargs is None and isinstance(model, torch.nn.Module):
         calibration_data, args, kwargs = with_example(calibration_data)
@@ -75,7 +78,7 @@ def compare(
     data = {method: list(batches) for method, batches in batches_by_method(calibration_data, programs).items()}
     made = list(candidates(programs, chosen, recipes, data, started))
     with tempfile.TemporaryDirectory(prefix="delegraph-compare-") as folder:
-        runners = _runners(made, inputs, backend_options or {}, Path(folder))
+        runners = _runners(made, inputs, backend_options or {}, timeout, Path(folder))
         in_turns([one for of_one in runners for one in of_one.values()], rounds, seconds, started)
         expected = {method: outputs_of(program) for method, program in programs.items()}
         compared = [_compared(one, own, expected) for one, own in zip(made, runners, strict=True)]
@@ -86,6 +89,7 @@ def _runners(
     made: Sequence[Compared],
     inputs: Mapping[str, Sequence[NDArray[Any]]],
     backend_options: Mapping[str, Mapping[str, bool | int | str]],
+    timeout: float,
     folder: Path,
 ) -> list[dict[str, Runner]]:
     """Of each candidate, by method; what they read lies in `folder`."""
@@ -103,7 +107,7 @@ def _runners(
             for number, (method, path) in enumerate(paths.items()):
                 name = f"{one.backends}, {one.recipe}: {method}"
                 outputs = own / f"{number}.npz"
-                runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options)
+                runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options, timeout)
     return runners
 
 

@@ -18,12 +18,14 @@ from typing import Any, Final
 
 from delegraph.errors import DelegraphError, RuntimeFault
 
-__all__ = ["Runner", "Times", "in_turns"]
+__all__ = ["TIMEOUT", "Runner", "Times", "in_turns"]
 
 FEW: Final = 3
 """Executions that say how many fit into a turn; they are not counted."""
 MOST: Final = 2000
 """Executions of a turn."""
+TIMEOUT: Final = 600.0
+"""Seconds that a process may take, to load and to execute: a backend that hangs holds nobody up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Times:
 
 @dataclass(slots=True)
 class Runner:
-    """One method of one program, run by itself again and again."""
+    """One method of one program, run by itself again and again; `timeout` is what each process may take, in seconds."""
 
     name: str
     program: Path
@@ -59,6 +61,7 @@ class Runner:
     inputs: Path
     outputs: Path
     backend_options: str = ""
+    timeout: float = TIMEOUT
     repeat: int = FEW
     turns: list[Mapping[str, Any]] = field(default_factory=list)
     problem: str = ""
@@ -83,13 +86,30 @@ class Runner:
         )
 
     def _run(self, *more: str) -> Any:
+        """What it tells of itself, in a file: its output is open to whatever plug-ins print."""
+        told, words = self.outputs.with_suffix(".json"), self.outputs.with_suffix(".txt")
+        told.unlink(missing_ok=True)
+        with words.open("wb") as errors:
+            try:
+                done = subprocess.run(
+                    [*self._command(told), *more],
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    timeout=self.timeout,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise RuntimeFault(f"its process took more than {self.timeout:g} s and was ended") from None
+        if done.returncode or not told.exists():
+            reason = self._reason(words.read_text("utf-8", "replace").strip())
+            raise RuntimeFault(reason or f"ended with exit code {done.returncode}")
+        return json.loads(told.read_text("utf-8"))
+
+    def _command(self, told: Path) -> list[str]:
         options = ["--backend-options", self.backend_options] if self.backend_options else []
-        named = ["--method", self.method, "--inputs", str(self.inputs), "--repeat", str(self.repeat), *options]
-        command = [sys.executable, "-m", "delegraph", "run", str(self.program), "--json", *named, *more]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeFault(self._reason(done.stderr.strip()) or f"ended with exit code {done.returncode}")
-        return json.loads(done.stdout)
+        files = ["--inputs", str(self.inputs), "--json-file", str(told)]
+        named = ["--method", self.method, "--repeat", str(self.repeat), *files, *options]
+        return [sys.executable, "-m", "delegraph", "run", str(self.program), *named]
 
     def _reason(self, text: str) -> str:
         """Its message, without the name of our own file; the last line of what is none."""

@@ -36,7 +36,8 @@ class QuantizerFactory(Protocol):
     def __call__(self, options: Mapping[str, Any], /) -> Quantizer:
         """Make a quantizer. As with `PartitionerFactory`, options may be keyword parameters.
 
-        `delegraph.quantize(recipe=…, backends=[name])` gives the option `recipe`, as the user wrote it:
-        `"int8{observer=minmax}"`; `delegraph.aot.recipe_named` reads it. A quantizer annotates what its device does
+        `delegraph.quantize(recipe=…, backends=[name])` gives the option `recipe`, as the user wrote it,
+        `"int8{observer=minmax}"`, or a `Recipe` where that is one of the user's own which no text says;
+        `delegraph.aot.recipe_named` reads both. A quantizer annotates what its device does
         well in that recipe, and raises `LoweringError` for one that it has no part in.
         """

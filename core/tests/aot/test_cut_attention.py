@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx import GraphModule, Node
 
-from delegraph.aot import cut_attention
+from delegraph.aot import annotate, cut_attention
 from delegraph.aot.authoring import Constants, operator_name
 from delegraph.aot.graph.known_values import known_value
 
@@ -96,7 +96,7 @@ LEFT: dict[str, tuple[Callable[[], GraphModule], dict[str, Any]]] = {
 
 def annotated(module: GraphModule) -> GraphModule:
     for node in module.graph.nodes:
-        node.meta["quantization_annotation"] = None
+        annotate(node, {})
     return module
 
 

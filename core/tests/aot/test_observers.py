@@ -10,6 +10,7 @@ from torchao.quantization.pt2e.observer import HistogramObserver as TorchaoHisto
 from torchao.quantization.pt2e.observer import MinMaxObserver
 
 from delegraph.aot import HistogramObserver, PercentileObserver
+from delegraph.aot.quantize.observers import OBSERVERS
 
 Batches = list[torch.Tensor]
 
@@ -76,7 +77,7 @@ def test_a_percentile_leaves_out_as_many_on_either_side() -> None:
     assert float((x > high).float().mean()) == pytest.approx(0.05, abs=0.002)
 
 
-@pytest.mark.parametrize("kind", [HistogramObserver, PercentileObserver])
+@pytest.mark.parametrize("kind", OBSERVERS.values(), ids=OBSERVERS)
 def test_what_has_no_range(kind: Any) -> None:
     nothing, zeros, infinite, constant = (made(kind, False) for _ in range(4))
     nothing(torch.empty(0))
@@ -96,6 +97,19 @@ def test_what_has_no_range(kind: Any) -> None:
     partly = made(kind, False)
     partly(torch.tensor([1.0, torch.inf, 0.0]))
     assert float(partly.calculate_qparams()[0]) < 0.01
+
+
+@pytest.mark.parametrize("symmetric", [False, True], ids=["affine", "symmetric"])
+@pytest.mark.parametrize("kind", OBSERVERS.values(), ids=OBSERVERS)
+def test_what_is_not_finite_is_passed_over(kind: Any, symmetric: bool) -> None:
+    """A pool pads with -inf, which becomes the lowest integer, and the range is that of the others."""
+    whole, holed = made(kind, symmetric), made(kind, symmetric)
+    for batch in values("normal"):
+        whole(batch)
+        padded = torch.cat([torch.tensor([-torch.inf, torch.nan, torch.inf]), batch])
+        assert holed(padded) is padded
+    for got, wanted in zip(holed.calculate_qparams(), whole.calculate_qparams(), strict=True):
+        assert torch.equal(got, wanted)
 
 
 def test_a_scale_for_each_channel_is_refused() -> None:

@@ -92,6 +92,11 @@ def test_options_that_a_bundled_program_has_no_use_for(bpte: str, refused: Refus
     assert f"{words[0]} has no use with {bpte}: it brings its inputs" in refused("run", bpte, *words, code=2)
 
 
+def test_a_bundled_program_tells_of_its_cases_on_standard_output_alone(bpte: str, refused: Refused) -> None:
+    message = refused("run", bpte, "--json-file", "t.json", code=2)
+    assert f"--json-file has no use with {bpte}: --json prints how its cases went" in message
+
+
 def test_options_that_a_program_has_no_use_for(pte: str, refused: Refused) -> None:
     message = refused("run", pte, "--atol", "1", code=2)
     assert "--atol has no use" in message and "they are for the expected outputs of a .bpte" in message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ def test_zeros(pte: str, told: Told) -> None:
     assert answer["load_seconds"] > 0 and answer["first_seconds"] > 0
     assert answer["peak_memory_nbytes"] is None or answer["peak_memory_nbytes"] > 1 << 20
     assert answer["profile"] == []
+
+
+def test_what_is_told_in_a_file_as_well(pte: str, told: Told, tmp_path: Path) -> None:
+    words = ("run", pte, "--inputs", "zeros", "--json-file", str(tmp_path / "t.json"))
+    assert "loaded in " in told(*words)
+    answer = json.loads((tmp_path / "t.json").read_text())
+    assert firsts(answer, "outputs") == firsts(told(*words, "--json"), "outputs")
 
 
 def test_in_words(pte: str, told: Told) -> None:

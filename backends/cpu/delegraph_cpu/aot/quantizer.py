@@ -7,14 +7,25 @@ nothing, and rounding would cost accuracy and time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot import Recipe, activation_spec, cut_attention, recipe_named, weight_spec
+from delegraph.aot import (
+    Recipe,
+    activation_spec,
+    annotate,
+    annotation_of,
+    channel_dim,
+    cut_attention,
+    is_float_tensor,
+    is_weight,
+    recipe_named,
+    shared_spec,
+    weight_spec,
+)
 from delegraph.aot.authoring import schema_arguments
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
@@ -23,12 +34,6 @@ __all__ = ["CpuQuantizer", "cpu_quantizer"]
 
 aten = torch.ops.aten
 
-ANNOTATION: Final = "quantization_annotation"
-"""The key in `Node.meta` under which torchao looks."""
-
-CONVOLUTIONS: Final = frozenset(
-    {op for n in (1, 2, 3) for op in (getattr(aten, f"conv{n}d").default, getattr(aten, f"conv{n}d").padding)}
-)
 TRANSPOSED: Final = aten.conv_transpose2d.input
 SOFTMAXES: Final = frozenset({aten.softmax.int, aten._softmax.default})
 PRODUCTS: Final = frozenset({aten.matmul.default, aten.bmm.default})
@@ -51,8 +56,8 @@ MOVES: Final = frozenset(
 """What is done to the integers themselves, whatever grid they are on."""
 
 
-def cpu_quantizer(*, recipe: str = "int8") -> Quantizer:
-    """A quantizer for `CpuBackend`, for a recipe by its name, with its options: `"int8{observer=minmax}"`.
+def cpu_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
+    """A quantizer for `CpuBackend`, for a recipe, or one by its name with options: `"int8{observer=minmax}"`.
 
     Values of "int8" and "int8_per_tensor" stay in integers from layer to layer. Those of "int8_dynamic" do within a
     linear layer, and those of "int16x8" are rounded between layers that compute in float. What an LSTM takes is rounded
@@ -63,7 +68,7 @@ def cpu_quantizer(*, recipe: str = "int8") -> Quantizer:
     wanted = recipe_named(recipe)
     if wanted.activation_bits is None or wanted.weight_bits != 8:
         raise LoweringError(
-            f"quantizer 'cpu' annotates values, of which recipe {recipe!r} quantizes none, or packs weights:"
+            f"quantizer 'cpu' annotates values, of which recipe {wanted.name!r} quantizes none, or packs weights:"
             f" delegraph.quantize(model, recipe={recipe!r}) needs no quantizer"
         )
     return CpuQuantizer(wanted)
@@ -92,9 +97,9 @@ class CpuQuantizer:
         """Annotate layers, then what lies between them; a node that has an annotation keeps it."""
         integers: set[Node] = set()
         for node in model.graph.nodes:
-            if node.op == "call_function" and ANNOTATION not in node.meta:
+            if node.op == "call_function" and annotation_of(node) is None:
                 self._annotate(node, integers)
-            if node.meta.get(ANNOTATION) is not None and node.meta[ANNOTATION].output_qspec is not None:
+            if getattr(annotation_of(node), "output_qspec", None) is not None:
                 integers.add(node)
         return model
 
@@ -102,11 +107,11 @@ class CpuQuantizer:
         """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
 
     def _annotate(self, node: Node, integers: set[Node]) -> None:
-        if node.target in CONVOLUTIONS and self._static:
+        if _is_convolution(node) and self._static:
             self._layer(node, self._weight, output=True)
         elif node.target == TRANSPOSED and self._static and _has_one_stride(node):
             self._layer(node, self._transposed_weight, output=True)
-        elif node.target == aten.linear.default and _is_weight(node.args[1]):
+        elif node.target == aten.linear.default and is_weight(node.args[1]):
             self._layer(node, self._weight, output=self._static and _goes_to_layers(node))
         elif node.target in PRODUCTS and self._multiplies:
             self._product(node)
@@ -120,10 +125,10 @@ class CpuQuantizer:
         inputs: dict[Any, Any] = {node.args[0]: self._activation, node.args[1]: weight}
         last = _last_fused(node)
         for fused in _fused(node):
-            _put(fused, {}, None)
-        _put(node, inputs, None)
+            annotate(fused, {})
+        annotate(node, inputs)
         if output:
-            _put(last, inputs if last is node else {}, self._activation)
+            annotate(last, inputs if last is node else {}, self._activation)
 
     def _product(self, node: Node) -> None:
         """Of two values of the run."""
@@ -131,14 +136,14 @@ class CpuQuantizer:
         if not (_is_value(left) and _is_value(right) and _is_large(right)):
             return
         first = self._probabilities if left.target in SOFTMAXES else self._activation
-        _put(node, {left: first, right: self._multiplier}, self._activation if _goes_to_layers(node) else None)
+        annotate(node, {left: first, right: self._multiplier}, self._activation if _goes_to_layers(node) else None)
 
     def _recurrent(self, node: Node) -> None:
         """The input and the matrices of an LSTM without projections."""
         input, _, params, _, layers, _, _, bidirectional, _ = schema_arguments(node)
         matrices = [param for param in params if param.meta["val"].dim() == 2]
-        if len(matrices) == 2 * layers * (1 + bidirectional) and all(map(_is_weight, params)):
-            _put(node, {input: self._found_in_the_run, **dict.fromkeys(matrices, self._weight)}, None)
+        if len(matrices) == 2 * layers * (1 + bidirectional) and all(map(is_weight, params)):
+            annotate(node, {input: self._found_in_the_run, **dict.fromkeys(matrices, self._weight)})
 
     def _between(self, node: Node, integers: set[Node]) -> None:
         """What takes and gives integers, if it gets them."""
@@ -147,16 +152,17 @@ class CpuQuantizer:
             return
         if node.target in SUMS and len(sources) == len(node.args[:2]):
             last = _last_fused(node)
-            _put(node, dict.fromkeys(sources, self._activation), None)
-            _put(last, node.meta[ANNOTATION].input_qspec_map if last is node else {}, self._activation)
+            inputs = dict.fromkeys(sources, self._activation)
+            annotate(node, inputs)
+            annotate(last, inputs if last is node else {}, self._activation)
         elif (node.target in AVERAGES and _averages_everything(node)) or _averages_windows(node):
-            _put(node, {sources[0]: self._activation}, self._activation)
+            annotate(node, {sources[0]: self._activation}, self._activation)
         elif node.target in MOVES | CLAMPS:
-            shared = _shared(sources[0])
-            _put(node, {sources[0]: shared}, shared)
+            shared = shared_spec(sources[0])
+            annotate(node, {sources[0]: shared}, shared)
         elif node.target in JOINS:
-            first = _shared((sources[0], node))
-            _put(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
+            first = shared_spec((sources[0], node))
+            annotate(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------
@@ -166,21 +172,17 @@ def _values(node: Node) -> list[Node]:
     """The tensors that `node` takes, each once."""
     first = node.args[0] if node.args else None
     given = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in given if isinstance(value, Node) and _is_float(value)))
-
-
-def _is_float(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    return list(dict.fromkeys(value for value in given if is_float_tensor(value)))
 
 
 def _is_value(argument: object) -> TypeGuard[Node]:
     """Whether it is a tensor of floats that a run makes."""
-    return isinstance(argument, Node) and _is_float(argument) and not _is_weight(argument)
+    return is_float_tensor(argument) and not is_weight(argument)
 
 
-def _is_weight(value: object) -> bool:
-    return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
+def _is_convolution(node: Node) -> bool:
+    """Whether it is one that is not transposed."""
+    return channel_dim(node) == 0 and node.target != aten.linear.default
 
 
 def _is_large(factor: Any) -> bool:
@@ -198,7 +200,7 @@ def _fused(node: Node) -> list[Node]:
     fused: list[Node] = []
     for kinds in (NORMALIZATIONS, CLAMPS):
         users = list((fused[-1] if fused else node).users)
-        if len(users) == 1 and users[0].target in kinds and ANNOTATION not in users[0].meta:
+        if len(users) == 1 and users[0].target in kinds and annotation_of(users[0]) is None:
             fused.append(users[0])
     return fused
 
@@ -217,7 +219,7 @@ def _goes_to_layers(node: Node) -> bool:
                 if user not in seen:
                     seen.add(user)
                     ahead.append(user)
-            elif user.target not in {*CONVOLUTIONS, aten.linear.default} or user.args[0] is not value:
+            elif channel_dim(user) != 0 or user.args[0] is not value:
                 return False
     return True
 
@@ -243,18 +245,3 @@ def _has_one_stride(node: Node) -> bool:
     """Whether a transposed convolution is one that becomes a convolution of integers."""
     _, _, _, stride, _, _, _, dilation = schema_arguments(node)
     return len(set(stride)) == 1 and set(dilation) == {1}
-
-
-# ---- torchao ------------------------------------------------------------------------------------------------------
-
-
-def _put(node: Node, inputs: Mapping[Any, Any], output: Any) -> None:
-    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
-
-    node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
-
-
-def _shared(edge_or_node: Any) -> Any:
-    from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
-
-    return SharedQuantizationSpec(edge_or_node)

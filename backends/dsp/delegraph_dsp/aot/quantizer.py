@@ -10,21 +10,29 @@ before, so that each of them gets its grids.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot import Recipe, activation_spec, cut_attention, recipe_named, weight_spec
+from delegraph.aot import (
+    Recipe,
+    activation_spec,
+    annotate,
+    annotation_of,
+    cut_attention,
+    is_float_tensor,
+    is_weight,
+    recipe_named,
+    shared_spec,
+    weight_spec,
+)
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 
 __all__ = ["DspQuantizer", "dsp_quantizer"]
 
 aten = torch.ops.aten
-
-ANNOTATION: Final = "quantization_annotation"
-"""The key in `Node.meta` under which torchao looks."""
 
 TABLES: Final = frozenset(
     {
@@ -59,8 +67,8 @@ MOVES: Final = frozenset(
 """What is done to the codes themselves, whatever grid they are on."""
 
 
-def dsp_quantizer(*, recipe: str = "int8") -> Quantizer:
-    """A quantizer for `DspBackend`, for a recipe by its name, with its options: "int8", "int8_per_tensor", "int16x8".
+def dsp_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
+    """A quantizer for `DspBackend`, for "int8", "int8_per_tensor", "int16x8" with their options, or a recipe like them.
 
     Raises what `recipe_named` does, and `LoweringError` for a recipe whose values are not on grids that are known ahead
     of time.
@@ -69,7 +77,7 @@ def dsp_quantizer(*, recipe: str = "int8") -> Quantizer:
     if wanted.activation_bits is None or wanted.weight_bits != 8 or wanted.dynamic:
         raise LoweringError(
             "quantizer 'dsp' annotates values whose ranges data show, in 'int8', 'int8_per_tensor' or 'int16x8'; recipe"
-            f" {recipe!r} has none"
+            f" {wanted.name!r} has none"
         )
     return DspQuantizer(wanted)
 
@@ -89,7 +97,7 @@ class DspQuantizer:
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what there is an integer kernel for; a node that has an annotation keeps it."""
         for node in model.graph.nodes:
-            if node.op == "call_function" and ANNOTATION not in node.meta and _is_float(node):
+            if node.op == "call_function" and annotation_of(node) is None and _is_float(node):
                 self._annotate(node)
         return model
 
@@ -98,35 +106,35 @@ class DspQuantizer:
 
     def _annotate(self, node: Node) -> None:
         sources = _values(node)
-        if node.target == aten.linear.default and _is_weight(node.args[1]):
+        if node.target == aten.linear.default and is_weight(node.args[1]):
             self._put(node, {node.args[0]: self._activation, node.args[1]: self._weight})
         elif (node.target in PAIRS and len(sources) == _operands(node)) or (
             node.target in SCALINGS and len(sources) == 1 and isinstance(node.args[1], int | float)
         ):
             self._put(node, dict.fromkeys(sources, self._activation))
-        elif node.target == aten.embedding.default and _is_weight(node.args[0]):
-            _write(node, {node.args[0]: self._activation}, _shared((node.args[0], node)))
+        elif node.target == aten.embedding.default and is_weight(node.args[0]):
+            annotate(node, {node.args[0]: self._activation}, shared_spec((node.args[0], node)))
         elif node.target in TABLES | ROWS:
             self._put(node, {sources[0]: self._activation})
         elif node.target in SOFTMAXES:
-            _write(node, {sources[0]: self._activation}, self._probabilities())
+            annotate(node, {sources[0]: self._activation}, self._probabilities())
         elif _is_clamp(node):
             self._put(node, {sources[0]: self._activation})
-        elif node.target in MOVES and ANNOTATION in sources[0].meta:
-            shared = _shared(sources[0])
-            _write(node, {sources[0]: shared}, shared)
+        elif node.target in MOVES and annotation_of(sources[0]) is not None:
+            shared = shared_spec(sources[0])
+            annotate(node, {sources[0]: shared}, shared)
         elif node.target in JOINS:
-            first = _shared((sources[0], node))
-            _write(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
+            first = shared_spec((sources[0], node))
+            annotate(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
 
     def _put(self, node: Node, inputs: Mapping[Any, Any]) -> None:
         """The inputs, and the result, or that of an activation that it alone goes through."""
         follower = next(iter(node.users)) if len(node.users) == 1 else None
         if follower is not None and node.target not in CLAMPS and _is_clamp(follower):
-            _write(node, inputs, None)
-            _write(follower, {}, self._activation)
+            annotate(node, inputs)
+            annotate(follower, {}, self._activation)
         else:
-            _write(node, inputs, self._activation)
+            annotate(node, inputs, self._activation)
 
     def _probabilities(self) -> Any:
         """Between 0 and 1: 256 codes, or the 32768 that int16 has above zero."""
@@ -144,7 +152,7 @@ def _values(node: Node) -> list[Node]:
     """The float tensors that `node` takes, each once."""
     first = node.args[0] if node.args else None
     given = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in given if isinstance(value, Node) and _is_float(value)))
+    return list(dict.fromkeys(value for value in given if _is_float(value)))
 
 
 def _operands(node: Node) -> int:
@@ -152,30 +160,11 @@ def _operands(node: Node) -> int:
     return len(dict.fromkeys(node.args[:2]))
 
 
-def _is_float(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
-
-
-def _is_weight(value: object) -> bool:
-    return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
+def _is_float(value: object) -> TypeGuard[Node]:
+    """Of float32, which is all that there are kernels for."""
+    return is_float_tensor(value, {torch.float32})
 
 
 def _is_clamp(node: Node) -> bool:
     """Whether it limits its input to numbers."""
     return node.target in CLAMPS and not any(isinstance(limit, Node) for limit in node.args[1:])
-
-
-# ---- torchao ------------------------------------------------------------------------------------------------------
-
-
-def _write(node: Node, inputs: Mapping[Any, Any], output: Any) -> None:
-    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
-
-    node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
-
-
-def _shared(edge_or_node: Any) -> Any:
-    from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
-
-    return SharedQuantizationSpec(edge_or_node)

@@ -12,7 +12,17 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot import Recipe, activation_spec, recipe_named, weight_spec
+from delegraph.aot import (
+    Recipe,
+    activation_spec,
+    annotate,
+    annotation_of,
+    channel_dim,
+    is_float_tensor,
+    recipe_named,
+    shared_spec,
+    weight_spec,
+)
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 from delegraph_npu.aot.calls import CLAMPS, operator_name
@@ -21,17 +31,11 @@ from delegraph_npu.aot.splitting import slices_for_parts
 
 __all__ = ["NpuQuantizer", "npu_quantizer"]
 
-ANNOTATION: Final = "quantization_annotation"
-"""The key in `Node.meta` under which torchao looks."""
-
 NORMALIZATIONS: Final = frozenset({"batch_norm", "_native_batch_norm_legit"})
 
-TRANSPOSED: Final = frozenset({"conv_transpose1d", "conv_transpose2d", "addmm"})
-"""Their weights have the channels of the output second."""
 
-
-def npu_quantizer(*, recipe: str = "int8") -> Quantizer:
-    """A quantizer for `NpuBackend`, for a static recipe by its name, with its options: `"int8{observer=minmax}"`.
+def npu_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
+    """A quantizer for `NpuBackend`, for a static recipe, or one by its name with options: `"int8{observer=minmax}"`.
 
     "int16x8" annotates functions, sums and products of int16; layers stay float with it, for the NPU multiplies int8.
 
@@ -41,7 +45,7 @@ def npu_quantizer(*, recipe: str = "int8") -> Quantizer:
     if wanted.activation_bits is None or wanted.weight_bits != 8 or wanted.dynamic:
         raise LoweringError(
             f"quantizer 'npu' annotates values whose ranges are known ahead of time, as the NPU needs them; recipe"
-            f" {recipe!r} has none: use int8, int8_per_tensor or int16x8"
+            f" {wanted.name!r} has none: use int8, int8_per_tensor or int16x8"
         )
     return NpuQuantizer(wanted)
 
@@ -63,11 +67,11 @@ class NpuQuantizer:
         """Annotate what computes, then what moves integers: behind what gives them, and before what takes them."""
         calls = [node for node in model.graph.nodes if row_of(node) is not None and _is_float(node)]
         for node in calls:
-            if ANNOTATION not in node.meta:
+            if annotation_of(node) is None:
                 self._annotate(node)
         for node in reversed(calls):
             before_integers = _moves(node) and node.users and all(map(_takes_integers, node.users))
-            if ANNOTATION not in node.meta and before_integers and self._takes(node):
+            if annotation_of(node) is None and before_integers and self._takes(node):
                 self._move(node)
         return model
 
@@ -91,25 +95,25 @@ class NpuQuantizer:
         return self._dtype in row.dtypes and all(map(_is_float, _values(node))) and row.reason(node) is None
 
     def _layer(self, node: Node) -> None:
-        weight = weight_spec(self._recipe, 1 if operator_name(node) in TRANSPOSED else 0)
-        first = 1 if operator_name(node) == "addmm" else 0  # behind its bias
+        channels = channel_dim(node)
+        first, channels = (1, 1) if channels is None else (0, channels)  # addmm, its bias in front
         taken, kernel = node.args[first : first + 2]
-        self._finish(node, {taken: self._activation, kernel: weight}, normalized=True)
+        self._finish(node, {taken: self._activation, kernel: weight_spec(self._recipe, channels)}, normalized=True)
 
     def _finish(self, node: Node, inputs: Mapping[Any, Any], normalized: bool = False) -> None:
         """Annotate `node`, and its result once it is normalized and limited."""
         fused = _fused(node, normalized)
         for between in fused:
-            _put(between, {}, None)
-        _put(node, inputs, None)
+            annotate(between, {})
+        annotate(node, inputs)
         last = [node, *fused][-1]
-        _put(last, {} if fused else inputs, self._activation)
+        annotate(last, {} if fused else inputs, self._activation)
 
     def _move(self, node: Node) -> None:
         """The result has the grid of the first operand, and so have further ones."""
         first, *rest = _values(node)
-        shared = _shared((first, node))
-        _put(node, {first: self._activation, **dict.fromkeys(rest, shared)}, shared)
+        shared = shared_spec((first, node))
+        annotate(node, {first: self._activation, **dict.fromkeys(rest, shared)}, shared)
 
 
 # ---- the graph ------------------------------------------------------------------------------------------------------
@@ -123,8 +127,8 @@ def _values(node: Node) -> list[Node]:
 
 
 def _is_float(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+    """Of float32, which is all that there are operators for."""
+    return is_float_tensor(node, {torch.float32})
 
 
 def _moves(node: Node) -> bool:
@@ -133,12 +137,12 @@ def _moves(node: Node) -> bool:
 
 
 def _gives_integers(node: Node) -> bool:
-    annotation = node.meta.get(ANNOTATION)
+    annotation = annotation_of(node)
     return annotation is not None and annotation.output_qspec is not None
 
 
 def _takes_integers(node: Node) -> bool:
-    annotation = node.meta.get(ANNOTATION)
+    annotation = annotation_of(node)
     return annotation is not None and bool(annotation.input_qspec_map)
 
 
@@ -147,21 +151,6 @@ def _fused(node: Node, normalized: bool) -> list[Node]:
     fused: list[Node] = []
     for kinds in (NORMALIZATIONS, CLAMPS) if normalized else (CLAMPS,):
         users = list((fused[-1] if fused else node).users)
-        if len(users) == 1 and operator_name(users[0]) in kinds and ANNOTATION not in users[0].meta:
+        if len(users) == 1 and operator_name(users[0]) in kinds and annotation_of(users[0]) is None:
             fused.append(users[0])
     return fused
-
-
-# ---- torchao --------------------------------------------------------------------------------------------------------
-
-
-def _put(node: Node, inputs: Mapping[Any, Any], output: Any) -> None:
-    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
-
-    node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
-
-
-def _shared(edge_or_node: Any) -> Any:
-    from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
-
-    return SharedQuantizationSpec(edge_or_node)

@@ -16,7 +16,18 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot import Recipe, activation_spec, cut_attention, recipe_named, weight_spec
+from delegraph.aot import (
+    Recipe,
+    activation_spec,
+    annotate,
+    annotation_of,
+    channel_dim,
+    cut_attention,
+    is_float_tensor,
+    is_weight,
+    recipe_named,
+    weight_spec,
+)
 from delegraph.aot.authoring import schema_arguments
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
@@ -25,13 +36,6 @@ __all__ = ["OpenVinoQuantizer", "openvino_quantizer"]
 
 aten = torch.ops.aten
 
-ANNOTATION: Final = "quantization_annotation"
-"""The key in `Node.meta` under which torchao looks."""
-
-CONVOLUTIONS: Final = frozenset(
-    op for n in (1, 2, 3) for op in (getattr(aten, f"conv{n}d").default, getattr(aten, f"conv{n}d").padding)
-)
-TRANSPOSED: Final = frozenset({aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input})
 SUMS: Final = frozenset({aten.add.Tensor, aten.add_.Tensor})
 PRODUCTS: Final = frozenset({aten.matmul.default, aten.bmm.default})
 SOFTMAXES: Final = frozenset({aten.softmax.int, aten._softmax.default})
@@ -51,8 +55,8 @@ THROUGH: Final = frozenset(
 """Behind a convolution: computed with it, or on its integers."""
 
 
-def openvino_quantizer(*, recipe: str = "int8") -> Quantizer:
-    """A quantizer for `OpenVinoIR`, for a recipe by its name, with its options: `"int8{observer=minmax}"`.
+def openvino_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
+    """A quantizer for `OpenVinoIR`, for a recipe, or one by its name with options: `"int8{observer=minmax}"`.
 
     "int8" and "int8_per_tensor" round what convolutions, linear layers and attention read, and sums and averages of
     convolutions; "int8_dynamic" what linear layers read.
@@ -62,7 +66,7 @@ def openvino_quantizer(*, recipe: str = "int8") -> Quantizer:
     wanted = recipe_named(recipe)
     if wanted.activation_bits != 8 or wanted.weight_bits != 8:
         raise LoweringError(
-            f"quantizer 'openvino' annotates values and weights of 8 bits, and recipe {recipe!r} has others:"
+            f"quantizer 'openvino' annotates values and weights of 8 bits, and recipe {wanted.name!r} has others:"
             f" delegraph.quantize(model, recipe={recipe!r}) without backends takes a general quantizer"
         )
     return OpenVinoQuantizer(wanted)
@@ -87,10 +91,10 @@ class OpenVinoQuantizer:
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what each layer reads; a node that has an annotation keeps it."""
         for node in model.graph.nodes:
-            if node.op == "call_function" and ANNOTATION not in node.meta:
+            if node.op == "call_function" and annotation_of(node) is None:
                 inputs = self._inputs(node)
                 if inputs:
-                    _put(node, inputs)
+                    annotate(node, inputs)
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -101,9 +105,9 @@ class OpenVinoQuantizer:
         by_channel = self._weight_of(node)
         if by_channel is not None:
             x, weight = node.args[:2]
-            return {x: self._activation, weight: by_channel} if _is_weight(weight) else {}
+            return {x: self._activation, weight: by_channel} if is_weight(weight) else {}
         read = [x for x in node.args[:2] if isinstance(x, Node)]
-        if node.target in PRODUCTS and self._static and _is_float(node) and not any(map(_is_weight, read)):
+        if node.target in PRODUCTS and self._static and is_float_tensor(node) and not any(map(is_weight, read)):
             return {x: self._probabilities if x.target in SOFTMAXES else self._about_zero for x in read}
         if not self._static or not read or not any(map(_is_convolved, read)):
             return {}
@@ -113,20 +117,15 @@ class OpenVinoQuantizer:
 
     def _weight_of(self, node: Node) -> Any:
         """How the weight of a layer is quantized; None of other calls, and of layers that stay float."""
-        if node.target is aten.linear.default or (node.target in CONVOLUTIONS and self._static):
+        channels = channel_dim(node)
+        if channels is None or not (self._static or node.target is aten.linear.default):
+            return None
+        if channels == 0:
             return self._weight
-        return self._transposed_weight if node.target in TRANSPOSED and self._static and _is_whole(node) else None
+        return self._transposed_weight if _is_whole(node) else None
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------
-
-
-def _is_weight(value: object) -> bool:
-    return isinstance(value, Node) and value.op in ("get_attr", "placeholder") and not value.all_input_nodes
-
-
-def _is_float(node: Node) -> bool:
-    return bool(node.meta["val"].is_floating_point())
 
 
 def _is_whole(node: Node) -> bool:
@@ -138,14 +137,8 @@ def _is_convolved(node: Node) -> bool:
     """Whether a convolution gives `node`, or what is computed with it."""
     while node.target in THROUGH | SUMS and node.all_input_nodes:
         node = node.all_input_nodes[0]
-    return node.target in CONVOLUTIONS | TRANSPOSED
+    return channel_dim(node) is not None and node.target is not aten.linear.default
 
 
 def _shape(node: Node) -> tuple[Any, ...]:
     return tuple(node.meta["val"].shape)
-
-
-def _put(node: Node, inputs: dict[Any, Any]) -> None:
-    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
-
-    node.meta[ANNOTATION] = QuantizationAnnotation(inputs, None, _annotated=True)

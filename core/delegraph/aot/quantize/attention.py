@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
+from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.known_values import known_value
 from delegraph.aot.graph.schema_binding import schema_arguments
-from delegraph.aot.quantize.composed import ANNOTATION
+from delegraph.aot.quantize.annotations import annotation_of
 
 __all__ = ["cut_attention"]
 
@@ -58,7 +58,7 @@ def _mask_of(model: GraphModule, node: Node) -> _Mask | None:
     query, key, value, mask, dropout, causal, *_ = schema_arguments(node)
     heads = {str(_tensor(one).shape[:-2]) for one in (query, key, value)}
     known = isinstance(_tensor(key).shape[-2], int) and isinstance(_tensor(key).shape[-1], int)
-    if ANNOTATION in node.meta or dropout or causal or len(heads) > 1 or not known:
+    if annotation_of(node) is not None or dropout or causal or len(heads) > 1 or not known:
         return None
     if mask is None:
         return _Mask()
@@ -75,7 +75,7 @@ def _constant(model: GraphModule, leaf: Node) -> torch.Tensor | None:
     """A parameter, or a buffer that nothing writes; None of inputs."""
     if leaf.op != "get_attr" or any(_writes(user) for user in leaf.users):
         return None
-    value = attrgetter(str(leaf.target))(model)
+    value = referenced(model, leaf)
     return value.detach() if isinstance(value, torch.Tensor) else None
 
 

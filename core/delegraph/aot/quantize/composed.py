@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.quantize.annotations import ANNOTATION, annotate
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.quantizer import Quantizer
 
-__all__ = ["ANNOTATION", "ComposedQuantizer"]
-
-ANNOTATION: Final = "quantization_annotation"
-"""Where torchao keeps a node's `QuantizationAnnotation` (`Q_ANNOTATION_KEY` of `pt2e/quantizer/quantizer.py`)."""
+__all__ = ["ComposedQuantizer"]
 
 
 class ComposedQuantizer:
@@ -59,7 +57,7 @@ class ComposedQuantizer:
         for name in self._quantizers:
             others = [n for n in model.graph.nodes if n.op == "call_function" and not self._may_annotate(name, n)]
             for node in others:
-                node.meta[ANNOTATION] = _nothing()
+                annotate(node, {})
             changed = self._ask(name, "transform_for_annotation", model)
             for node in others:
                 node.meta.pop(ANNOTATION, None)
@@ -119,12 +117,6 @@ class ComposedQuantizer:
         return {node: _copy(annotation) for node, annotation in found.items()}
 
 
-def _nothing() -> Any:
-    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
-
-    return QuantizationAnnotation(_annotated=True)
-
-
 def _copy(annotation: Any) -> Any:
     return replace(annotation, input_qspec_map=dict(annotation.input_qspec_map))
 
@@ -135,7 +127,7 @@ def _with_specs(annotation: Any, changed: Callable[[Any], Any]) -> Any:
 
 
 def _without_dangling(own: dict[Node, Any], others: Mapping[Node, Any]) -> dict[Node, Any]:
-    """The annotations of `own` that share no scale with what nobody annotates, taken `others` into account."""
+    """The annotations of `own` that share no scale with what nobody annotates, taking `others` into account."""
     while True:
         known = _points({**others, **own})
         fit = {node: one for node, one in own.items() if all(point in known for point in _shared_with(one))}

@@ -12,31 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
-from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, SharedQuantizationSpec
 
-from delegraph.aot.quantize.composed import ANNOTATION
+from delegraph.aot.quantize.annotations import annotate, annotation_of, is_float_tensor, is_weight, shared_spec
+from delegraph.aot.quantize.layer_weights import channel_dim
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.specs import activation_spec, weight_spec
 
 __all__ = ["GenericQuantizer"]
 
 aten = torch.ops.aten
-
-_WEIGHTED: Final = {
-    aten.linear.default: 0,
-    aten.conv1d.default: 0,
-    aten.conv2d.default: 0,
-    aten.conv2d.padding: 0,
-    aten.conv3d.default: 0,
-    aten.conv_transpose1d.default: 1,
-    aten.conv_transpose2d.input: 1,
-}
-"""Layers with a weight as their second argument, and its dim of the output's channels."""
 
 _ARITHMETIC: Final = frozenset(
     {
@@ -86,6 +74,10 @@ _SAME_VALUES: Final = frozenset(
 """What gives values of the first argument, or between them: the scale stays."""
 
 
+_Specs: TypeAlias = tuple[dict[Any, Any], Any]
+"""Of what a call takes, by value, and of its result."""
+
+
 class GenericQuantizer:
     """Annotates the nodes that `wanted` accepts, as `recipe` says."""
 
@@ -96,18 +88,19 @@ class GenericQuantizer:
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate in the order of the graph: whether a value is quantized is known when it is used."""
         for node in model.graph.nodes:
-            if node.op == "call_function" and ANNOTATION not in node.meta and self._wanted(node):
-                annotation = self._annotation(node)
-                if annotation is not None:
-                    node.meta[ANNOTATION] = annotation
+            if node.op == "call_function" and annotation_of(node) is None and self._wanted(node):
+                specs = self._specs(node)
+                if specs is not None:
+                    annotate(node, *specs)
         return model
 
     def validate(self, model: GraphModule) -> None:
         """Everything is allowed."""
 
-    def _annotation(self, node: Node) -> Any:
-        if node.target in _WEIGHTED:
-            return self._weighted(node)
+    def _specs(self, node: Node) -> _Specs | None:
+        channels = channel_dim(node)
+        if channels is not None:
+            return self._weighted(node, channels)
         if self._recipe.dynamic:
             return None
         if node.target in _ARITHMETIC:
@@ -115,45 +108,43 @@ class GenericQuantizer:
         if node.target is aten.cat.default:
             return self._cat(node)
         if node.target in _FUSED and _is_left(node.args[0]):
-            return _annotated({}, self._result(node))
+            return {}, self._result(node)
         if node.target in _SAME_VALUES:
             return self._same_values(node)
         return None
 
-    def _weighted(self, node: Node) -> Any:
+    def _weighted(self, node: Node, channels: int) -> _Specs | None:
         x, weight = node.args[:2]
-        if not (isinstance(x, Node) and isinstance(weight, Node) and _is_float(x) and _is_constant(weight)):
+        if not (is_float_tensor(x) and is_weight(weight)):
             return None
         if self._recipe.weight_bits != 8:  # four bits are no annotation: `weight_only.py` stores them
-            return _annotated({x: self._value}, None)
-        axis = _WEIGHTED[cast(OpOverload, node.target)]
-        grouped = axis == 1 and weight.meta["val"].shape[1] != node.meta["val"].shape[1]  # an index, several channels
+            return {x: self._value}, None
+        # in dim 1 an index is a channel of each group
+        grouped = channels == 1 and weight.meta["val"].shape[1] != node.meta["val"].shape[1]
         recipe = replace(self._recipe, weight_axis="tensor") if grouped else self._recipe
-        return _annotated({x: self._value, weight: weight_spec(recipe, axis)}, self._result(node))
+        return {x: self._value, weight: weight_spec(recipe, channels)}, self._result(node)
 
-    def _arithmetic(self, node: Node) -> Any:
+    def _arithmetic(self, node: Node) -> _Specs | None:
         values = node.args[:2]
-        if not all(isinstance(value, Node) and _is_float(value) for value in values):
+        if not all(map(is_float_tensor, values)):
             return None
-        if any(_is_constant(value) for value in values):
+        if any(map(is_weight, values)):
             return None  # a scale or a shift, better kept exact
-        return _annotated(dict.fromkeys(values, self._value), self._result(node))
+        return dict.fromkeys(values, self._value), self._result(node)
 
-    def _cat(self, node: Node) -> Any:
+    def _cat(self, node: Node) -> _Specs | None:
         values: Any = node.args[0]
         if not all(_is_quantized(value) for value in values):
             return None
         first, *rest = dict.fromkeys(values)
-        shared = SharedQuantizationSpec((first, node))
-        return _annotated({first: self._value, **dict.fromkeys(rest, shared)}, shared)
+        shared = shared_spec((first, node))
+        return {first: self._value, **dict.fromkeys(rest, shared)}, shared
 
-    def _same_values(self, node: Node) -> Any:
+    def _same_values(self, node: Node) -> _Specs | None:
         x = node.args[0]
-        if not (isinstance(x, Node) and _is_float(x)):
+        if not (is_float_tensor(x) and _is_quantized(x)):
             return None
-        if not _is_quantized(x):
-            return None
-        return _annotated({x: self._value}, SharedQuantizationSpec((x, node)))
+        return {x: self._value}, shared_spec((x, node))
 
     def _result(self, node: Node) -> Any:
         """The spec of the result; None where something fused follows alone, whose result is quantized instead."""
@@ -163,26 +154,13 @@ class GenericQuantizer:
         return None if not others and user.target in _FUSED and self._wanted(user) else self._value
 
 
-def _annotated(inputs: dict[Any, Any], output: Any) -> Any:
-    return QuantizationAnnotation(inputs, output, _annotated=True)
-
-
-def _is_float(value: Node) -> bool:
-    tensor = value.meta.get("val")
-    return isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
-
-
-def _is_constant(value: Any) -> bool:
-    return isinstance(value, Node) and value.op == "get_attr"
-
-
 def _is_quantized(value: Any) -> bool:
     """Whether a value is the quantized result of an annotated call."""
-    annotation = value.meta.get(ANNOTATION) if isinstance(value, Node) else None
+    annotation = annotation_of(value) if isinstance(value, Node) else None
     return annotation is not None and annotation.output_qspec is not None
 
 
 def _is_left(value: Any) -> bool:
     """Whether a call leaves the quantization of its result to the one behind it."""
-    annotation = value.meta.get(ANNOTATION) if isinstance(value, Node) else None
+    annotation = annotation_of(value) if isinstance(value, Node) else None
     return annotation is not None and annotation.output_qspec is None and len(value.users) == 1

@@ -10,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.measure import Measured, Recorded
 from delegraph.aot.quantize.packing import bags_of_rows, gathered_rows
@@ -53,7 +54,7 @@ def method_report(
         for name, own in weights.items()
         if own or alone.get(name, math.inf) < math.inf
     ]
-    stored = {str(node.target): _attribute(module, node) for node in nodes.values() if node.op == "get_attr"}
+    stored = {str(node.target): referenced(module, node) for node in nodes.values() if node.op == "get_attr"}
     return MethodQuantization(
         layers=tuple(rows),
         output_sqnr=None if measured is None else measured.outputs,
@@ -75,7 +76,7 @@ def _row(
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     value = None if wanted is None else wanted.values.get(node.name)
     known = value is not None and value.numel() > 0
-    weights = [_attribute(module, leaf) for leaf in leaves]
+    weights = [referenced(module, leaf) for leaf in leaves]
     return LayerQuantization(
         name=node.name,
         operator=_TABLES.get(node.target) or operator_name(node),
@@ -118,10 +119,3 @@ def _constant(module: GraphModule) -> set[Node]:
 def _count(tensor: torch.Tensor) -> int:
     """How many weights an integer constant holds: of uint8, two to a byte."""
     return tensor.numel() * (2 if tensor.dtype == torch.uint8 else 1)
-
-
-def _attribute(module: GraphModule, node: Node) -> torch.Tensor:
-    value = module
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value  # type: ignore[return-value]

@@ -3,8 +3,9 @@
     values -> a histogram of fixed bins about zero, twice as wide when a value lies outside -> many ranges at once
            -> the error of each, bins x ranges -> the range with the smallest
 
-torchao's `HistogramObserver` searches one range after the other, 0.6 s for a tensor; this takes milliseconds. Imported
-when somebody quantizes, for it imports torchao.
+torchao's `HistogramObserver` searches one range after the other, 0.6 s for a tensor; this takes milliseconds. None of
+them looks at what is not finite, such as the -inf that a pool pads with: it becomes the lowest or highest integer.
+Imported when somebody quantizes, for it imports torchao.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
-from torchao.quantization.pt2e.observer import (
-    MinMaxObserver,
-    MovingAverageMinMaxObserver,
-    UniformQuantizationObserverBase,
-)
+from torch.fx import GraphModule
+from torchao.quantization.pt2e import observer as torchao
+from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
-__all__ = ["OBSERVERS", "HistogramObserver", "PercentileObserver"]
+__all__ = [
+    "OBSERVERS",
+    "HistogramObserver",
+    "MinMaxObserver",
+    "MovingAverageMinMaxObserver",
+    "PercentileObserver",
+    "leave_unseen",
+]
 
 BINS: Final = 8192
 """Of which a quarter at least is in use, 8 or more to a step of 8 bits: of one sign, just wider than half the range."""
@@ -48,13 +54,10 @@ class HistogramObserver(UniformQuantizationObserverBase):  # type: ignore[misc] 
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Count the finite values of `x`, which is returned."""
-        values = x.detach().float()
-        lower, upper = torch.aminmax(values) if values.numel() else (self.min_val, self.max_val)
-        if not (torch.isfinite(lower) and torch.isfinite(upper)):
-            values = values[torch.isfinite(values)]
-            lower, upper = torch.aminmax(values) if values.numel() else (self.min_val, self.max_val)
+        values = _finite(x.detach().float())
         if not values.numel():
             return x
+        lower, upper = torch.aminmax(values)
         self.min_val.copy_(torch.minimum(self.min_val, lower))
         self.max_val.copy_(torch.maximum(self.max_val, upper))
         self._widen(float(torch.maximum(-lower, upper)))
@@ -148,6 +151,24 @@ class PercentileObserver(HistogramObserver):
         )
 
 
+class MinMaxObserver(torchao.MinMaxObserver):  # type: ignore[misc]  # torchao has no types
+    """torchao's, of the finite values: with an infinite one the range would be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Take note of the finite values of `x`, which is returned."""
+        super().forward(_finite(x.detach()))
+        return x
+
+
+class MovingAverageMinMaxObserver(torchao.MovingAverageMinMaxObserver):  # type: ignore[misc]  # torchao has no types
+    """torchao's, of the finite values: with an infinite one the average would be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Take note of the finite values of `x`, which is returned."""
+        super().forward(_finite(x.detach()))
+        return x
+
+
 OBSERVERS: Final[Mapping[str, Any]] = {
     "histogram": HistogramObserver,
     "minmax": MinMaxObserver,
@@ -155,3 +176,21 @@ OBSERVERS: Final[Mapping[str, Any]] = {
     "percentile": PercentileObserver,
 }
 """By the name that a recipe gives them."""
+
+
+def leave_unseen(prepared: GraphModule) -> None:
+    """Take out of a calibrated module, in place, the observers of `OBSERVERS` that have seen no finite value: what is
+    empty or infinite in every batch has no range, and stays float."""
+    for node in list(prepared.graph.find_nodes(op="call_module")):
+        observer: Any = prepared.get_submodule(str(node.target))
+        if type(observer) in OBSERVERS.values() and observer.min_val > observer.max_val:
+            node.replace_all_uses_with(node.args[0])
+            prepared.graph.erase_node(node)
+    prepared.recompile()
+
+
+def _finite(x: torch.Tensor) -> torch.Tensor:
+    """The values of `x` that are finite; `x` itself where all are."""
+    if not x.numel() or torch.isfinite(torch.stack(torch.aminmax(x))).all():
+        return x
+    return x[torch.isfinite(x)]

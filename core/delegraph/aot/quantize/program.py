@@ -94,6 +94,10 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
         args, kwargs = program.example_inputs
         with torch.no_grad():
             prepared(*args, **kwargs)
+    if how.quantizers:
+        from delegraph.aot.quantize.observers import leave_unseen
+
+        leave_unseen(prepared)
     _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant
     wanted, inputs = _recorded(prepared, program, first, layers, how)
     _set_buffers(prepared, _clones(buffers))

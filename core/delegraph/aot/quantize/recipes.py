@@ -1,14 +1,14 @@
 """What the user wrote for `recipe=` -> a `Recipe` for each part of the model: how its values and weights are stored.
 
-A recipe is a row of `RECIPES`, with options: `"int4_weight_only{group_size=64}"`. Several of them are rules, by the
-name of a module or its type; the first that fits a call decides:
+A recipe is a row of `RECIPES`, with options: `"int4_weight_only{group_size=64}"`, or a `Recipe` of the user's own.
+Several of them are rules, by the name of a module or its type; the first that fits a call decides:
 
     {"encoder.*": "float", nn.LayerNorm: "float", "head": "int8_dynamic", "default": "int8"}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, TypeAlias
@@ -32,6 +32,8 @@ class Recipe:
     `"tensor"`. group_size: a scale for so many weights of a row; 0 for a whole row. observer: how ranges of values are
     found (`observers.OBSERVERS`). percentile: the share of values, in percent, that observer "percentile" keeps.
     reduce_range: weights of 8 bits are -63 to 63, of which no two products with values of 8 bits exceed 16 bits.
+
+    Raises `LoweringError` that names the field for what it cannot be.
     """
 
     name: str
@@ -44,13 +46,29 @@ class Recipe:
     percentile: float = 99.99
     reduce_range: bool = False
 
+    def __post_init__(self) -> None:
+        for name, allowed, fits in _FIELDS:
+            value = getattr(self, name)
+            if not fits(self):
+                near = did_you_mean(str(value), _WORDS.get(name, ()))
+                raise LoweringError(f"recipe {self.name!r}: {name} is {allowed}, not {value!r}{near}")
+
     @property
     def text(self) -> str:
-        """What `recipe_named` makes it from: the name, and the options that are not the row's."""
-        row = RECIPES.get(self.name, self)
-        changed = [f.name for f in fields(self) if getattr(self, f.name) != getattr(row, f.name)]
-        options = ", ".join(f"{name}={str(getattr(self, name)).lower()}" for name in changed)
+        """The name, and what of it is not as in the row of that name; see `text_or_itself`."""
+        options = ", ".join(f"{name}={str(getattr(self, name)).lower()}" for name in self._changed)
         return f"{self.name}{{{options}}}" if options else self.name
+
+    @property
+    def text_or_itself(self) -> str | Recipe:
+        """The text that `recipe_named` makes it from, or the recipe, which that takes too, where there is none."""
+        is_row = self.name in RECIPES and set(self._changed) <= set(_OPTIONS[self.name])
+        return self.text if is_row else self
+
+    @property
+    def _changed(self) -> list[str]:
+        row = RECIPES.get(self.name) or Recipe(self.name)
+        return [field.name for field in fields(self) if getattr(self, field.name) != getattr(row, field.name)]
 
     @property
     def weight_only(self) -> bool:
@@ -61,6 +79,42 @@ class Recipe:
     def is_float(self) -> bool:
         """Whether nothing is quantized."""
         return self.activation_bits is None and self.weight_bits is None
+
+
+_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "weight_axis": ("channel", "tensor"),
+    "observer": ("histogram", "minmax", "moving_average", "percentile"),
+}
+"""Fields that are one of some words."""
+
+_FIELDS: Final[Sequence[tuple[str, str, Callable[[Recipe], bool]]]] = (
+    ("name", "a text", lambda recipe: isinstance(recipe.name, str)),
+    ("activation_bits", "8, 16 or None", lambda recipe: recipe.activation_bits in (8, 16, None)),
+    ("weight_bits", "8, 4 or None", lambda recipe: recipe.weight_bits in (8, 4, None)),
+    ("dynamic", "true or false", lambda recipe: isinstance(recipe.dynamic, bool)),
+    ("dynamic", "for values of 8 bits", lambda recipe: not recipe.dynamic or recipe.activation_bits == 8),
+    *(
+        (field, f"one of {', '.join(words)}", lambda recipe, field=field: getattr(recipe, field) in _WORDS[field])
+        for field, words in _WORDS.items()
+    ),
+    ("group_size", "a number, or 0 for whole rows", lambda recipe: _is_count(recipe.group_size)),
+    (
+        "group_size",
+        "an even number, two weights to a byte, or 0 for whole rows",
+        lambda recipe: recipe.weight_bits != 4 or recipe.group_size % 2 == 0,
+    ),
+    ("percentile", "above 50 and at most 100", lambda recipe: _is_share(recipe.percentile)),
+    ("reduce_range", "true or false", lambda recipe: isinstance(recipe.reduce_range, bool)),
+)
+"""What each may be, and whether a recipe's is that."""
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and 50 < value <= 100
 
 
 RECIPES: Final[Mapping[str, Recipe]] = {
@@ -89,8 +143,6 @@ _OPTIONS: Final = {
 }
 """What may be set of each."""
 
-_OBSERVERS: Final = ("histogram", "minmax", "moving_average", "percentile")
-
 RecipeOrRules: TypeAlias = "str | Recipe | Mapping[str | type[torch.nn.Module], str | Recipe]"
 """One recipe for the whole model, or recipes by module name (a shell's pattern), by module type, and `"default"`."""
 
@@ -114,8 +166,8 @@ class Rules:
 
 
 def recipe_named(text: str | Recipe) -> Recipe:
-    """`"int4_weight_only{group_size=64}"` as a recipe. Raises `LoweringError` for a name or value that is none,
-    `UnknownOption` for an option."""
+    """`"int4_weight_only{group_size=64}"` as a recipe; one that is one already stays. Raises `LoweringError` for a name
+    or value that is none, `UnknownOption` for an option."""
     if isinstance(text, Recipe):
         return text
     if not isinstance(text, str):
@@ -131,23 +183,7 @@ def recipe_named(text: str | Recipe) -> Recipe:
         if option not in known:
             takes = f"takes {', '.join(known)}" if known else "takes no options"
             raise UnknownOption(f"recipe {written.name!r} {takes}, not {option!r}{did_you_mean(option, known)}")
-    recipe = replace(RECIPES[written.name], **written.options)
-    _check(recipe)
-    return recipe
-
-
-def _check(recipe: Recipe) -> None:
-    if recipe.observer not in _OBSERVERS:
-        near = did_you_mean(str(recipe.observer), _OBSERVERS)
-        raise LoweringError(f"recipe {recipe.name!r}: observer is one of {', '.join(_OBSERVERS)}{near}")
-    size = recipe.group_size
-    if not isinstance(size, int) or size < 0 or (recipe.weight_bits == 4 and size % 2):
-        even = "an even number, two weights to a byte" if recipe.weight_bits == 4 else "a number"
-        raise LoweringError(f"recipe {recipe.name!r}: group_size is {even}, or 0 for whole rows, not {size!r}")
-    if not isinstance(recipe.reduce_range, bool):
-        raise LoweringError(f"recipe {recipe.name!r}: reduce_range is true or false, not {recipe.reduce_range!r}")
-    if not isinstance(recipe.percentile, (int, float)) or not 50 < recipe.percentile <= 100:
-        raise LoweringError(f"recipe {recipe.name!r}: percentile is above 50 and at most 100, not {recipe.percentile}")
+    return replace(RECIPES[written.name], **written.options)
 
 
 def rules_from(given: RecipeOrRules) -> Rules:

@@ -6,7 +6,7 @@ finds again, for a module made from a program asserts it; the limits are the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -20,7 +20,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from delegraph.aot.quantize.names import name_constants
 from delegraph.errors import LoweringError
 
-__all__ = ["exported_again", "flat_inputs", "positional_inputs"]
+__all__ = ["drop_unread", "exported_again", "flat_inputs", "positional_inputs"]
 
 
 def exported_again(method: str, module: GraphModule, program: ExportedProgram) -> ExportedProgram:
@@ -33,7 +33,7 @@ def exported_again(method: str, module: GraphModule, program: ExportedProgram) -
             f"method {method!r} was exported without its example inputs, which quantizing needs: export it again"
         )
     args, kwargs = program.example_inputs
-    _drop_unused(module, program)
+    drop_unread(module, program.state_dict)
     name_constants(module)
     module.recompile()
     try:
@@ -54,11 +54,11 @@ def positional_inputs(program: ExportedProgram) -> int:
     return len(program.call_spec.in_spec.child(0).children())
 
 
-def _drop_unused(module: GraphModule, program: ExportedProgram) -> None:
-    """Take out the weights in float that no call reads any more."""
+def drop_unread(module: GraphModule, names: Iterable[str]) -> None:
+    """Take out the parameters and buffers of these names that no call reads any more."""
     read = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
     submodules = dict(module.named_modules(remove_duplicate=False))
-    for name in program.state_dict:
+    for name in names:
         owner, _, attribute = name.rpartition(".")
         if name not in read and owner in submodules:
             submodules[owner]._parameters.pop(attribute, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Any, Final, TypeAlias
 
 from torch.fx import Node
@@ -23,6 +24,7 @@ __all__ = [
     "Quantization",
     "Quantizers",
     "batches_by_method",
+    "check_limits",
     "not_a_batch",
     "quantization_by_method",
     "quantization_by_recipe",
@@ -55,7 +57,7 @@ class Quantization:
     """How one method is quantized: by whom, and on what data.
 
     With `rules` a quantizer annotates the calls of its own recipe alone, which `recipes` has by the quantizer's name.
-    `keep_float` layers that lose most stay float, and all that lose more than `min_sqnr` dB leave. report: measure.
+    `keep_float` layers that lose most stay float, and all that by themselves fall below `min_sqnr` dB. report: measure.
     What is stored of weights is there for all methods that have the same `stored_weights`.
     """
 
@@ -80,6 +82,15 @@ class Quantization:
     def may_annotate(self, quantizer: str, node: Node) -> bool:
         """Whether a call is for the quantizer of this name."""
         return not self.recipes or self.recipes[quantizer] == self.rules.recipe_of(node)
+
+
+def check_limits(keep_float: Any, min_sqnr: Any) -> None:
+    """Raise `LoweringError` if these do not say what stays float, as `Quantization` has them."""
+    if not isinstance(keep_float, int) or isinstance(keep_float, bool) or keep_float < 0:
+        raise LoweringError(f"keep_float is how many layers stay float, 0 or more, not {keep_float!r}")
+    is_number = isinstance(min_sqnr, int | float) and not isinstance(min_sqnr, bool)
+    if min_sqnr is not None and not (is_number and not isnan(min_sqnr)):
+        raise LoweringError(f"min_sqnr is a number of dB, such as 20.0, or None, not {min_sqnr!r}")
 
 
 def quantization_by_recipe(
@@ -163,7 +174,7 @@ def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistr
         if name is not None and name not in quantizers:
             plugins.find("partitioners", name)
         if name in quantizers and recipe.weight_bits == 8:
-            made[name] = plugins.create("quantizers", name, {"recipe": recipe.text})
+            made[name] = plugins.create("quantizers", name, {"recipe": recipe.text_or_itself})
         else:  # four bits are packed by the core, which quantizes the values beside them
             made.setdefault(GENERIC, GenericQuantizer(recipe))
     return made
@@ -175,6 +186,8 @@ def quantization_by_method(
     methods: Collection[str],
     plugins: PluginRegistry,
     *,
+    keep_float: int = 0,
+    min_sqnr: float | None = None,
     report: bool = False,
 ) -> dict[str, Quantization]:
     """The methods that have quantizers, with their data.
@@ -198,7 +211,10 @@ def quantization_by_method(
                 f"method {method!r} has calibration data but no quantizers: name them, quantizers=[…], or leave the"
                 " data out"
             )
-    return {method: Quantization(own, batches[method], report=report) for method, own in made.items()}
+    return {
+        method: Quantization(own, batches[method], keep_float=keep_float, min_sqnr=min_sqnr, report=report)
+        for method, own in made.items()
+    }
 
 
 def _quantizers(given: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, dict[str, Quantizer]]:

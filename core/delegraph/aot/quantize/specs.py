@@ -12,14 +12,13 @@ import torch
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FakeQuantizeBase
 from torchao.quantization.pt2e.observer import (
     MinMaxObserver,
-    MovingAverageMinMaxObserver,
     MovingAveragePerChannelMinMaxObserver,
     PerChannelMinMaxObserver,
     PlaceholderObserver,
 )
 from torchao.quantization.pt2e.quantizer import QuantizationSpec
 
-from delegraph.aot.quantize.observers import OBSERVERS
+from delegraph.aot.quantize.observers import OBSERVERS, MovingAverageMinMaxObserver
 from delegraph.aot.quantize.recipes import Recipe
 
 __all__ = ["activation_spec", "trainable", "weight_spec"]

@@ -6,14 +6,17 @@
         w' = torchao.dequantize_affine(q, [1, 32], s, …)
         y  = linear(x, w', b)
 
-torchao keeps four bits in a byte each; here they are packed. Its layers of 8 bits compute with the codes and scale the
-result: they become a dequantized weight, and where values are quantized too, dequantized values. What is quantized
-token by token goes through `quantized_decomposed.quantize_per_token`, which has kernels; torchao's operators have none.
+torchao keeps four bits in a byte each; here they are packed, and unsigned bytes become signed ones. Its layers of 8
+bits compute with the codes and scale the result: they become a dequantized weight, and where values are quantized too,
+dequantized values. What is quantized token by token goes through `quantized_decomposed.quantize_per_token`, which has
+kernels; torchao's operators have none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -21,8 +24,10 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import ZERO_CODE, dequantized_weight, gathered_rows, pack
-from delegraph.aot.quantize.reexport import exported_again
+from delegraph.aot.quantize.reexport import drop_unread, exported_again
 from delegraph.aot.quantize.torchao import pt2e
 
 __all__ = ["with_plain_weights"]
@@ -43,7 +48,7 @@ def with_plain_weights(
     pt2e()  # registers the operators of `quantized_decomposed`
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
-    _unwrap(module)
+    inner = _unwrap(module)
     for node in list(module.graph.nodes):
         known = node.op == "call_function" and node.target not in preserved
         rule = _RULES.get(str(node.target)) if known else None
@@ -52,21 +57,27 @@ def with_plain_weights(
             node.replace_all_uses_with(made)
     module.graph.eliminate_dead_code()
     module.recompile()
+    drop_unread(module, inner)
     return exported_again(method, module, program)
 
 
-def _unwrap(module: GraphModule) -> None:
-    """Let the graph read the tensors inside, and forget what it asserts about the ones outside."""
+def _unwrap(module: GraphModule) -> list[str]:
+    """Let the graph read the tensors inside, and forget what it asserts about the ones outside; their names."""
     graph = module.graph
+    inner: dict[str, Node] = {}
     for node in graph.find_nodes(op="call_function", target=torch.ops.export.access_subclass_inner_tensor.default):
         outer, part = node.args
         assert isinstance(outer, Node)
-        with graph.inserting_before(node):
-            inner = _constant(module, f"{outer.target}.{part}", getattr(_value(module, outer), str(part)))
-        node.replace_all_uses_with(inner)
+        name = f"{outer.target}_{part}"
+        if name not in inner:
+            tensor = getattr(referenced(module, outer), str(part))
+            with graph.inserting_before(node):
+                inner[name] = _read(module, add_constant(module, name, tensor.detach().contiguous()))
+        node.replace_all_uses_with(inner[name])
         graph.erase_node(node)
     for node in graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default):
         graph.erase_node(node)
+    return [str(node.target) for node in inner.values()]
 
 
 # ---- one rule for each operator; the result stands for the node's --------------------------------------
@@ -79,14 +90,13 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
         return None
     graph = module.graph
     if codes.op == "get_attr":
-        weight = _value(module, codes)
-        if not _by_rows(weight, block):
-            return None
-        zero_points = _value(module, zeros) if isinstance(zeros, Node) else None
-        if zero_points is not None and zero_points.is_floating_point():
+        weight = referenced(module, codes)
+        form = _form_of(weight, low, high)
+        zero_points = referenced(module, zeros) if isinstance(zeros, Node) else None
+        if not _by_rows(weight, block) or form is None or (zero_points is not None and zero_points.is_floating_point()):
             return None
         with graph.inserting_before(node):
-            return _stored(module, codes, weight, _value(module, scales), zero_points, low, out)
+            return _stored(module, codes, referenced(module, scales), zero_points, form, out)
     if not _by_token(codes, block):
         return None
     with graph.inserting_before(node):
@@ -222,10 +232,9 @@ def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node, dtype: t
     """`linear` of `x`, computed in `dtype`, in the place of `scaled`: the product of the result with the scales of
     `codes`."""
     graph = module.graph
-    weight = _value(module, codes)
-    scales = getattr(module, f"{str(codes.target).removesuffix('qdata')}scale")
+    scales = attrgetter(f"{str(codes.target).removesuffix('qdata')}scale")(module)
     with graph.inserting_before(scaled):
-        made = _stored(module, codes, weight, scales, None, -128, dtype)
+        made = _stored(module, codes, scales, None, _BYTES, dtype)
         linear = graph.call_function(aten.linear.default, (x, made))
         if _dtype(scaled) != dtype:
             linear = graph.call_function(aten.to.dtype, (linear, _dtype(scaled)))
@@ -233,27 +242,80 @@ def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node, dtype: t
     scaled.replace_all_uses_with(linear)
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Codes from `lowest` to `highest` are stored with `shift` added: int8 as they are, uint8 two to a byte."""
+
+    lowest: int
+    highest: int
+    shift: int
+    dtype: torch.dtype
+
+    @property
+    def kind(self) -> str:
+        """What constants are named."""
+        return "packed" if self.dtype == torch.uint8 else "int8"
+
+    @property
+    def zero(self) -> int:
+        """The stored code of 0.0 that `dequantized_weight` takes where there are no zero points."""
+        return ZERO_CODE if self.dtype == torch.uint8 else 0
+
+
+_BYTES: Final = _Form(-128, 127, 0, torch.int8)
+
+_FORMS: Final = (
+    _Form(-ZERO_CODE, 15 - ZERO_CODE, ZERO_CODE, torch.uint8),
+    _Form(0, 15, 0, torch.uint8),
+    _BYTES,
+    _Form(0, 255, -128, torch.int8),
+)
+
+
+def _form_of(weight: torch.Tensor, lowest: Any, highest: Any) -> _Form | None:
+    """The smallest that has all codes that there may be; None where they are larger than a byte."""
+    in_pairs = weight.ndim == 2 and weight.shape[1] % 2 == 0
+    fit = (form for form in _FORMS if form.lowest <= lowest and highest <= form.highest)
+    return next((form for form in fit if in_pairs or form.dtype == torch.int8), None)
+
+
 def _stored(
     module: GraphModule,
     codes: Node,
-    weight: torch.Tensor,
     scales: torch.Tensor,
     zero_points: torch.Tensor | None,
-    lowest: Any,
+    form: _Form,
     dtype: torch.dtype,
 ) -> Node:
-    """A call of `dequantized_weight` of constants, of four bits where the `lowest` code that there may be is one."""
-    zeros = None if zero_points is None or not zero_points.any() else zero_points.reshape(-1).to(torch.int8)
-    stored = weight
-    if weight.ndim == 2 and weight.shape[1] % 2 == 0 and lowest >= -ZERO_CODE:
-        stored = pack((weight + ZERO_CODE).to(torch.uint8))
-        zeros = None if zeros is None else (zeros + ZERO_CODE).to(torch.uint8)
-    name = str(codes.target)
-    held = [
-        None if tensor is None else _constant(module, f"{name}_{part}", tensor)
-        for part, tensor in (("stored", stored), ("scales", scales.reshape(-1).float()), ("zeros", zeros))
-    ]
+    """A call of `dequantized_weight` of constants, named after the weight (see `names.py`); the same ones where `codes`
+    are read again."""
+    weight = referenced(module, codes)
+    if _STORED not in codes.meta:
+        name = f"{str(codes.target).removesuffix('_qdata')}_{form.kind}"
+        codes.meta[_STORED] = [
+            None if tensor is None else add_constant(module, f"{name}{part}", tensor)
+            for part, tensor in _parts(weight, scales, zero_points, form).items()
+        ]
+    held = [None if name is None else _read(module, name) for name in codes.meta[_STORED]]
     return module.graph.call_function(dequantized_weight, (*held, list(weight.shape), dtype))
+
+
+def _parts(
+    weight: torch.Tensor, scales: torch.Tensor, zero_points: torch.Tensor | None, form: _Form
+) -> dict[str, torch.Tensor | None]:
+    """What `dequantized_weight` takes, by the ends of its names."""
+    codes = (weight.to(torch.int16) + form.shift).to(form.dtype)
+    zeros = torch.zeros(scales.numel()) if zero_points is None else zero_points.reshape(-1)
+    zeros = zeros.to(torch.int16) + form.shift
+    return {
+        "": pack(codes) if form.dtype == torch.uint8 else codes,
+        "_scales": scales.reshape(-1).float(),
+        "_zero_points": None if (zeros == form.zero).all() else zeros.to(form.dtype),
+    }
+
+
+_STORED: Final = "stored"
+"""Where the meta of codes has the names of what is stored of them."""
 
 
 def _by_rows(weight: torch.Tensor, block: Sequence[Any]) -> bool:
@@ -325,18 +387,7 @@ def _reads_sums(value: Any, codes: Node | None) -> bool:
     return value.target in (aten.mul.Tensor, aten.to.dtype) and any(_reads_sums(one, codes) for one in value.args)
 
 
-def _constant(module: GraphModule, path: str, tensor: torch.Tensor) -> Node:
-    name = path.replace(".", "_")
-    if not hasattr(module, name):
-        module.register_buffer(name, tensor.detach().contiguous())
+def _read(module: GraphModule, name: str) -> Node:
     node = module.graph.get_attr(name)
-    node.meta["val"] = tensor
+    node.meta["val"] = referenced(module, node)
     return node
-
-
-def _value(module: GraphModule, node: Any) -> torch.Tensor:
-    value = module
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    assert isinstance(value, torch.Tensor)
-    return value

@@ -20,8 +20,10 @@ from typing import Any, Final
 import torch
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.schema_binding import schema_arguments
+from delegraph.aot.quantize.layer_weights import EXPERTS, WEIGHTS
 from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
 from delegraph.aot.quantize.recipes import Recipe
@@ -30,38 +32,16 @@ __all__ = ["StoredWeights", "store_weights", "stored_bits"]
 
 aten = torch.ops.aten
 
-_EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
-"""Products of groups of rows, each with a matrix of its own, (experts, inputs, outputs): of a parameter that is
-(experts, outputs, inputs), and transposed, or that has just this shape."""
-
-_LAYERS: Final[Mapping[str, int]] = {
-    "aten::linear": 1,
-    "aten::conv1d": 1,
-    "aten::conv2d": 1,
-    "aten::conv2d.padding": 1,
-    "aten::conv3d": 1,
-    "aten::conv_transpose1d": 1,
-    "aten::conv_transpose2d.input": 1,
-    "aten::conv_transpose3d.input": 1,
-    "aten::lstm.input": 2,
-    "aten::gru.input": 2,
-    "aten::embedding": 0,
-    "aten::embedding_bag.padding_idx": 0,
-    **dict.fromkeys(_EXPERTS, 1),
-}
-"""Layers whose weights have rows of channels, or of embeddings, and which argument they are: a weight, or a recurrent
-layer's weights and biases."""
-
 _TABLES: Final[Mapping[str, Callable[..., Any]]] = {
     "aten::embedding": gathered_rows,
     "aten::embedding_bag.padding_idx": bags_of_rows,
 }
 """Layers that read some rows of their weight, and what does that with stored ones: no values meet them in a product."""
 
-_FOUR_BITS: Final = frozenset({"aten::linear", *_TABLES, *_EXPERTS})
+_FOUR_BITS: Final = frozenset({"aten::linear", *_TABLES, *EXPERTS})
 """Layers whose weights are matrices, packed where they may be."""
 
-_BY_ANY_RECIPE: Final = frozenset({*_TABLES, *_EXPERTS})
+_BY_ANY_RECIPE: Final = frozenset({*_TABLES, *EXPERTS})
 """Layers that no quantizer annotates: recipes for values store them, too."""
 
 
@@ -92,7 +72,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
     for node in list(module.graph.nodes):
         bits = stored_bits(node, recipes.get(node.name))
         for weight in _weights(node) if bits else ():
-            tensor = _matrix(node, _tensor(module, weight))
+            tensor = _matrix(node, referenced(module, weight))
             group = _group_size(tensor, bits, recipes[node.name].group_size)
             key = (str(weight.target), bits, group)
             if key not in stored:
@@ -105,7 +85,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
 def stored_bits(node: Node, recipe: Recipe | None) -> int:
     """In how many bits each weight of a call is stored: 0 where it stays float."""
     name = operator_name(node)
-    if recipe is None or not recipe.weight_bits or name not in _LAYERS:
+    if recipe is None or not recipe.weight_bits or name not in WEIGHTS:
         return 0
     if not (recipe.weight_only or recipe.weight_bits == 4 or name in _BY_ANY_RECIPE):
         return 0
@@ -119,14 +99,14 @@ def stored_bits(node: Node, recipe: Recipe | None) -> int:
 
 def _weights(node: Node) -> list[Node]:
     """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
-    given = _behind_transpose(node) or node.args[_LAYERS[operator_name(node)]]
+    given = _behind_transpose(node) or node.args[WEIGHTS[operator_name(node)].argument]
     nodes = [one for one in (given if isinstance(given, list | tuple) else [given]) if isinstance(one, Node)]
     return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
 
 
 def _behind_transpose(node: Node) -> Node | None:
     """What the matrices of experts are the transposed ones of, by whichever view; None of another layer."""
-    view = node.args[1] if operator_name(node) in _EXPERTS else None
+    view = node.args[1] if operator_name(node) in EXPERTS else None
     if not isinstance(view, Node) or view.op != "call_function" or len(view.all_input_nodes) != 1:
         return None
     (source,) = view.all_input_nodes
@@ -139,7 +119,7 @@ def _behind_transpose(node: Node) -> Node | None:
 
 def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
     """What is stored of a weight that `node` reads: of experts the rows of all, one after the other."""
-    if operator_name(node) not in _EXPERTS:
+    if operator_name(node) not in EXPERTS:
         return weight
     by_rows = weight if _behind_transpose(node) is not None else weight.mT
     return by_rows.reshape(-1, by_rows.shape[-1])
@@ -181,16 +161,9 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
         dtype = tensor.dtype
         made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
         made.meta = {**weight.meta, "nn_module_stack": node.meta.get("nn_module_stack")}
-        if name in _EXPERTS:
-            experts, inputs, outputs = node.args[1].meta["val"].shape  # type: ignore[union-attr]  # see `_EXPERTS`
+        if name in EXPERTS:
+            experts, inputs, outputs = node.args[1].meta["val"].shape  # type: ignore[union-attr]  # see `EXPERTS`
             by_rows = graph.call_method("view", (made, experts, outputs, inputs))
             node.replace_input_with(node.args[1], graph.call_method("transpose", (by_rows, 1, 2)))  # type: ignore[arg-type]
             return
     node.replace_input_with(weight, made)
-
-
-def _tensor(module: GraphModule, node: Node) -> torch.Tensor:
-    owner, _, attribute = str(node.target).rpartition(".")
-    tensor = getattr(module.get_submodule(owner), attribute)
-    assert isinstance(tensor, torch.Tensor)
-    return tensor
