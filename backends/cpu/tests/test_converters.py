@@ -487,6 +487,21 @@ DYNAMIC: dict[str, tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]], Any
         [(x(2, 3, 5, 4),), (x(4, 3, 7, 4),)],
         [{0: B, 2: S}],
     ),
+    "attention_causal_3d": (
+        lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True),
+        [(x(3, 5, 4),), (x(3, 7, 4),), (x(3, 2, 4),)],
+        [{1: S}],
+    ),
+    "attention_causal_other_lengths": (
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True),
+        [(x(1, 3, 5, 4), x(1, 3, 7, 4)), (x(1, 3, 6, 4), x(1, 3, 4, 4))],
+        [{2: B}, {2: S}],
+    ),
+    "attention_causal_grouped": (
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True),
+        [(x(1, 4, 5, 4), x(1, 2, 5, 4)), (x(1, 4, 7, 4), x(1, 2, 7, 4))],
+        [{2: S}, {2: S}],
+    ),
     "attention_mask": (
         lambda q, m: F.scaled_dot_product_attention(q, q, q, m[:, None, None, :]),
         [(x(2, 3, 5, 4), torch.ones(2, 5).bool()), (x(4, 3, 7, 4), torch.ones(4, 7).bool())],

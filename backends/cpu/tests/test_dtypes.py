@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from backends.cpu.tests.harness import Lowered, as_array, declined, edge, run
 from torch import nn
 from torch.export import Dim
@@ -103,3 +105,64 @@ def test_narrow_integers_wrap_as_in_torch(name: str, dtype: torch.dtype) -> None
     for ours, torchs in zip(run(NARROW[name], a, b), wanted, strict=True):
         assert ours.dtype == torchs.numpy().dtype
         np.testing.assert_array_equal(ours, torchs.numpy())
+
+
+# ---- numbers that a dtype does not hold ----------------------------------------------------------------------------
+
+NOT_HELD = [
+    (torch.int32, 2**40 + 3), (torch.int32, 0xFFFFFFFF), (torch.int32, -(2**33) - 5), (torch.int16, 2**17 + 3),
+    (torch.int8, 300), (torch.int8, -200), (torch.uint8, 300), (torch.uint8, -16),
+]  # fmt: skip
+BESIDE: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "arithmetic": lambda t, n: (t + n, t - n, n - t, t * n),
+    "division": lambda t, n: (t // n, t % n, torch.fmod(t, n), n // t),
+    "comparison": lambda t, n: (t == n, t != n, t < n, t <= n, t > n, t >= n),
+    "bits": lambda t, n: (t | n, t ^ n),
+    "shifts": lambda t, n: (t << n, t >> n, n >> t),
+    "no dims": lambda t, n: (torch.maximum(t, torch.tensor(n)), t // torch.tensor(n), t == torch.tensor(n)),
+    "bounds without dims": lambda t, n: (t.clamp(max=torch.tensor(n)), t.clamp(torch.tensor(n), torch.tensor(5))),
+    "places": lambda t, n: (torch.searchsorted(t, n), torch.bucketize(n, t)),
+    "put": lambda t, n: t.index_put((torch.tensor([1]),), torch.tensor(n).to(t.dtype)),
+}
+
+
+@pytest.mark.parametrize(("dtype", "number"), NOT_HELD, ids=str)
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_number_wraps_in_the_dtype_of_the_tensor(name: str, dtype: torch.dtype, number: int) -> None:
+    t = torch.tensor([1, 2, 3, 5, 44, 56, 100, 127]).to(dtype)
+    wanted = torch.utils._pytree.tree_leaves(BESIDE[name](t, number))
+    for ours, torchs in zip(run(lambda t: BESIDE[name](t, number), t), wanted, strict=True):
+        np.testing.assert_array_equal(ours, torchs.numpy())
+
+
+REFUSED: dict[str, Callable[[torch.Tensor, float], Any]] = {
+    "clamp": lambda t, n: (t.clamp(max=n), t.clamp(min=n)),
+    "scatter": lambda t, n: t.scatter(0, torch.tensor([1]), n),
+    "full": lambda t, n: (torch.full_like(t, n), t.new_full((2,), n)),
+}
+
+
+@pytest.mark.parametrize(("dtype", "number"), NOT_HELD, ids=str)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_number_wraps_where_torch_refuses_it_too(name: str, dtype: torch.dtype, number: int) -> None:
+    """As in the kernels of the libraries; torch exports such programs, but does not run them."""
+    t = torch.tensor([1, 2, 3, 5, 44, 56, 100, 127]).to(dtype)
+    wanted = torch.utils._pytree.tree_leaves(REFUSED[name](t, torch.tensor(number).to(dtype).item()))
+    for ours, torchs in zip(run(lambda t: REFUSED[name](t, number), t), wanted, strict=True):
+        np.testing.assert_array_equal(ours, torchs.numpy())
+
+
+def test_padding_is_cast_from_a_float() -> None:
+    t = torch.arange(3, dtype=torch.int32)
+    (ours,) = run(lambda t: F.pad(t, (1, 0), value=2**40), t)
+    assert ours.tolist() == [torch.tensor(2.0**40).int().item(), 0, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize("number", [300, -1, 300.0, -1.0, 1.7, 1e10, math.nan, math.inf], ids=str)
+def test_a_constant_without_dims_is_cast_as_torch_casts_it(number: float, dtype: torch.dtype) -> None:
+    def picked(t: torch.Tensor) -> torch.Tensor:
+        return torch.where(t > 1, torch.tensor(number).to(dtype), t.to(dtype))
+
+    t = torch.arange(4)
+    np.testing.assert_array_equal(run(picked, t)[0], picked(t).numpy())

@@ -268,6 +268,9 @@ DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
         aten._grouped_mm, (torch.ones(2, 8, 16).bfloat16(), torch.ones(2, 16, 8).bfloat16()),
         "not of rows",
     ),
+    "size_by_a_scale": (
+        lambda t: F.interpolate(t, scale_factor=1.3), (torch.randn(1, 1, 10, 10),), "a scale of 1.3 gives another size",
+    ),
     "norm_order": (lambda t: torch.linalg.vector_norm(t, 3), (X,), "norm of order 3"),
     "training_dropout": (
         lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5),

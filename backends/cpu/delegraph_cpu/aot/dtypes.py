@@ -13,8 +13,10 @@ __all__ = [
     "FLOATS",
     "HALVES",
     "INDICES",
+    "INT64_MAX",
     "NARROW",
     "NUMBERS",
+    "NUMBERS_OR_BOOL",
     "ONNX_TYPES",
     "REALS",
     "computed_in",
@@ -50,7 +52,11 @@ FLOATS: Final = frozenset({torch.float32})
 REALS: Final = FLOATS | {torch.float64}
 INDICES: Final = frozenset({torch.int64, torch.int32})
 NUMBERS: Final = REALS | INDICES
+NUMBERS_OR_BOOL: Final = NUMBERS | {torch.bool}
 ALL: Final = frozenset(ONNX_TYPES) - HALVES
+
+INT64_MAX: Final = torch.iinfo(torch.int64).max
+"""Where a Slice ends that goes on to the end."""
 
 
 def onnx_type(dtype: torch.dtype) -> ir.DataType:

@@ -24,14 +24,14 @@ from delegraph_cpu.codes import Codes
 if TYPE_CHECKING:
     from delegraph_cpu.aot.quantized.values import Affine, Integers
 
-__all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike", "initializer"]
+__all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
 
 OPSET: Final = 20
 """The ONNX opset written: the first with Gelu; onnxruntime 1.17 and later read it."""
 
 OPSET_OF_ATTENTION: Final = 23
+"""The first with `_OF_ATTENTION`: what has none of these is written for older versions of onnxruntime as well."""
 _OF_ATTENTION: Final = ("Attention", "RotaryEmbedding")
-"""The first with these: what has none is written for older versions of onnxruntime as well."""
 
 Scalar: TypeAlias = int | float | bool
 Size: TypeAlias = "int | Node"
@@ -141,16 +141,14 @@ class GraphBuilder:
         return found
 
     def tensor(self, argument: TensorLike, dtype: torch.dtype) -> ir.Value:
-        """`argument` as a value of `dtype`: a node, cast if it must be, or a constant made of a Python number, which
-        wraps where bytes have no negative ones.
+        """`argument` as a value of `dtype`: a node, cast if it must be, or a constant made of a Python number.
 
         A bare value is taken to be of `dtype` already.
         """
         if isinstance(argument, ir.Value):
             return argument
         if not isinstance(argument, Node):
-            wrapped = argument % 256 if dtype == torch.uint8 and isinstance(argument, int) else argument
-            return self.constant(np.array(wrapped, numpy_dtype(dtype)))
+            return self.constant(array_of(argument, dtype))
         if dtype_of(argument) == dtype:
             return self.value(argument)
         number = self.number(argument)
@@ -321,6 +319,12 @@ class GraphBuilder:
         assert name not in self.initializers, name
         self.initializers[name] = value = initializer(name, array)
         return self.record(value, array.shape)
+
+
+def array_of(number: Scalar, dtype: torch.dtype) -> NDArray[Any]:
+    """`number` in `dtype`, without dims, as torch casts it: an integer wraps, and what becomes of a float for which an
+    integer dtype has none depends on the CPU."""
+    return as_array(torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None).to(dtype))
 
 
 def initializer(name: str, array: NDArray[Any]) -> ir.Value:

@@ -10,6 +10,7 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     counting,
     creation,
     distances,
+    division,
     embedding_bag,
     experts,
     fourier,

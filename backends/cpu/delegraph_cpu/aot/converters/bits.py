@@ -24,7 +24,7 @@ INT64 = torch.int64
 )
 def left_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
     """Times a power of 2, whose highest bits are lost; 0 for all bits and more."""
-    product = g.op("Mul", g.tensor(self, INT64), _power_of_2(g, node, other, beyond=0))
+    product = g.op("Mul", _wide(g, node, self), _power_of_2(g, node, other))
     return g.cast(product, dtype_of(node))
 
 
@@ -35,9 +35,9 @@ def left_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike)
 )
 def right_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
     """Divided by a power of 2 and rounded down: by halves of it, for 2 ** 63 is no int64."""
-    value, dtype = g.tensor(self, INT64), outer_dtype_of(node)
+    value, dtype = _wide(g, node, self), outer_dtype_of(node)
     last = torch.iinfo(dtype).bits - 1
-    shift = g.tensor(other, INT64)
+    shift = _wide(g, node, other)
     outside = g.op("Or", g.op("Less", shift, g.tensor(0, INT64)), g.op("Greater", shift, g.tensor(last, INT64)))
     shift = g.op("Where", outside, g.tensor(last, INT64), shift)
     one = g.op("Min", shift, g.tensor(1, INT64))
@@ -47,16 +47,22 @@ def right_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike
     return g.cast(value, dtype_of(node))
 
 
+def _wide(g: GraphBuilder, node: Node, operand: TensorLike) -> ir.Value:
+    """`operand` in int64: of a number what the dtype of `node` holds of it."""
+    value = g.tensor(operand, dtype_of(node))
+    return value if dtype_of(node) == INT64 else g.cast(value, INT64)
+
+
 _POWERS = np.array([1 << n for n in range(63)], np.int64)
 
 
-def _power_of_2(g: GraphBuilder, node: Node, shift: TensorLike, beyond: int) -> ir.Value:
-    """2 ** shift in int64, and `beyond` where the dtype of `node` does not have as many bits."""
+def _power_of_2(g: GraphBuilder, node: Node, shift: TensorLike) -> ir.Value:
+    """2 ** shift in int64, and 0 where the dtype of `node` does not have as many bits."""
     bits = torch.iinfo(outer_dtype_of(node)).bits
     powers = [np.int64(-(2**63)) if n == 63 else np.int64(1 << n) for n in range(bits)]
-    places = g.op("Add", g.tensor(shift, INT64), g.tensor(1, INT64))
+    places = g.op("Add", _wide(g, node, shift), g.tensor(1, INT64))
     limited = g.op("Max", g.op("Min", places, g.tensor(bits + 1, INT64)), g.tensor(0, INT64))
-    return g.op("Gather", g.constant(np.array([beyond, *powers, beyond], np.int64)), limited)
+    return g.op("Gather", g.constant(np.array([0, *powers, 0], np.int64)), limited)
 
 
 # ---- floats -------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import onnx_ir as ir
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.not_a_number import extreme
+from delegraph_cpu.aot.converters.pointwise import compared
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import NUMBERS, REALS
+from delegraph_cpu.aot.dtypes import NARROW, NUMBERS, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of, rank_of, shape_of
 
 
@@ -36,10 +37,7 @@ def histc(g: GraphBuilder, node: Node, self: Node, bins: int, low: Scalar, high:
 # ---- places in a sorted list: as many as there are elements before -------------------------------------------------
 
 
-@convert_with(
-    "searchsorted.Tensor searchsorted.Scalar",
-    dtypes=NUMBERS,
-)
+@convert_with("searchsorted.Tensor searchsorted.Scalar", dtypes=NUMBERS | NARROW)
 def searchsorted(
     g: GraphBuilder,
     node: Node,
@@ -50,22 +48,20 @@ def searchsorted(
     side: str | None,
     sorter: Node | None,
 ) -> ir.Value:
-    dtype = dtype_of(sorted_sequence)
-    sequence = g.value(sorted_sequence)
+    sequence, value = compared(g, "Greater", sorted_sequence, self)
     if sorter is not None:
         sequence = g.op("GatherElements", sequence, g.value(sorter), axis=-1)
     if rank_of(sorted_sequence) > 1:
         sequence = g.op("Unsqueeze", sequence, g.ints([-2]))
-    value = g.tensor(self, dtype)
     return _before(g, node, sequence, g.op("Unsqueeze", value, g.ints([-1])), right or side == "right")
 
 
-@convert_with("bucketize.Tensor bucketize.Scalar", dtypes=NUMBERS)
+@convert_with("bucketize.Tensor bucketize.Scalar", dtypes=NUMBERS | NARROW)
 def bucketize(
     g: GraphBuilder, node: Node, self: TensorLike, boundaries: Node, out_int32: bool, right: bool
 ) -> ir.Value:
-    value = g.tensor(self, dtype_of(boundaries))
-    return _before(g, node, g.value(boundaries), g.op("Unsqueeze", value, g.ints([-1])), right)
+    sequence, value = compared(g, "Greater", boundaries, self)
+    return _before(g, node, sequence, g.op("Unsqueeze", value, g.ints([-1])), right)
 
 
 def _before(g: GraphBuilder, node: Node, sequence: ir.Value, value: ir.Value, right: bool) -> ir.Value:

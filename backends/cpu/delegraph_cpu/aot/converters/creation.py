@@ -11,18 +11,17 @@ from torch.fx import Node
 
 from delegraph.aot import exir_ops
 from delegraph_cpu.aot.converters.table import aten, convert_with
-from delegraph_cpu.aot.dtypes import ALL, HALVES, NUMBERS
+from delegraph_cpu.aot.dtypes import ALL, HALVES, NUMBERS, NUMBERS_OR_BOOL
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, outer_dtype_of, shape_of
 
-NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
 _EMPTIES = [exir_ops.edge.dim_order_ops._empty_dim_order.default]
 
 # ---- filled -------------------------------------------------------------------------------------------------------
 
 
 def _filled(g: GraphBuilder, node: Node, size: Sequence[Size], value: TensorLike) -> ir.Value:
-    sizes = [dim if isinstance(dim, int) else g.value(dim) for dim in size]
-    return g.op("Expand", g.tensor(value, dtype_of(node)), g.sizes(sizes)) if sizes else g.tensor(value, dtype_of(node))
+    filled = g.tensor(value, dtype_of(node))
+    return g.op("Expand", filled, g.sizes(size)) if size else filled
 
 
 @convert_with("full", dtypes=ALL)

@@ -9,8 +9,9 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.indexing import places
 from delegraph_cpu.aot.converters.table import convert_named, only_first_result_used
-from delegraph_cpu.aot.dtypes import INDICES, REALS
+from delegraph_cpu.aot.dtypes import INDICES, INT64_MAX, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
 
 SUM: Final = 0
@@ -43,14 +44,14 @@ def embedding_bag(
 ) -> Sequence[ir.Value | None]:
     """A matrix of 0 and 1, that says which row is in which bag, times the rows: bags are few."""
     dtype = dtype_of(weight)
-    rows = g.op("Gather", g.value(weight), g.value(indices), axis=0)
+    rows = g.op("Gather", g.value(weight), places(g, indices), axis=0)
     if per_sample_weights is not None:
         rows = g.op("Mul", rows, g.op("Unsqueeze", g.value(per_sample_weights), g.ints([-1])))
     starts = g.op("Unsqueeze", g.tensor(offsets, torch.int64), g.ints([-1]))  # [bags, 1]
     count = g.op("Shape", g.value(indices))
     each = g.op("Range", g.tensor(0, torch.int64), g.reshape(count, []), g.tensor(1, torch.int64))
     begun = g.cast(g.op("GreaterOrEqual", each, starts), dtype)  # [bags, rows]
-    later = g.op("Slice", begun, g.ints([1]), g.ints([2**63 - 1]), g.ints([0]))
+    later = g.op("Slice", begun, g.ints([1]), g.ints([INT64_MAX]), g.ints([0]))
     if include_last_offset:
         begun = g.op("Slice", begun, g.ints([0]), g.ints([-1]), g.ints([0]))
     else:

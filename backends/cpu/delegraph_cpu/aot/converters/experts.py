@@ -20,8 +20,6 @@ from delegraph_cpu.aot.dtypes import INDICES, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.packed import products_of_experts
 
-INT64_MAX = 2**63 - 1
-
 
 def _rows_by_known_groups(node: Node, self: Node, mat2: Node, offs: Node | None = None, *rest: object) -> str | None:
     if offs is None or rank_of(self) != 2 or rank_of(mat2) != 3:

@@ -9,32 +9,34 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import ALL, INDICES, NUMBERS
+from delegraph_cpu.aot.converters.table import convert_with, has_dims
+from delegraph_cpu.aot.dtypes import ALL, INDICES, NUMBERS_OR_BOOL
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
 
-INT64_MAX = 2**63 - 1
-NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
 
-
-def has_dims(node: Node, self: Node, *_: object) -> str | None:
-    return None if rank_of(self) else "a tensor without dims"
+def places(g: GraphBuilder, index: Node) -> ir.Value:
+    """`index` as an operator of torch's takes it that counts from 0 alone: onnxruntime refuses what is below then, as
+    torch does, for without its sign it is too large. ONNX would count that from the end."""
+    known = g.constants.array(index)
+    if known is not None and (known >= 0).all():
+        return g.value(index)
+    return g.op("BitwiseAnd", g.value(index), g.tensor(torch.iinfo(dtype_of(index)).max, dtype_of(index)))
 
 
 @convert_with("embedding", dtypes=ALL, keep=True)
 def embedding(g: GraphBuilder, node: Node, weight: Node, indices: Node, *_: object) -> ir.Value:
-    return g.op("Gather", g.value(weight), g.value(indices), axis=0)
+    return g.op("Gather", g.value(weight), places(g, indices), axis=0)
 
 
 @convert_with("index_select", dtypes=ALL, check=has_dims)
 def index_select(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node) -> ir.Value:
-    chosen = g.value(index) if rank_of(index) else g.reshape(g.value(index), [1])
+    chosen = places(g, index) if rank_of(index) else g.reshape(places(g, index), [1])
     return g.op("Gather", g.value(self), chosen, axis=dim)
 
 
 @convert_with("gather", dtypes=ALL, check=has_dims)
 def gather(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, *_: object) -> ir.Value:
-    return g.op("GatherElements", g.value(self), g.value(index), axis=dim)
+    return g.op("GatherElements", g.value(self), places(g, index), axis=dim)
 
 
 # ---- by several indices -------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
 def addmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
     if dtype_of(node) in INDICES:  # for which there is no Gemm
         return _sum(g, node, self, g.op("MatMul", g.value(mat1), g.value(mat2)), beta, alpha)
-    return g.op("Gemm", g.value(mat1), g.value(mat2), g.value(self), alpha=float(alpha), beta=float(beta))
+    added = g.value(self) if beta else None
+    return g.op("Gemm", g.value(mat1), g.value(mat2), added, alpha=float(alpha), beta=float(beta))
 
 
 @convert_with("baddbmm addmv", dtypes=NUMBERS, keep=True)
@@ -47,10 +48,12 @@ def addbmm(
 
 
 def _sum(g: GraphBuilder, node: Node, self: Node, product: ir.Value, beta: Scalar, alpha: Scalar) -> ir.Value:
-    """beta * self + alpha * product."""
-    added = g.value(self)
+    """beta * self + alpha * product; where beta is 0, torch does not read `self`, which may hold NaN."""
     if alpha != 1:
         product = g.op("Mul", product, g.tensor(alpha, dtype_of(node)))
+    if not beta:
+        return product
+    added = g.value(self)
     if beta != 1:
         added = g.op("Mul", added, g.tensor(beta, dtype_of(node)))
     return g.op("Add", product, added)

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.not_a_number import extreme
-from delegraph_cpu.aot.converters.table import aten, convert_with, only_first_result_used
+from delegraph_cpu.aot.converters.table import aten, convert_with, has_dims, only_first_result_used
 from delegraph_cpu.aot.dtypes import REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, outer_dtype_of, rank_of, shape_of
 
@@ -95,6 +95,14 @@ def _channels_known(node: Node, input: Node, *_: object) -> str | None:
     return None if isinstance(shape_of(input)[1], int) else "the number of channels is dynamic"
 
 
+def _scale_and_shift(g: GraphBuilder, input: Node, weight: Node | None, bias: Node | None) -> tuple[ir.Value, ir.Value]:
+    """Of each channel; by default 1 and 0."""
+    dtype, channels = dtype_of(input), [shape_of(input)[1]]
+    scale = g.value(weight) if weight is not None else g.tensor_of_ones(channels, dtype)
+    shift = g.value(bias) if bias is not None else g.tensor_of_zeros(channels, dtype)
+    return scale, shift
+
+
 def _batch_norm(
     g: GraphBuilder,
     node: Node,
@@ -105,9 +113,7 @@ def _batch_norm(
     variance: Node,
     eps: float,
 ) -> ir.Value:
-    dtype, channels = dtype_of(input), [shape_of(input)[1]]
-    scale = g.value(weight) if weight is not None else g.tensor_of_ones(channels, dtype)
-    shift = g.value(bias) if bias is not None else g.tensor_of_zeros(channels, dtype)
+    scale, shift = _scale_and_shift(g, input, weight, bias)
     return g.op(
         "BatchNormalization", g.value(input), scale, shift, g.value(mean), g.value(variance), epsilon=float(eps)
     )
@@ -172,9 +178,8 @@ def batch_norm_of_the_batch(
     eps: float,
 ) -> Sequence[ir.Value | None]:
     """Each channel of the whole batch is an instance: weights are standardised so, which is folded."""
-    dtype, channels, value = dtype_of(input), int(shape_of(input)[1]), g.value(input)
-    scale = g.value(weight) if weight is not None else g.tensor_of_ones([channels], dtype)
-    shift = g.value(bias) if bias is not None else g.tensor_of_zeros([channels], dtype)
+    channels, value = int(shape_of(input)[1]), g.value(input)
+    scale, shift = _scale_and_shift(g, input, weight, bias)
     if shape_of(input)[0] == 1 and rank_of(input) > 2:
         return [g.op("InstanceNormalization", value, scale, shift, epsilon=float(eps)), None, None]
     swapped = [1, 0, *range(2, rank_of(input))]
@@ -205,9 +210,7 @@ def instance_norm(
     eps: float,
     *_: object,
 ) -> ir.Value:
-    dtype, channels = dtype_of(input), [shape_of(input)[1]]
-    scale = g.value(weight) if weight is not None else g.tensor_of_ones(channels, dtype)
-    shift = g.value(bias) if bias is not None else g.tensor_of_zeros(channels, dtype)
+    scale, shift = _scale_and_shift(g, input, weight, bias)
     return g.op("InstanceNormalization", g.value(input), scale, shift, epsilon=float(eps))
 
 
@@ -261,11 +264,7 @@ def native_group_norm(
 # ---- softmax ------------------------------------------------------------------------------------------------------
 
 
-def _has_dims(node: Node, *_: object) -> str | None:
-    return None if rank_of(node) else "a tensor without dims"
-
-
-@convert_with("_softmax softmax.int _safe_softmax", dtypes=REALS, check=_has_dims)
+@convert_with("_softmax softmax.int _safe_softmax", dtypes=REALS, check=has_dims)
 def softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
     dtype = dtype_of(node)
     value = g.tensor(self, dtype)
@@ -277,6 +276,6 @@ def softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir
     return g.op("Where", masked, g.tensor(0.0, dtype), result)
 
 
-@convert_with("_log_softmax log_softmax.int", dtypes=REALS, check=_has_dims)
+@convert_with("_log_softmax log_softmax.int", dtypes=REALS, check=has_dims)
 def log_softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
     return g.op("LogSoftmax", g.tensor(self, dtype_of(node)), axis=dim)

@@ -10,11 +10,10 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, REALS, computed_in
+from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS, computed_in
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of, outer_dtype_of
 
 BOOL = torch.bool
-NUMBERS_OR_BOOL = NUMBERS | {BOOL}
 
 # ---- one operand: the result's dtype is the operand's, or float for an operation that has no integers ----------
 
@@ -131,10 +130,10 @@ def is_negative(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Valu
 
 @convert_with("trunc", dtypes=REALS)
 def trunc(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return _trunc(g, g.value(self), dtype_of(node))
+    return truncated(g, g.value(self), dtype_of(node))
 
 
-def _trunc(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
+def truncated(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
     return g.op("Where", g.op("Less", value, g.tensor(0.0, dtype)), g.op("Ceil", value), g.op("Floor", value))
 
 
@@ -249,56 +248,6 @@ def _multiplied(g: GraphBuilder, base: ir.Value, exponent: int) -> ir.Value:
     return g.op("Mul", square, base) if exponent % 2 else square
 
 
-@convert_with("div.Tensor_mode div.Scalar_mode", dtypes=NUMBERS)
-def div_mode(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, rounding_mode: str | None) -> ir.Value:
-    dtype = dtype_of(node)
-    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
-    if rounding_mode == "floor":
-        return _floor_divide(g, a, b, dtype)
-    quotient = g.op("Div", a, b)  # ONNX: integers are divided towards zero
-    return quotient if rounding_mode is None or dtype in INDICES else _trunc(g, quotient, dtype)
-
-
-@convert_with("floor_divide", dtypes=NUMBERS)
-def floor_divide(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
-    dtype = dtype_of(node)
-    return _floor_divide(g, g.tensor(self, dtype), g.tensor(other, dtype), dtype)
-
-
-def _floor_divide(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
-    if dtype in INDICES:
-        # Mod has the sign of the divisor, so that a - mod(a, b) is a multiple of b and the division is exact.
-        return g.op("Div", g.op("Sub", a, g.op("Mod", a, b)), b)
-    # As Python and torch: a - fmod(a, b) is a multiple of b too, so that rounding its quotient corrects the last bit
-    # only; where fmod's sign is not the divisor's, the floor is one below. (floor(1 / 0.1) is 10, but 1 // 0.1 is 9.)
-    zero = g.tensor(0.0, dtype)
-    rest = g.op("Mod", a, b, fmod=1)
-    exact = g.op("Round", g.op("Div", g.op("Sub", a, rest), b))
-    floor = g.op("Where", _other_sign(g, rest, b, zero), g.op("Sub", exact, g.tensor(1.0, dtype)), exact)
-    return g.op("Where", g.op("Equal", b, zero), g.op("Div", a, b), floor)
-
-
-def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, zero: ir.Value) -> ir.Value:
-    """Where one of them is positive and the other one negative."""
-    return g.op("Less", g.op("Mul", g.op("Sign", a), g.op("Sign", b)), zero)
-
-
-@convert_with("remainder.Tensor remainder.Scalar", dtypes=NUMBERS)
-def remainder(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
-    dtype = dtype_of(node)
-    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
-    if dtype in INDICES:
-        return g.op("Mod", a, b)
-    rest, zero = g.op("Mod", a, b, fmod=1), g.tensor(0.0, dtype)
-    return g.op("Where", _other_sign(g, rest, b, zero), g.op("Add", rest, b), rest)
-
-
-@convert_with("fmod.Tensor fmod.Scalar", dtypes=NUMBERS)
-def fmod(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
-    dtype = dtype_of(node)
-    return g.op("Mod", g.tensor(self, dtype), g.tensor(other, dtype), fmod=1)
-
-
 # ---- comparison: computed in the operands' common dtype ---------------------------------------------------------
 
 for _name, _op_type in (("fmax", "Max"), ("fmin", "Min")):
@@ -348,22 +297,18 @@ for _name, _op_type, _negated in (
         op_type: str = _op_type,
         negated: bool = _negated,
     ) -> ir.Value:
-        dtype = _common_dtype(self, other)
-        if dtype in NARROW:  # a number wraps beside them
-            other = int(torch.tensor(other).to(dtype)) if isinstance(other, int) else other
-            dtype = torch.int32
-        if dtype == BOOL and op_type != "Equal":
-            dtype = torch.int32
-        if isinstance(self, Node) and dtype_of(self) == BOOL and not isinstance(other, Node | bool):
-            dtype = _common_dtype(self, other)
-        result = g.op(op_type, g.tensor(self, dtype), g.tensor(other, dtype))
+        result = g.op(op_type, *compared(g, op_type, self, other))
         return g.op("Not", result) if negated else result
 
     convert_with(f"{_name}.Tensor {_name}.Scalar", dtypes=NUMBERS_OR_BOOL | NARROW)(_compare)
 
 
-def _common_dtype(*operands: Any) -> torch.dtype:
-    return computed_in(torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands)))
+def compared(g: GraphBuilder, op_type: str, *operands: Any) -> list[ir.Value]:
+    """The operands in the dtype that torch compares them in, or in int32 where onnxruntime's `op_type` lacks that."""
+    dtype = computed_in(torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands)))
+    values = [g.tensor(operand, dtype) for operand in operands]
+    lacking = dtype in NARROW or (dtype == BOOL and op_type != "Equal")
+    return [g.cast(value, torch.int32) for value in values] if lacking else values
 
 
 # ---- logic ------------------------------------------------------------------------------------------------------
@@ -420,17 +365,7 @@ def masked_fill(g: GraphBuilder, node: Node, self: Node, mask: Node, value: Tens
 # ---- activations ------------------------------------------------------------------------------------------------
 
 
-def _bounds_of_the_dtype(node: Node, self: Node, *bounds: Any) -> str | None:
-    """torch wraps a bound that the dtype does not have."""
-    dtype = outer_dtype_of(node)
-    if dtype not in NARROW:
-        return None
-    limits = torch.iinfo(dtype)
-    beyond = [bound for bound in bounds if bound is not None and not limits.min <= bound <= limits.max]
-    return f"a bound {beyond[0]} of {dtype}" if beyond else None
-
-
-@convert_with("clamp hardtanh relu6", dtypes=NUMBERS, check=_bounds_of_the_dtype)
+@convert_with("clamp hardtanh relu6", dtypes=NUMBERS)
 def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = None) -> ir.Value:
     if node.target == torch.ops.aten.relu6.default:
         low, high = 0, 6

@@ -12,11 +12,9 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.not_a_number import extreme, first_in_order, position
-from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import NUMBERS, REALS
+from delegraph_cpu.aot.converters.table import convert_with, has_dims
+from delegraph_cpu.aot.dtypes import NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, dtype_of, rank_of, shape_of
-
-NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
 
 
 def _axes(self: Node, dim: int | Sequence[int] | None) -> list[int]:
@@ -82,13 +80,16 @@ for _kind, _op_type in (("any", "ReduceMax"), ("all", "ReduceMin")):
     def _any_all(
         g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, op_type: str = _op_type
     ) -> ir.Value:
-        as_int = g.cast(g.tensor(self, torch.bool), torch.int32)
-        return g.cast(_reduce(g, op_type, as_int, _axes(self, dim), keepdim), torch.bool)
+        truth, none = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim
+        axes = [] if none else _axes(self, dim)  # an empty list means none here, unlike elsewhere
+        if not axes:
+            return truth
+        return g.cast(_reduce(g, op_type, g.cast(truth, torch.int32), axes, keepdim), torch.bool)
 
     convert_with(f"{_kind} {_kind}.dim {_kind}.dims", dtypes=NUMBERS_OR_BOOL)(_any_all)
 
 
-@convert_with("logsumexp", check=lambda node, self, *_: None if rank_of(self) else "a tensor without dims")
+@convert_with("logsumexp", check=has_dims)
 def logsumexp(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool) -> ir.Value:
     return _reduce(g, "ReduceLogSumExp", g.value(self), _axes(self, dim), keepdim)
 
@@ -164,18 +165,16 @@ for _kind in ("Max", "Min"):
             position(g, kind, value, dtype, dim, keepdim),
         ]
 
-    _has_dims = lambda node, self, *_: None if rank_of(self) else "a tensor without dims"  # noqa: E731
-    convert_with(f"arg{_kind.lower()}", dtypes=NUMBERS, check=_has_dims)(_arg)
-    convert_with(f"{_kind.lower()}.dim", dtypes=NUMBERS, check=_has_dims)(_extremum)
+    convert_with(f"arg{_kind.lower()}", dtypes=NUMBERS, check=has_dims)(_arg)
+    convert_with(f"{_kind.lower()}.dim", dtypes=NUMBERS, check=has_dims)(_extremum)
 
 
-@convert_with("topk", dtypes=NUMBERS, check=_has_dims)
+@convert_with("topk", dtypes=NUMBERS, check=has_dims)
 def topk(g: GraphBuilder, node: Node, self: Node, k: Size, dim: int, largest: bool, sorted: bool) -> Sequence[ir.Value]:
-    count = g.sizes([k if isinstance(k, int) else g.value(k)])
-    return first_in_order(g, g.value(self), dtype_of(self), count, dim % rank_of(self), largest, sorted)
+    return first_in_order(g, g.value(self), dtype_of(self), g.sizes([k]), dim % rank_of(self), largest, sorted)
 
 
-@convert_with("sort", dtypes=NUMBERS, check=_has_dims)
+@convert_with("sort", dtypes=NUMBERS, check=has_dims)
 def sort(g: GraphBuilder, node: Node, self: Node, dim: int, descending: bool) -> Sequence[ir.Value]:
     value = g.value(self)
     axis = dim % rank_of(self)
@@ -183,7 +182,7 @@ def sort(g: GraphBuilder, node: Node, self: Node, dim: int, descending: bool) ->
     return first_in_order(g, value, dtype_of(self), count, axis, descending, True)
 
 
-@convert_with("sort.stable", dtypes=NUMBERS, check=_has_dims)
+@convert_with("sort.stable", dtypes=NUMBERS, check=has_dims)
 def stable_sort(
     g: GraphBuilder, node: Node, self: Node, stable: bool, dim: int, descending: bool
 ) -> Sequence[ir.Value]:
@@ -191,6 +190,6 @@ def stable_sort(
     return sort(g, node, self, dim, descending)
 
 
-@convert_with("cumsum", dtypes=NUMBERS_OR_BOOL, check=_has_dims)
+@convert_with("cumsum", dtypes=NUMBERS_OR_BOOL, check=has_dims)
 def cumsum(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
     return g.op("CumSum", g.tensor(self, dtype_of(node)), g.constant(np.array(dim)))

@@ -12,15 +12,12 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.empty_results import is_empty
-from delegraph_cpu.aot.converters.indexing import has_dims, stacked
+from delegraph_cpu.aot.converters.indexing import places, stacked
 from delegraph_cpu.aot.converters.not_a_number import has_nan
 from delegraph_cpu.aot.converters.pointwise import select_where
-from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import INDICES, NUMBERS
+from delegraph_cpu.aot.converters.table import convert_with, has_dims
+from delegraph_cpu.aot.dtypes import INDICES, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, rank_of, shape_of
-
-INT64_MAX = 2**63 - 1
-NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
 
 # ---- index_put ----------------------------------------------------------------------------------------------------
 
@@ -39,10 +36,11 @@ def _index_put_check(
 
 
 def _puts_the_same(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
-    """Whether a mask's places all get the same."""
+    """Whether a mask's places all get the same: what `values` has before the dims behind the mask is broadcast."""
     dim, mask = next((dim, i) for dim, i in enumerate(indices) if i is not None)
-    one = all(isinstance(size, int) and size == 1 for size in shape_of(values))
-    return one or rank_of(values) <= rank_of(self) - dim - rank_of(mask)
+    behind = rank_of(self) - dim - rank_of(mask)
+    leading = shape_of(values)[: max(0, rank_of(values) - behind)]
+    return all(isinstance(size, int) and size == 1 for size in leading)
 
 
 @convert_with("index_put", dtypes=NUMBERS_OR_BOOL, check=_index_put_check)
@@ -127,7 +125,7 @@ def _put_where(g: GraphBuilder, self: Node, mask: Node, dim: int, values: Node, 
         chosen = g.op("Unsqueeze", chosen, g.ints([-1 - i for i in range(behind)]))
     new = g.tensor(values, dtype)
     if rank_of(values) > behind:
-        new = g.op("Reshape", new, g.ints([]))
+        new = g.op("Squeeze", new, g.ints(range(rank_of(values) - behind)))
     if accumulate:
         new = g.op("Add", g.value(self), new)
     return select_where(g, chosen, new, g.value(self), dtype)
@@ -174,12 +172,12 @@ def masked_scatter(g: GraphBuilder, node: Node, self: Node, mask: Node, source: 
 
 @convert_with("scatter.src", dtypes=NUMBERS_OR_BOOL, check=has_dims)
 def scatter(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
-    return g.op("ScatterElements", g.value(self), g.value(index), _indexed_part(g, index, src), axis=dim)
+    return g.op("ScatterElements", g.value(self), places(g, index), _indexed_part(g, index, src), axis=dim)
 
 
 @convert_with("scatter.value", dtypes=NUMBERS_OR_BOOL, check=has_dims)
 def scatter_value(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, value: TensorLike) -> ir.Value:
-    where = g.value(index)
+    where = places(g, index)
     filled = g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", where))
     return g.op("ScatterElements", g.value(self), where, filled, axis=dim)
 
@@ -187,7 +185,7 @@ def scatter_value(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node
 @convert_with("scatter_add", dtypes=NUMBERS, check=has_dims)
 def scatter_add(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
     return g.op(
-        "ScatterElements", g.value(self), g.value(index), _indexed_part(g, index, src), axis=dim, reduction="add"
+        "ScatterElements", g.value(self), places(g, index), _indexed_part(g, index, src), axis=dim, reduction="add"
     )
 
 
@@ -209,7 +207,7 @@ def _neutral(reduce: str, dtype: torch.dtype) -> Scalar:
 def scatter_reduce(
     g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node, reduce: str, include_self: bool
 ) -> ir.Value:
-    dtype, target, where, source = dtype_of(node), g.value(self), g.value(index), _indexed_part(g, index, src)
+    dtype, target, where, source = dtype_of(node), g.value(self), places(g, index), _indexed_part(g, index, src)
 
     def scattered(onto: ir.Value, values: ir.Value, reduction: str | None = None) -> ir.Value:
         return g.op("ScatterElements", onto, where, values, axis=dim, reduction=reduction)

@@ -7,22 +7,18 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import ALL, NUMBERS
+from delegraph_cpu.aot.dtypes import ALL, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, rank_of, shape_of
-
-INT64_MAX = 2**63 - 1
-NUMBERS_OR_BOOL = NUMBERS | {torch.bool}
 
 # ---- reshapes -----------------------------------------------------------------------------------------------------
 
 
 @convert_with("view view_copy _unsafe_view reshape", dtypes=ALL)
 def view(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size]) -> ir.Value:
-    return g.reshape(g.value(self), shape_of(node), lambda: g.sizes(_sizes(g, size)))
+    return g.reshape(g.value(self), shape_of(node), lambda: g.sizes(size))
 
 
 @convert_with("flatten.using_ints unflatten.int", dtypes=ALL, check=lambda node, *_: _one_unknown(node))
@@ -122,8 +118,8 @@ def expand(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], *_: ob
         return g.value(self)
     # 1 stands for "as it is" in Expand, so that a dynamic dim that stays need not be computed.
     offset = len(shape) - len(before)
-    wanted = [1 if i >= offset and before[i - offset] is not None and str(before[i - offset]) == str(dim) else s
-              for i, (dim, s) in enumerate(zip(shape, _sizes(g, size), strict=True))]  # fmt: skip
+    wanted = [1 if i >= offset and str(before[i - offset]) == str(dim) else s
+              for i, (dim, s) in enumerate(zip(shape, size, strict=True))]  # fmt: skip
     return g.op("Expand", g.value(self), g.sizes(wanted))
 
 
@@ -132,7 +128,7 @@ def repeat(g: GraphBuilder, node: Node, self: Node, repeats: Sequence[Size]) -> 
     value, extra = g.value(self), len(repeats) - rank_of(self)
     if extra:
         value = g.op("Unsqueeze", value, g.ints(range(extra)))
-    return g.op("Tile", value, g.sizes(_sizes(g, repeats)))
+    return g.op("Tile", value, g.sizes(repeats))
 
 
 # ---- parts --------------------------------------------------------------------------------------------------------
@@ -145,8 +141,8 @@ def slice_(
     axis = dim % rank_of(self)
     if start in (0, None) and step == 1 and str(shape_of(node)[axis]) == str(shape_of(self)[axis]):
         return g.value(self)
-    first, last = _sizes(g, [0 if start is None else start, INT64_MAX if end is None else end])
-    return g.op("Slice", g.value(self), g.sizes([first]), g.sizes([last]), g.ints([axis]), g.ints([step]))
+    first, last = g.sizes([0 if start is None else start]), g.sizes([INT64_MAX if end is None else end])
+    return g.op("Slice", g.value(self), first, last, g.ints([axis]), g.ints([step]))
 
 
 @convert_with("select.int select_copy.int", dtypes=ALL)
@@ -164,7 +160,7 @@ def narrow(g: GraphBuilder, node: Node, self: Node, dim: int, start: int, length
 
 @convert_with("split_with_sizes split_with_sizes_copy", dtypes=ALL)
 def split_with_sizes(g: GraphBuilder, node: Node, self: Node, sizes: Sequence[Size], dim: int) -> Sequence[ir.Value]:
-    return g.ops("Split", len(sizes), g.value(self), g.sizes(_sizes(g, sizes)), axis=dim % rank_of(self))
+    return g.ops("Split", len(sizes), g.value(self), g.sizes(sizes), axis=dim % rank_of(self))
 
 
 def _static_pieces(node: Node, self: Node, _count: int, dim: int) -> str | None:
@@ -251,15 +247,11 @@ def padded(
         pads = g.ints([*rest, *amounts[-2::-2], *rest, *amounts[::-2]])  # type: ignore[list-item]
         return g.op("Pad", g.value(self), pads, constant, mode=mode)
     axes = [rank_of(self) - 1 - i for i in range(len(amounts) // 2)]
-    pads = g.sizes(_sizes(g, [*amounts[::2], *amounts[1::2]]))
+    pads = g.sizes([*amounts[::2], *amounts[1::2]])
     return g.op("Pad", g.value(self), pads, constant, g.ints(axes), mode=mode)
 
 
 # ---- helpers ------------------------------------------------------------------------------------------------------
-
-
-def _sizes(g: GraphBuilder, sizes: Sequence[Size]) -> list[int | ir.Value]:
-    return [size if isinstance(size, int) else g.value(size) for size in sizes]
 
 
 def _is_static(node: Node) -> bool:

@@ -13,7 +13,7 @@ from delegraph.aot.authoring import Check, Converter, ConverterTable, schema_arg
 from delegraph_cpu.aot.converters.empty_results import gives_nothing, is_empty, nothing
 from delegraph_cpu.aot.converters.widening import convert_widened
 from delegraph_cpu.aot.dtypes import COMPLEX, FLOATS, HALVES, NARROW, ONNX_TYPES
-from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, rank_of
 from delegraph_cpu.blob import BACKEND_ID
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "aten",
     "convert_named",
     "convert_with",
+    "has_dims",
     "only_first_result_used",
     "per_dim",
     "schema_arguments",
@@ -138,6 +139,11 @@ def only_first_result_used(node: Node) -> str | None:
     """For operators whose further results have no ONNX equivalent."""
     further = [index for index in used_results(node) if index > 0]
     return f"its results {further} are used" if further else None
+
+
+def has_dims(node: Node, self: Node, *_: object) -> str | None:
+    """For operators along a dim, of which torch lets a tensor without dims have one."""
+    return None if rank_of(self) else "a tensor without dims"
 
 
 def _first_dtype(node: Node) -> torch.dtype | None:

@@ -354,7 +354,7 @@ _MIDDLE: Final = 8
 
 
 def _lower_half(g: GraphBuilder, node: Node, packed: Node, mask: int) -> ir.Value:
-    return g.op("BitwiseAnd", g.value(packed), g.constant(np.array(mask, np.uint8)))
+    return g.op("BitwiseAnd", g.value(packed), g.tensor(mask, torch.uint8))
 
 
 def _higher_half(g: GraphBuilder, node: Node, packed: Node, divisor: TensorLike, rounding_mode: str) -> ir.Value:
