@@ -21,9 +21,9 @@ from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.converters.attention import scale_of
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.graph_patterns import COPIES, is_last, slice_of, sums
 from delegraph_cpu.aot.masks import hidden_by
+from delegraph_cpu.aot.node_facts import dtype_of, in_words, rank_of, shape_of
 
 __all__ = ["Attention", "attention_of"]
 
@@ -118,7 +118,7 @@ class _Reader:
         if difference is None:
             return node
         shifted, greatest = difference.args[:2]
-        if not isinstance(greatest, Node) or _sizes(greatest)[-1:] != ["1"]:  # the same for all that a row is of
+        if not isinstance(greatest, Node) or _sizes(greatest)[-1:] != (1,):  # the same for all that a row is of
             return None
         if greatest.target == operator.getitem:
             self.met.add(greatest)
@@ -161,7 +161,7 @@ def _of_each_head(node: Any) -> Node | None:
     heads = _sizes(node)[1:2]
     if node.target == aten("expand_copy"):
         node = node.args[0]
-    if _sizes(node) != ["1", *heads, "1", "1"]:
+    if _sizes(node) != (1, *heads, 1, 1):
         return None
     while isinstance(node, Node) and node.target in _VIEWS:
         node = node.args[0]
@@ -173,6 +173,5 @@ def _of_each_head(node: Any) -> Node | None:
 _VIEWS: Final = frozenset(map(aten, ("view_copy", "unsqueeze_copy")))
 
 
-def _sizes(node: Any) -> list[str]:
-    """In words, for what is dynamic is not to be compared."""
-    return list(map(str, shape_of(node)))
+def _sizes(node: Any) -> tuple[int | str, ...]:
+    return in_words(shape_of(node))

@@ -27,8 +27,9 @@ from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.attention_parts import Attention, attention_of
 from delegraph_cpu.aot.converters.attention import joined_heads
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder, outer_dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.masks import Mask, mask_of
+from delegraph_cpu.aot.node_facts import are_known, outer_dtype_of, rank_of, same_sizes, shape_of
 from delegraph_cpu.aot.packed_projections import packed_projections
 from delegraph_cpu.aot.positions import Positions, positions_of
 from delegraph_cpu.aot.repeated_heads import REPEATING, repeats_heads
@@ -234,13 +235,13 @@ def _fits(query: Node, put: Node, mask: Node) -> bool:
     """Whether the shapes are those that the operator takes, and reads as they are meant here."""
     cache, new = shape_of(put), shape_of(_new_rows(put))
     batch, heads, length, size = shape_of(query)
-    known = all(isinstance(dim, int) for dim in (*cache, batch, heads, size))
+    known = are_known(*cache, batch, heads, size)
     return (
         known
-        and tuple(map(str, new)) == tuple(map(str, (batch, cache[1], length, size)))
+        and same_sizes(new, (batch, cache[1], length, size))
         and (cache[0], cache[3]) == (batch, size)
         and int(heads) % int(cache[1]) == 0
         and int(size) % 8 == 0
         and (batch == 1 or length == 1)  # with more, the operator takes no cache that has something in it
-        and [str(dim) for dim in shape_of(mask)[-2:]] == [str(length), str(cache[2])]
+        and same_sizes(shape_of(mask)[-2:], (length, cache[2]))
     )

@@ -16,7 +16,8 @@ from delegraph.aot.authoring import symbolic_shape
 from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
 from delegraph_cpu.aot.fusions import fusions
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, inner_shape_of, outer_dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import dtype_of, inner_shape_of, outer_dtype_of
 from delegraph_cpu.aot.nodes import CallConverter
 from delegraph_cpu.blob import TensorInfo
 from delegraph_cpu.codes import Codes

@@ -16,7 +16,14 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.program.flat_tensor import TensorLayout
-from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, computed_in, onnx_type
+from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, onnx_type
+from delegraph_cpu.aot.node_facts import (
+    Dim,
+    are_known,
+    dtype_of,
+    in_words,
+    outer_dtype_of,
+)
 from delegraph_cpu.aot.skip_norms import norms_of_sums
 from delegraph_cpu.blob import TensorInfo
 from delegraph_cpu.codes import Codes
@@ -24,7 +31,7 @@ from delegraph_cpu.codes import Codes
 if TYPE_CHECKING:
     from delegraph_cpu.aot.quantized.values import Affine, Integers
 
-__all__ = ["OPSET", "Converted", "Dim", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
+__all__ = ["OPSET", "Converted", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
 
 OPSET: Final = 20
 """The ONNX opset written: the first with Gelu; onnxruntime 1.17 and later read it."""
@@ -35,7 +42,6 @@ _OF_ATTENTION: Final = ("Attention", "RotaryEmbedding")
 
 Scalar: TypeAlias = int | float | bool
 Size: TypeAlias = "int | Node"
-Dim: TypeAlias = "int | str | torch.SymInt"
 TensorLike: TypeAlias = "Node | ir.Value | Scalar"
 Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
 
@@ -180,7 +186,7 @@ class GraphBuilder:
 
     def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
         """A 1-D int64 value of sizes, each known or a SymInt."""
-        if all(isinstance(size, int) for size in sizes):
+        if are_known(*sizes):
             return self.ints(sizes)  # type: ignore[arg-type]
         parts = [self.ints([s]) if isinstance(s, int) else self.reshape(self.value(s), [1]) for s in sizes]
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
@@ -230,7 +236,7 @@ class GraphBuilder:
         """An input for a `subgraph`; `name` need not be unique."""
         self._count += 1
         held = ir.TensorType(onnx_type(dtype))
-        value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(_dims(shape)), type=held)
+        value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(in_words(shape)), type=held)
         return self.record(value, shape)
 
     def subgraph(self, make: Callable[[], Sequence[ir.Value]], inputs: Sequence[ir.Value]) -> ir.Graph:
@@ -258,7 +264,7 @@ class GraphBuilder:
         Dynamic dims stand as -1 (one of them) or 0 ("as in the source"); where that does not do, `sizes` computes the
         shape.
         """
-        source, wanted = _input_of(value, "Reshape") or value, _dims(shape)
+        source, wanted = _input_of(value, "Reshape") or value, in_words(shape)
         if self._shapes.get(source) == wanted:
             return source
         # rows that two dynamic dims were joined to do not tell them apart: what is between the two reshapes does
@@ -285,7 +291,7 @@ class GraphBuilder:
 
     def record(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
         """Note the shape of `value`, so that reshapes of it can be simplified; returns it."""
-        self._shapes[value] = _dims(shape)
+        self._shapes[value] = in_words(shape)
         return value
 
     @contextmanager
@@ -335,43 +341,6 @@ def initializer(name: str, array: NDArray[Any]) -> ir.Value:
 
 def _opset(nodes: Iterable[ir.Node]) -> int:
     return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes) else OPSET
-
-
-def dtype_of(node: Node) -> torch.dtype:
-    """The dtype that a node's tensor has within the delegate; a SymInt counts as int64."""
-    return computed_in(outer_dtype_of(node))
-
-
-def outer_dtype_of(node: Node) -> torch.dtype:
-    """The dtype of a node's tensor in the program."""
-    value = node.meta["val"]
-    if isinstance(value, torch.Tensor):
-        return value.dtype
-    return {bool: torch.bool, float: torch.float64, torch.SymBool: torch.bool, torch.SymFloat: torch.float64}.get(
-        type(value), torch.int64
-    )
-
-
-def inner_shape_of(node: Node) -> tuple[Dim, ...]:
-    """The shape that a node's tensor has within the delegate; none of a number."""
-    value = node.meta["val"]
-    if not isinstance(value, torch.Tensor):
-        return ()
-    return (*value.shape, 2) if value.dtype in COMPLEX else tuple(value.shape)
-
-
-def shape_of(node: Node) -> tuple[int | torch.SymInt, ...]:
-    """The shape of a node's tensor."""
-    return tuple(node.meta["val"].shape)
-
-
-def rank_of(node: Node) -> int:
-    """The number of dims of a node's tensor."""
-    return len(node.meta["val"].shape)
-
-
-def _dims(shape: Sequence[Dim]) -> tuple[int | str, ...]:
-    return tuple(dim if isinstance(dim, int) else str(dim) for dim in shape)
 
 
 def _attributes(attributes: Mapping[str, object]) -> list[ir.Attr]:

@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from delegraph.aot import exir_ops, schema_arguments
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import rank_of, shape_of
+from delegraph_cpu.aot.node_facts import rank_of, shape_of
 
 __all__ = ["COPIES", "is_last", "products", "slice_of", "sums"]
 

@@ -18,8 +18,8 @@ from torch.fx import Node
 from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import shape_of
 from delegraph_cpu.aot.graph_patterns import COPIES
+from delegraph_cpu.aot.node_facts import in_words, shape_of
 from delegraph_cpu.aot.positions import Positions, positions_of, same_value
 
 __all__ = ["Mask", "hidden_by", "mask_of"]
@@ -108,9 +108,9 @@ _VIEWS: Final = ("unsqueeze", "unsqueeze_copy", "view", "view_copy", "expand", "
 _SHOWING: Final = COPIES | set(map(aten, _VIEWS))
 
 
-def _matrix(node: Node) -> list[str]:
-    """Rows and columns, in words, for what is dynamic is not to be compared."""
-    return list(map(str, [1, 1, *shape_of(node)][-2:]))
+def _matrix(node: Node) -> tuple[int | str, ...]:
+    """Rows and columns."""
+    return in_words([1, 1, *shape_of(node)][-2:])
 
 
 # ---- one condition ------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _is_difference(node: Any) -> bool:
 
 def _of_rows(border: Positions, node: Node, above: bool) -> _Limit | None:
     """One for each row of `node`: counting up along the rows, or the only row's."""
-    if border.dim is None and _matrix(node)[0] == "1":
+    if border.dim is None and _matrix(node)[0] == 1:
         border = replace(border, dim=-2)
     return _Limit(border, above) if border.dim == -2 else None
 

@@ -13,7 +13,8 @@ from torch.fx import Graph, Node
 from delegraph.aot.authoring import ConverterTable, GraphConverter
 from delegraph_cpu.aot.converters import TABLE
 from delegraph_cpu.aot.fusions import Fusion
-from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, inner_shape_of
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.aot.node_facts import inner_shape_of
 from delegraph_cpu.aot.quantized import on_integers, wanted_grids
 
 __all__ = ["CallConverter"]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import rank_of, shape_of
 from delegraph_cpu.aot.graph_patterns import slice_of
+from delegraph_cpu.aot.node_facts import rank_of, same_sizes, shape_of
 
 __all__ = ["packed_projections"]
 
@@ -42,4 +42,4 @@ def _features(heads: Node) -> Node | None:
     joined = [*shape_of(parted)[:2], shape_of(parted)[2] * shape_of(parted)[3]]
     if not isinstance(features, Node) or features.target != aten("slice_copy.Tensor"):
         return None
-    return features if list(map(str, shape_of(features))) == list(map(str, joined)) else None
+    return features if same_sizes(shape_of(features), joined) else None

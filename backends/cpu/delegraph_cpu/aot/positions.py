@@ -16,8 +16,8 @@ from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import rank_of, shape_of
 from delegraph_cpu.aot.graph_patterns import COPIES
+from delegraph_cpu.aot.node_facts import in_words, rank_of, shape_of
 
 __all__ = ["Constants", "Positions", "positions_of", "same_value"]
 
@@ -93,14 +93,9 @@ def positions_of(node: object, constants: Constants) -> Positions | None:
         return Positions(offset=int(tensor)) if tensor.numel() == 1 and not tensor.is_floating_point() else None
     rule = _RULES.get(node.target) if node.op == "call_function" else None
     known = None if rule is None else rule(node, constants)
-    if known is None and all(size == "1" for size in _sizes(node)) and not node.meta["val"].is_floating_point():
+    if known is None and {*in_words(shape_of(node))} <= {1} and not node.meta["val"].is_floating_point():
         return Positions(start=node)
     return known
-
-
-def _sizes(node: Node) -> list[str]:
-    """In words, for what is dynamic is not to be compared."""
-    return list(map(str, shape_of(node)))
 
 
 def _arange(node: Node, constants: Constants) -> Positions | None:
@@ -133,10 +128,10 @@ def _viewed(node: Node, constants: Constants) -> Positions | None:
     known = positions_of(node.args[0], constants)
     if known is None or known.dim is None:
         return known
-    source = node.args[0]
+    source, sizes = node.args[0], in_words(shape_of(node))
     assert isinstance(source, Node)
-    longer = [dim - rank_of(node) for dim, size in enumerate(_sizes(node)) if size != "1"]
-    if [size for size in _sizes(source) if size != "1"] != [_sizes(node)[dim] for dim in longer] or len(longer) > 1:
+    longer = [dim - rank_of(node) for dim, size in enumerate(sizes) if size != 1]
+    if [size for size in in_words(shape_of(source)) if size != 1] != [sizes[dim] for dim in longer] or len(longer) > 1:
         return None
     return replace(known, dim=longer[0] if longer else None)
 

@@ -11,8 +11,8 @@ from typing import Final
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import rank_of, shape_of
 from delegraph_cpu.aot.graph_patterns import COPIES
+from delegraph_cpu.aot.node_facts import in_words, rank_of, shape_of
 
 __all__ = ["REPEATING", "repeats_heads", "unrepeated"]
 
@@ -44,7 +44,7 @@ def repeats_heads(chain: Sequence[Node], source: Node) -> bool:
     if [node.target for node in steps] != [aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy")]:
         return False
     repetitions = shape_of(steps[1])[2]
-    shapes = [tuple(map(str, shape_of(node))) for node in steps]
+    shapes = [in_words(shape_of(node)) for node in steps]
     if not isinstance(heads, int) or not isinstance(repetitions, int):
         return False
     wanted = [
@@ -52,7 +52,7 @@ def repeats_heads(chain: Sequence[Node], source: Node) -> bool:
         (batch, heads, repetitions, length, size),
         (batch, heads * repetitions, length, size),
     ]
-    return shapes == [tuple(map(str, shape)) for shape in wanted]
+    return shapes == [in_words(shape) for shape in wanted]
 
 
 def _steps(chain: Sequence[Node]) -> list[Node]:

@@ -19,8 +19,9 @@ from torch.fx import Graph, Node
 
 from delegraph_cpu.aot.converters.attention import joined_heads
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.graph_patterns import COPIES, is_last
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, same_sizes, shape_of
 from delegraph_cpu.aot.rotary import turns_of
 
 __all__ = ["RotaryEmbedding", "rotary_embeddings"]
@@ -75,7 +76,7 @@ def _is_table(node: Node, x: Node) -> bool:
     if rank_of(node) != 4 or dtype_of(node) != torch.float32:
         return False
     _, _, length, size = shape_of(x)
-    return list(map(str, shape_of(node))) == list(map(str, (1, 1, length, size))) and _has_equal_halves(node)
+    return same_sizes(shape_of(node), (1, 1, length, size)) and _has_equal_halves(node)
 
 
 def _has_equal_halves(node: Any) -> bool:

@@ -19,11 +19,12 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import as_array
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, shape_of
 
 
 def _sizes_known(node: Node, input: Node, *_: object) -> str | None:
-    static = all(isinstance(size, int) for size in (*shape_of(input)[2:], *shape_of(node)[2:]))
+    static = are_known(*shape_of(input)[2:], *shape_of(node)[2:])
     return None if static else "antialiasing to or from a size that is dynamic"
 
 

@@ -14,7 +14,8 @@ from torch.fx import Node
 from delegraph.aot.authoring import as_array, hides_nothing, sees_in_every_row
 from delegraph_cpu.aot.converters.table import convert_with, schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.repeated_heads import unrepeated
 
@@ -183,7 +184,7 @@ def _same_length(query: Node, key: Node) -> bool:
 def _causal_bias(g: GraphBuilder, query: Node, key: Node) -> ir.Value:
     """Row i attends to the columns up to i, whatever the lengths."""
     lengths = [shape_of(node)[-2] for node in (query, key)]
-    if all(isinstance(length, int) for length in lengths):
+    if are_known(*lengths):
         return g.constant(torch.full(lengths, -math.inf, dtype=dtype_of(query)).triu(1).numpy())
     rows, columns = (g.size(g.value(node), rank_of(node) - 2) for node in (query, key))
     return causal_bias(g, rows, columns, g.tensor(0, torch.int64), dtype_of(query))

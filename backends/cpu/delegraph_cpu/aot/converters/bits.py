@@ -10,7 +10,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.pointwise import is_negative
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import FLOATS, INDICES, NUMBERS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, outer_dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of, outer_dtype_of
 
 INT64 = torch.int64
 

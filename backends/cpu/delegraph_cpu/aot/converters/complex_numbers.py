@@ -23,15 +23,8 @@ from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.pointwise import arc_tangent, length
 from delegraph_cpu.aot.converters.table import TABLE, Check, OnnxConverter, aten
 from delegraph_cpu.aot.dtypes import COMPLEX
-from delegraph_cpu.aot.graph_builder import (
-    Converted,
-    GraphBuilder,
-    Scalar,
-    dtype_of,
-    outer_dtype_of,
-    rank_of,
-    shape_of,
-)
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, Scalar
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, outer_dtype_of, rank_of, same_sizes, shape_of
 
 __all__ = ["convert_complex", "parts"]
 
@@ -61,7 +54,7 @@ def pairs_as_they_are(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 @convert_complex("complex")
 def complex_(g: GraphBuilder, node: Node, real: Node, imag: Node) -> ir.Value:
     values = (g.value(real), g.value(imag))
-    if tuple(map(str, shape_of(real))) != tuple(map(str, shape_of(imag))):
+    if not same_sizes(shape_of(real), shape_of(imag)):
         whole = g.op("Shape", g.op("Add", *values))
         values = (g.op("Expand", values[0], whole), g.op("Expand", values[1], whole))
     return _pair(g, *values)
@@ -208,7 +201,7 @@ def where(g: GraphBuilder, node: Node, condition: Node, self: Node, other: Node)
 
 
 @convert_complex("full", check=lambda node, size, *_: (
-    None if all(isinstance(dim, int) for dim in size) else "a dynamic size"))  # fmt: skip
+    None if are_known(*size) else "a dynamic size"))  # fmt: skip
 def full(g: GraphBuilder, node: Node, size: Sequence[int], value: complex, *_: object) -> ir.Value:
     pair = np.array([complex(value).real, complex(value).imag], numpy_dtype(dtype_of(node)))
     return g.op("Expand", g.constant(pair), g.ints([*size, 2]))

@@ -22,7 +22,8 @@ from torch.fx import Graph, Node
 from delegraph.aot.authoring import body_of
 from delegraph_cpu.aot.converters.table import TABLE, convert_with
 from delegraph_cpu.aot.dtypes import ALL, ONNX_TYPES
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of, shape_of
 
 HIGHER_ORDER: Final = torch.ops.higher_order
 

@@ -9,7 +9,8 @@ import onnx_ir as ir
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten, convert_with, per_dim, schema_arguments
-from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import rank_of, shape_of
 
 PADDINGS = frozenset({aten("pad"), aten("constant_pad_nd")})
 

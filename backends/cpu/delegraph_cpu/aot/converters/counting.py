@@ -10,7 +10,8 @@ from delegraph_cpu.aot.converters.not_a_number import extreme
 from delegraph_cpu.aot.converters.pointwise import compared
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import NARROW, NUMBERS, REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 
 
 @convert_with("histc", dtypes=REALS)

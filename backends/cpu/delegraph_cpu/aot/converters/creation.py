@@ -12,7 +12,8 @@ from torch.fx import Node
 from delegraph.aot import exir_ops
 from delegraph_cpu.aot.converters.table import aten, convert_with
 from delegraph_cpu.aot.dtypes import ALL, HALVES, NUMBERS, NUMBERS_OR_BOOL
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, outer_dtype_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, outer_dtype_of, same_sizes, shape_of
 
 _EMPTIES = [exir_ops.edge.dim_order_ops._empty_dim_order.default]
 
@@ -47,7 +48,7 @@ def empty(g: GraphBuilder, node: Node, *args: Any) -> ir.Value:
 def copy(g: GraphBuilder, node: Node, self: Node, src: Node, *_: object) -> ir.Value:
     """`src`, in the dtype and shape of `self`."""
     value = g.tensor(src, dtype_of(node))
-    if tuple(map(str, shape_of(src))) == tuple(map(str, shape_of(self))):
+    if same_sizes(shape_of(src), shape_of(self)):
         return value
     return g.op("Expand", value, g.op("Shape", g.value(self)))
 
@@ -74,7 +75,7 @@ def new_ones(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], *_: 
 
 def _filled_like(g: GraphBuilder, node: Node, self: Node, value: Scalar) -> ir.Value:
     shape = shape_of(node)
-    if all(isinstance(dim, int) for dim in shape):
+    if are_known(*shape):
         return _filled(g, node, shape, value)  # type: ignore[arg-type]
     return g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", g.value(self)))
 

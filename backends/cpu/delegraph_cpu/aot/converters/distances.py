@@ -12,7 +12,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.not_a_number import extreme
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 
 
 @convert_with("_cdist_forward", dtypes=REALS)

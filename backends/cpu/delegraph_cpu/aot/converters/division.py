@@ -9,7 +9,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.pointwise import truncated
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import INDICES, NUMBERS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of
 
 
 @convert_with("div.Tensor_mode div.Scalar_mode", dtypes=NUMBERS)

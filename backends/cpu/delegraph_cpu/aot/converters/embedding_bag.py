@@ -12,7 +12,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.indexing import places
 from delegraph_cpu.aot.converters.table import convert_named, only_first_result_used
 from delegraph_cpu.aot.dtypes import INDICES, INT64_MAX, REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import dtype_of
 
 SUM: Final = 0
 MEAN: Final = 1

@@ -8,6 +8,7 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.dtypes import COMPLEX, computed_in
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.aot.node_facts import are_known
 
 __all__ = ["gives_nothing", "is_empty", "nothing"]
 
@@ -39,7 +40,7 @@ def nothing(g: GraphBuilder, node: Node) -> Converted:
 
     def empty(result: torch.Tensor) -> ir.Value:
         dtype, pair = computed_in(result.dtype), [2] if result.dtype in COMPLEX else []
-        if all(isinstance(size, int) for size in result.shape):
+        if are_known(*result.shape):
             return g.tensor_of_zeros([*result.shape, *pair], dtype)
         origins = [size if isinstance(size, int) else _origin(node, size) for size in result.shape]
         sizes = [

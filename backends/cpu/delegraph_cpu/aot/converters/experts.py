@@ -17,7 +17,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten, convert_named, schema_arguments
 from delegraph_cpu.aot.dtypes import INDICES, REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.packed import products_of_experts
 
 

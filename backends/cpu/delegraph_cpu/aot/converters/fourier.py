@@ -21,7 +21,8 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import numpy_dtype
 from delegraph_cpu.aot.converters.complex_numbers import convert_complex, parts
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 
 
 def _known_sizes(node: Node, self: Node, dims: Sequence[int], *_: object) -> str | None:

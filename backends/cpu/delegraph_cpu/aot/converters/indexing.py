@@ -11,7 +11,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with, has_dims
 from delegraph_cpu.aot.dtypes import ALL, INDICES, NUMBERS_OR_BOOL
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, in_words, rank_of, shape_of
 
 
 def places(g: GraphBuilder, index: Node) -> ir.Value:
@@ -67,7 +68,7 @@ def index(g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None
 def stacked(g: GraphBuilder, indices: Sequence[Node]) -> ir.Value:
     """Indices broadcast against each other, side by side in a new last dim."""
     values = [g.tensor(i, torch.int64) for i in indices]
-    if len({tuple(map(str, shape_of(i))) for i in indices}) > 1:
+    if len({in_words(shape_of(i)) for i in indices}) > 1:
         nought = g.tensor(0, torch.int64)
         zeros = [g.op("Mul", value, nought) for value in values]
         values = [g.total([value, *(z for z in zeros if z.producer().inputs[0] is not value)]) for value in values]  # type: ignore[union-attr]
@@ -83,7 +84,7 @@ MOST_PLACES = 1 << 20
 
 
 def _known_places(node: Node, self: Node, *_: object) -> str | None:
-    if not all(isinstance(size, int) for size in (*shape_of(self), *shape_of(node))):
+    if not are_known(*shape_of(self), *shape_of(node)):
         return "a shape is dynamic"
     many = node.meta["val"].numel() > MOST_PLACES
     return f"more than {MOST_PLACES} elements that are picked one by one" if many else None

@@ -20,7 +20,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.attention import causal_bias
 from delegraph_cpu.aot.converters.table import convert_named
 from delegraph_cpu.aot.dtypes import ALL, FLOATS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, shape_of
 
 FLOAT, INT64 = torch.float32, torch.int64
 
@@ -51,7 +52,7 @@ def _attends(node: Node, query: Node, key: Node, value: Node, start: object, mas
     if mask is not None and is_causal:
         return "a mask beside a causal one"
     heads, groups, size = shape_of(query)[2], shape_of(key)[2], shape_of(query)[3]
-    return None if all(isinstance(n, int) for n in (heads, groups, size)) else "heads of a dynamic number or size"
+    return None if are_known(heads, groups, size) else "heads of a dynamic number or size"
 
 
 @convert_named("llama::custom_sdpa", dtypes=FLOATS, check=_attends)

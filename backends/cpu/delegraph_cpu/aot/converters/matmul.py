@@ -7,7 +7,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import INDICES, NUMBERS, REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, dtype_of, rank_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of
 
 
 @convert_with("linear", dtypes=REALS, keep=True)

@@ -12,13 +12,14 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.not_a_number import extreme
 from delegraph_cpu.aot.converters.table import aten, convert_with, has_dims, only_first_result_used
 from delegraph_cpu.aot.dtypes import REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, outer_dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, outer_dtype_of, rank_of, shape_of
 
 
 def _known_shape(
     node: Node, input: Node, normalized_shape: Sequence[Size], weight: Node | None, *_: object
 ) -> str | None:
-    if weight is None and not all(isinstance(size, int) for size in normalized_shape):
+    if weight is None and not are_known(*normalized_shape):
         return "the normalized dims are dynamic and there is no weight"
     return None
 

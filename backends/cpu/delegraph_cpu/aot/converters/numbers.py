@@ -19,7 +19,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import ALL, NUMBERS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of
 
 # ---- from tensors -------------------------------------------------------------------------------------------------
 

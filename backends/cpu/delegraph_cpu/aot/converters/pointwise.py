@@ -11,7 +11,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS, computed_in
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike, dtype_of, outer_dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of, outer_dtype_of
 
 BOOL = torch.bool
 

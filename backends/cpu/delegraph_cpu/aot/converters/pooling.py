@@ -21,7 +21,8 @@ from delegraph_cpu.aot.converters.table import (
     used_results,
 )
 from delegraph_cpu.aot.dtypes import REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, rank_of, shape_of
 
 MAX_POOLS: Final = frozenset(
     {
@@ -61,7 +62,7 @@ def _overhang(
 
 
 def _static_if_ceil(node: Node, self: Node, ceil_mode: bool) -> str | None:
-    if ceil_mode and not all(isinstance(size, int) for size in _spatial(self, _dims(node))):
+    if ceil_mode and not are_known(*_spatial(self, _dims(node))):
         return "ceil_mode over dynamic dims"
     return None
 
@@ -132,7 +133,7 @@ def _values_of_floats(node: Node, self: Node, *_: object) -> str | None:
 
 
 def _known_image(node: Node, self: Node) -> str | None:
-    if 1 not in used_results(node) or all(isinstance(size, int) for size in _spatial(self, _dims(node))):
+    if 1 not in used_results(node) or are_known(*_spatial(self, _dims(node))):
         return None
     return "places in an image whose size is dynamic"
 
@@ -224,7 +225,7 @@ def _batched(g: GraphBuilder, self: Node, dims: int, op_type: str, **attributes:
 def _known_windows(node: Node, self: Node, output_size: Sequence[Size]) -> str | None:
     if all(wanted == 1 for wanted in output_size):
         return None
-    return None if all(isinstance(size, int) for size in output_size) else "adaptive pooling to a dynamic size"
+    return None if are_known(*output_size) else "adaptive pooling to a dynamic size"
 
 
 def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str) -> ir.Value:

@@ -14,7 +14,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.not_a_number import has_nan
 from delegraph_cpu.aot.converters.table import aten, convert_with, used_results
-from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import rank_of
 
 __all__ = ["LSTM_GATES", "Layers"]
 

@@ -14,7 +14,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.not_a_number import extreme, first_in_order, position
 from delegraph_cpu.aot.converters.table import convert_with, has_dims
 from delegraph_cpu.aot.dtypes import NUMBERS, NUMBERS_OR_BOOL, REALS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 
 
 def _axes(self: Node, dim: int | Sequence[int] | None) -> list[int]:

@@ -14,7 +14,8 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import as_array
 from delegraph_cpu.aot.converters.table import aten, convert_with
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
+from delegraph_cpu.aot.node_facts import are_known, rank_of, shape_of
 
 
 def _same_size(node: Node, input: Node, output_size: object, *rest: Any) -> str | None:
@@ -122,7 +123,7 @@ def _pixels_of_its_own(
     decides, and onnxruntime's is another one, which depends on its version.
     """
     before, after = shape_of(input)[2:], shape_of(node)[2:]
-    if not all(isinstance(size, int) for size in (*before, *after)):
+    if not are_known(*before, *after):
         return None
     sizes = [(int(one), int(other)) for one, other in zip(before, after, strict=True)]
     given = scales or [None] * len(sizes)

@@ -12,7 +12,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import ALL, FLOATS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import are_known, rank_of, shape_of
 
 MODES: Final = ("linear", "nearest", "cubic")
 PADDINGS: Final = ("zeros", "border", "reflection")
@@ -38,7 +39,7 @@ def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, s
 
 
 def _known_size(node: Node, self: Node, output_size: Sequence[object], *_: object) -> str | None:
-    if not all(isinstance(size, int) for size in output_size):
+    if not are_known(*output_size):
         return "the size of the result is dynamic"
     return None
 

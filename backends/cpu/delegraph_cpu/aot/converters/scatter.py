@@ -17,7 +17,8 @@ from delegraph_cpu.aot.converters.not_a_number import has_nan
 from delegraph_cpu.aot.converters.pointwise import select_where
 from delegraph_cpu.aot.converters.table import convert_with, has_dims
 from delegraph_cpu.aot.dtypes import INDICES, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, rank_of, same_sizes, shape_of
 
 # ---- index_put ----------------------------------------------------------------------------------------------------
 
@@ -84,12 +85,12 @@ def _puts_rows(self: Node, indices: Sequence[Node | None], values: Node) -> bool
     """
     dims = [dim for dim, i in enumerate(indices) if i is not None]
     lead, row = shape_of(self)[: dims[0]], shape_of(self)[dims[0] + 1 :]
-    if len(dims) > 1 or not all(isinstance(size, int) for size in (*lead, *row)):
+    if len(dims) > 1 or not are_known(*lead, *row):
         return False
     index = indices[dims[0]]
     assert index is not None
     target = (*lead, *shape_of(index), *row)
-    return math.prod(map(int, row)) >= _ROW and tuple(map(str, shape_of(values))) == tuple(map(str, target))
+    return math.prod(map(int, row)) >= _ROW and same_sizes(shape_of(values), target)
 
 
 _ROW = 8
@@ -239,7 +240,7 @@ def _mean(g: GraphBuilder, total: ir.Value, count: ir.Value, dtype: torch.dtype)
 
 def _indexed_part(g: GraphBuilder, index: Node, src: Node) -> ir.Value:
     """torch reads of the source what the index has of the same places."""
-    if tuple(map(str, shape_of(index))) == tuple(map(str, shape_of(src))):
+    if same_sizes(shape_of(index), shape_of(src)):
         return g.value(src)
     start = g.ints([0] * rank_of(src))
     return g.op("Slice", g.value(src), start, g.op("Shape", g.value(index)))
@@ -280,7 +281,7 @@ def slice_scatter(
 
 
 @convert_with("diagonal_scatter", dtypes=NUMBERS_OR_BOOL, check=lambda node, self, *_: (
-    None if all(isinstance(size, int) for size in shape_of(self)) else "the shape is dynamic"))  # fmt: skip
+    None if are_known(*shape_of(self)) else "the shape is dynamic"))  # fmt: skip
 def diagonal_scatter(g: GraphBuilder, node: Node, self: Node, src: Node, offset: int, dim1: int, dim2: int) -> ir.Value:
     sizes = [int(size) for size in shape_of(self)]
     places = torch.diagonal(torch.arange(math.prod(sizes)).reshape(sizes), offset, dim1, dim2).reshape(-1, 1)

@@ -11,7 +11,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import ALL, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, rank_of, same_sizes, shape_of
 
 # ---- reshapes -----------------------------------------------------------------------------------------------------
 
@@ -114,7 +115,7 @@ def _static_result(node: Node) -> str | None:
 @convert_with("expand expand_copy", dtypes=ALL)
 def expand(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], *_: object) -> ir.Value:
     shape, before = shape_of(node), shape_of(self)
-    if tuple(map(str, shape)) == tuple(map(str, before)):
+    if same_sizes(shape, before):
         return g.value(self)
     # 1 stands for "as it is" in Expand, so that a dynamic dim that stays need not be computed.
     offset = len(shape) - len(before)
@@ -214,7 +215,7 @@ def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], v
 def _edges_are_left(node: Node, self: Node, pad: Sequence[Size], mode: str = "replicate", *_: object) -> str | None:
     """torch repeats edges that it cuts off as well."""
     sides = zip(reversed(shape_of(self)), pad[::2], pad[1::2], strict=False)
-    known = [side for side in sides if all(isinstance(number, int) for number in side)]
+    known = [side for side in sides if are_known(*side)]
     cut = any(size + min(before, 0) + min(after, 0) <= 0 for size, before, after in known)  # type: ignore[operator]
     return "edges repeated that are cut off" if mode == "replicate" and cut else None
 
@@ -241,7 +242,7 @@ def padded(
     if all(amount == 0 for amount in amounts):
         return g.value(self)
     constant = g.tensor(fill, dtype_of(node)) if mode == "constant" else None
-    if all(isinstance(amount, int) for amount in amounts):
+    if are_known(*amounts):
         # for all dims: where onnxruntime moves a Transpose through a Pad, it takes no notice of axes
         rest = [0] * (rank_of(self) - len(amounts) // 2)
         pads = g.ints([*rest, *amounts[-2::-2], *rest, *amounts[::-2]])  # type: ignore[list-item]
@@ -255,4 +256,4 @@ def padded(
 
 
 def _is_static(node: Node) -> bool:
-    return all(isinstance(dim, int) for dim in shape_of(node))
+    return are_known(*shape_of(node))

@@ -13,7 +13,8 @@ from delegraph.aot.authoring import Check, Converter, ConverterTable, schema_arg
 from delegraph_cpu.aot.converters.empty_results import gives_nothing, is_empty, nothing
 from delegraph_cpu.aot.converters.widening import convert_widened
 from delegraph_cpu.aot.dtypes import COMPLEX, FLOATS, HALVES, NARROW, ONNX_TYPES
-from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, rank_of
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.aot.node_facts import rank_of
 from delegraph_cpu.blob import BACKEND_ID
 
 __all__ = [

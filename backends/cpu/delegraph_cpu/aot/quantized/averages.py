@@ -13,7 +13,8 @@ import numpy as np
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import per_dim
-from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import are_known, rank_of, shape_of
 from delegraph_cpu.aot.quantized.pointwise import unary
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.values import Integers
@@ -71,7 +72,7 @@ def avg_pool(
 
 def _global_average(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
     sizes = shape_of(self)[2:]
-    known = all(isinstance(size, int) for size in sizes)
+    known = are_known(*sizes)
     few = known and prod(map(int, sizes)) <= _MOST_AVERAGED
     return unary(g, node, self, "QLinearGlobalAveragePool") if few else None
 

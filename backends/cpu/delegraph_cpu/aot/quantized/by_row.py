@@ -32,7 +32,8 @@ from delegraph.aot.authoring import (
     operator_name,
     quantize_call,
 )
-from delegraph_cpu.aot.graph_builder import GraphBuilder, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import shape_of
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight
 from delegraph_cpu.codes import MIDDLE, Codes

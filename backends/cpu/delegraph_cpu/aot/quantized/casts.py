@@ -11,7 +11,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder, outer_dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import outer_dtype_of
 from delegraph_cpu.aot.quantized.moves import moved
 from delegraph_cpu.aot.quantized.table import OnIntegers, integers_for_targets
 from delegraph_cpu.aot.quantized.values import Integers

@@ -12,7 +12,8 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.convolution import geometry
-from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import rank_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.transposed import conv_transpose
 from delegraph_cpu.aot.quantized.values import Affine, Integers

@@ -21,7 +21,8 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import Quantizations
 from delegraph_cpu.aot.converters.table import TABLE, OnnxConverter, aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.by_row import product_by_row, product_by_token, unpacked_product_by_row
 from delegraph_cpu.aot.quantized.values import CONTRIB, shifted
 from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight, is_settled, symmetric_weight

@@ -10,7 +10,8 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot.authoring import Granularity, operator_name, quantize_call, schema_arguments
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar
+from delegraph_cpu.aot.node_facts import rank_of, shape_of
 from delegraph_cpu.aot.quantized.packed import float_linear
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.values import CONTRIB, Affine, Integers, shifted

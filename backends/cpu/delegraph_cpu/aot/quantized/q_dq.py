@@ -16,7 +16,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import Check, Convert, convert_named
 from delegraph_cpu.aot.dtypes import ALL
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import are_known, dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized, quantized, shifted
 
 _F = TypeVar("_F", bound=Convert)
@@ -158,7 +159,7 @@ def dequantize_per_token(
 
 
 def _static(node: Node, input: Node, *_: object) -> str | None:
-    return None if all(isinstance(size, int) for size in shape_of(input)) else "groups of a dynamic shape"
+    return None if are_known(*shape_of(input)) else "groups of a dynamic shape"
 
 
 @_converts("dequantize_per_channel_group", check=_static)

@@ -14,7 +14,8 @@ from delegraph.aot.authoring import Granularity, quantize_call
 from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.table import aten, schema_arguments
 from delegraph_cpu.aot.dtypes import FLOATS, HALVES
-from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, outer_dtype_of
+from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
+from delegraph_cpu.aot.node_facts import outer_dtype_of
 from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
 
 __all__ = ["OnIntegers", "activation", "integers_for", "integers_for_targets", "on_integers", "wanted_grids"]

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import per_dim
-from delegraph_cpu.aot.graph_builder import GraphBuilder, rank_of, shape_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import are_known, rank_of, shape_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.values import Integers
 from delegraph_cpu.aot.quantized.weights import float_bias, in_steps, symmetric_weight
@@ -49,7 +50,7 @@ def conv_transpose(
     fits = rank_of(weight) == rank_of(node) == 4 and len(set(stride)) == len(set(dilation)) == 1
     if taken is None or factors is None or wanted is None or not fits or dilation[0] != 1:
         return None
-    if not all(isinstance(size, int) for size in sizes):
+    if not are_known(*sizes):
         return None
     h, w, height, width = map(int, sizes)
     pads, kernel, step = per_dim(padding, 2), factors.content.shape[2:], stride[0]

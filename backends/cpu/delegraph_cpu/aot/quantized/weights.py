@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import Granularity, QuantizeCall, quantize_call
-from delegraph_cpu.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.node_facts import dtype_of
 from delegraph_cpu.aot.quantized.values import Integers
 
 __all__ = [
