@@ -306,6 +306,8 @@ def test_where_none_can_be_run_each_says_why_once(capsys: pytest.CaptureFixture[
         (),
         ("--backends", "cpu", "--rounds", "0"),
         ("--backends", "cpu", "--seconds", "-1"),
+        ("--backends", "cpu", "--seconds", "nan"),
+        ("--backends", "cpu", "--min-sqnr", "nan"),
         ("--backends", "cpu", "--timeout", "0"),
     ],
 )

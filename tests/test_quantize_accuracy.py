@@ -94,7 +94,7 @@ def test_a_quantized_model_reads_as_many_digits(model: nn.Module, digits: tuple[
         assert read(lambda x, run=run: run(x.numpy()), unseen) >= floats - 0.5, recipe
 
 
-@pytest.mark.accuracy  # torchao exports 120 patterns to find batch norm
+@pytest.mark.accuracy
 def test_training_with_rounding(digits: tuple[Digits, Digits]) -> None:
     """8 bits for a whole tensor, trained: batch norm ends up in the integer weights; the report names the layers."""
     learnt, unseen = digits

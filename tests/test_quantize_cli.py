@@ -24,6 +24,21 @@ def net():
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
     return model, (torch.zeros(4, 16),), None, ({0: Dim("n", max=8)},)
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 4)
+
+    def forward(self, x, factor):
+        return self.linear(x) * factor
+
+class Named(nn.Module):
+    def forward(self, named):
+        return named["a"] + 1
+
+def scaled(): return Scaled().eval(), (torch.zeros(4, 16), torch.tensor(1.0))
+def by_number(): return Scaled().eval(), (torch.zeros(4, 16), 2.0)
+def named(): return Named(), ({"a": torch.zeros(4, 16)},)
 def batches(): return [(torch.randn(4, 16),) for _ in range(3)]
 def methods(): return {"one": net(), "two": (nn.Linear(4, 4), (torch.zeros(2, 4),))}
 def of_methods(): return {"one": batches(), "two": [(torch.randn(2, 4),)]}
@@ -74,6 +89,17 @@ def test_an_exported_program_and_several_methods() -> None:
     assert delegraph.load("q.pte", method="two")(np.zeros((2, 4), np.float32)).shape == (2, 4)
 
 
+def test_arrays_of_another_order_of_bytes_and_single_numbers() -> None:
+    x = np.random.default_rng(0).standard_normal((10, 16)).astype(">f4")
+    np.savez("big.npz", x)
+    assert quantize("model.py:net", "--data", "big.npz", "-o", "q.pt2") == 0
+    np.savez("scaled.npz", factor=np.float32(3), x=x)
+    assert quantize("model.py:scaled", "--data", "scaled.npz", "-o", "q.pt2") == 0
+    assert delegraph.load(bytes(delegraph.lower(torch.export.load("q.pt2"))))(x[:4].astype("f4"), np.float32(3)).any()
+    np.savez("number.npz", x=x, factor=2.0)
+    assert quantize("model.py:by_number", "--data", "number.npz", "-o", "q.pt2") == 0
+
+
 WRONG = {
     "write m.pt2, or m.pte": ("model.py:net", "-o", "m.onnx"),
     "write PATTERN=RECIPE": ("model.py:net", "-o", "m.pt2", "--rule", "float"),
@@ -81,6 +107,10 @@ WRONG = {
     "--data no.npz: No such file": ("model.py:net", "-o", "m.pt2", "--data", "no.npz"),
     "--data bad.npz is not an .npz": ("model.py:net", "-o", "m.pt2", "--data", "bad.npz"),
     "the model takes input, the file has a, b": ("model.py:net", "-o", "m.pt2", "--data", "two.npz"),
+    "calib.npz: named is a dict, which a .npz does not hold": ("model.py:named", "-o", "m.pt2", "--data", "calib.npz"),
+    "one.npz: input has 0 dims, the model's example has 2": ("model.py:net", "-o", "m.pt2", "--data", "one.npz"),
+    "words.npz: input is of NumPy's <U4": ("model.py:net", "-o", "m.pt2", "--data", "words.npz"),
+    "argument --min-sqnr: nan is not a number of dB": ("model.py:net", "-o", "m.pt2", "--min-sqnr", "nan"),
     "fewer samples than the 4": ("model.py:net", "-o", "m.pt2", "--data", "few.npz"),
     "there are several methods": ("model.py:methods", "-o", "m.pte", "--data", "calib.npz"),
 }
@@ -90,6 +120,8 @@ WRONG = {
 def test_what_is_refused(message: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.npz").write_bytes(b"no archive")
     np.savez("two.npz", a=np.zeros((4, 16)), b=np.zeros(4))
+    np.savez("one.npz", np.float32(1))
+    np.savez("words.npz", np.full((4, 16), "word"))
     np.savez("few.npz", np.zeros((3, 16), np.float32))
     with pytest.raises(SystemExit) as exit_code:
         quantize(*words)

@@ -7,7 +7,8 @@
                opcode u8, target i16, stream i8, sources u8, each i16
     operators  name, operator: length u16 and UTF-8
     commands   kind u8, then the fields of a transfer, a wait or a launch
-    constants  as the transfers read them
+    constants  as the transfers read them; or
+    constants_key   where they lie in the program's named data: bytes u64, then the key, UTF-8
 
 All numbers are little-endian.
 """
@@ -15,12 +16,14 @@ All numbers are little-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.interfaces import Buffer, shared_data
 from delegraph_dsp.isa import OPCODES, Instruction, Loop
 from delegraph_dsp.program import (
+    BACKEND_ID,
     BLOB_VERSION,
     DTYPES,
     KERNELS,
@@ -50,6 +53,7 @@ _TRANSFER: Final = struct.Struct("<HQQQIQBI")
 _LAUNCH: Final = struct.Struct("<BBBBBI")
 _OPERAND: Final = struct.Struct("<QBB")
 _TRIPS: Final = struct.Struct("<II")
+_SIZE: Final = struct.Struct("<Q")
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------
@@ -58,6 +62,10 @@ _TRIPS: Final = struct.Struct("<II")
 def pack(program: Program) -> bytes:
     """The bytes of `program`."""
     counts = (len(program.regions), len(program.loops), len(program.operators), len(program.commands))
+    key = program.constants_key
+    constants = {"constants": bytes(program.constants)}
+    if key:
+        constants = {"constants_key": _SIZE.pack(len(program.constants)) + key.encode()}
     return write_blocks(
         KIND,
         {
@@ -67,7 +75,7 @@ def pack(program: Program) -> bytes:
             "loops": b"".join(map(_loop, program.loops)),
             "operators": b"".join(_text(o.name) + _text(o.target) for o in program.operators),
             "commands": b"".join(map(_command, program.commands)),
-            "constants": bytes(program.constants),
+            **constants,
         },
     )
 
@@ -119,26 +127,50 @@ def _launch(launch: Launch) -> bytes:
 # ---- reading ------------------------------------------------------------------------------------------------------
 
 
-def unpack(data: bytes | memoryview) -> Program:
-    """The program in `data`; its constants are a view. Raises `DelegateInvalidCompatibility` for what cannot be read;
-    whether it may be run is for `runtime/validator.py` to say."""
+def unpack(data: bytes | memoryview, named_data: Mapping[str, Buffer] | None = None) -> Program:
+    """The program in `data`; its constants are a view, of `named_data` where they lie there: without it there are none
+    then. Raises `DelegateInvalidCompatibility` for what cannot be read; whether it may be run is for
+    `runtime/validator.py` to say."""
     blocks = read_blocks(data, KIND)
-    for name in ("header", "device", "regions", "loops", "operators", "commands", "constants"):
-        if name not in blocks:
-            raise DelegateInvalidCompatibility(f"a blob of DspBackend has no block {name!r}; lower the program again")
+    for name in ("header", "device", "regions", "loops", "operators", "commands"):
+        _check_block(blocks, name)
     header = _Reader("header", blocks["header"])
     version, tcm_nbytes, regions, loops, operators, commands = header.take(_HEADER)
     if version != BLOB_VERSION:
         raise header.error(f"its version is {version}, this delegraph-dsp reads {BLOB_VERSION}")
+    constants, key = _constants(blocks, named_data)
     return Program(
         _Reader("device", blocks["device"]).decoded(blocks["device"]),
         tcm_nbytes,
         tuple(_Reader("regions", blocks["regions"]).each(_read_region, regions)),
-        blocks["constants"],
+        constants,
         tuple(_Reader("loops", blocks["loops"]).each(_read_loop, loops)),
         tuple(_Reader("commands", blocks["commands"]).each(_read_command, commands)),
         tuple(_Reader("operators", blocks["operators"]).each(_read_operator, operators)),
+        key,
     )
+
+
+def _check_block(blocks: Mapping[str, memoryview], name: str) -> None:
+    if name not in blocks:
+        raise DelegateInvalidCompatibility(f"a blob of DspBackend has no block {name!r}; lower the program again")
+
+
+def _constants(
+    blocks: Mapping[str, memoryview], named_data: Mapping[str, Buffer] | None
+) -> tuple[bytes | memoryview, str]:
+    """The constants, and their key in the named data if they lie there."""
+    if "constants_key" not in blocks:
+        _check_block(blocks, "constants")
+        return blocks["constants"], ""
+    reader = _Reader("constants_key", blocks["constants_key"])
+    (nbytes,) = reader.take(_SIZE)
+    key = reader.decoded(blocks["constants_key"][_SIZE.size :])
+    if not key:
+        raise reader.error("there is no key")
+    if named_data is None:
+        return b"", key
+    return memoryview(shared_data(BACKEND_ID, named_data, key, nbytes)).cast("B"), key
 
 
 class _Reader:

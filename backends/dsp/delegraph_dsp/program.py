@@ -151,7 +151,8 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled partition. `regions` are the constants, the scratch memory, the inputs, then the outputs."""
+    """A compiled partition. `regions` are the constants, the scratch memory, the inputs, then the outputs;
+    `constants_key` is that of the constants where they lie in the named data, for other partitions as well."""
 
     device: str
     tcm_nbytes: int
@@ -160,6 +161,7 @@ class Program:
     loops: tuple[Loop, ...]
     commands: tuple[Command, ...]
     operators: tuple[Operator, ...]
+    constants_key: str = ""
 
     @property
     def inputs(self) -> list[Region]:

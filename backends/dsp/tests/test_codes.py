@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.dsp.tests.harness import Grid, Q, Run, run, small, steps_apart
+from backends.dsp.tests.harness import Grid, Q, Run, edge, reasons, run, small, steps_apart
 
 INT8, INT8_OUT = Grid(0.05, 3), Grid(0.03, -7)
 INT16, INT16_OUT = Grid(0.0004, 0, torch.int16), Grid(0.0003, 0, torch.int16)
@@ -179,6 +179,27 @@ def test_linear(dtype: str, per_channel: bool, rows: tuple[int, ...], inner: int
     layer = Linear(grid, coarser(out, 4), inner, columns, per_channel)
     codes = grid.codes(*rows, inner)
     assert steps_apart(run(layer, codes), layer(codes)) <= 1
+
+
+@by_dtype
+@pytest.mark.parametrize("bias", [1.0, -3e3])
+@pytest.mark.parametrize("scale", [1.2e-7, 1e-12])
+def test_a_bias_beside_which_its_weights_are_next_to_nothing(dtype: str, bias: float, scale: float) -> None:
+    """As of a row that is all zeros, or nearly: torchao's least scale is 2**-23."""
+    grid, out = GRIDS[dtype]
+    layer = Linear(grid, Grid(abs(bias) / out.limits[1], 0, out.dtype), 64, 5)
+    layer.weight[:2, 1:], layer.bias[:3], layer.scales[:3] = 0, bias, scale
+    codes = grid.codes(3, 64)
+    assert steps_apart(run(layer, codes), layer(codes)) <= 1
+
+
+def test_a_bias_that_is_too_large_for_a_product_of_values_is_left() -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        tiny = Grid(1e-12)
+        return INT8_OUT.quantize(torch.addmm(torch.ones(4), tiny.dequantize(a), tiny.dequantize(b)))
+
+    found = reasons(edge(function, [INT8.codes(3, 5), INT8.codes(5, 4)]))
+    assert found["aten.addmm.default"] == "its bias is too large for the scales of its operands"
 
 
 @by_dtype

@@ -99,6 +99,22 @@ def test_shapes_that_are_known_only_at_run_time() -> None:
     assert "its shape is known only when it runs" in str(lowered.report.to_json())
 
 
+def test_codes_of_an_unknown_number_change_their_grid_elsewhere() -> None:
+    """As they do around a dropout, which is gone when a model is lowered."""
+
+    class Between(torch.nn.Module):
+        def forward(self, codes: torch.Tensor) -> torch.Tensor:
+            return Grid(0.1).dequantize(Grid(0.1).quantize(INT8.dequantize(INT8.quantize(INT8.dequantize(codes)))))
+
+    batch = torch.export.Dim("batch", max=8)
+    codes = INT8.codes(4, 6)
+    lowered = delegraph.lower(Between(), (codes,), dynamic_shapes={"codes": {0: batch}}, backends=["dsp"])
+    left = lowered.report.methods["forward"].leftovers
+    assert {reason for node in left for reason in node.reasons.values()} == {"its shape is known only when it runs"}
+    got = delegraph.load(bytes(lowered))(codes[:3].numpy())
+    torch.testing.assert_close(torch.from_numpy(np.array(got)), Between()(codes[:3]))
+
+
 def test_a_row_that_the_tcm_does_not_hold() -> None:
     program = edge(lambda x: torch.softmax(x, -1), [torch.randn(2, 4096).half()], small(8192))
     (reason,) = reasons(program, small(8192)).values()

@@ -202,6 +202,14 @@ TABLE: dict[str, Case] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.arange(5)[:, None] + torch.arange(7) >= 0),
         (x(2, 3, 5, 8), x(2, 3, 7, 8), x(2, 3, 7, 8)),
     ),
+    "attention causal without a batch": (
+        lambda q, k: F.scaled_dot_product_attention(q, k, q, is_causal=True, scale=0.3),
+        (x(5, 8), x(5, 8) + 1),
+    ),
+    "attention over long rows without a batch": (
+        lambda q, m: F.scaled_dot_product_attention(q, q + 1, q, m > 0),
+        (x(1030, 4), x(1030, 1030)),
+    ),
     "attention over long rows": (
         lambda q, m: F.scaled_dot_product_attention(q, q + 1, q, m > 0),
         (x(1, 1, 1030, 4), x(1030, 1030)),

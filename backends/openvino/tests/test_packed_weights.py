@@ -58,6 +58,16 @@ def test_weights_stay_as_they_are_stored(recipe: str, bytes_per_weight: float) -
     assert decibels(exact, load(made, int8_products=True)(x.numpy())) > 30
 
 
+@pytest.mark.parametrize("recipe", ["int8_weight_only", "int4_weight_only"])
+def test_weights_of_a_model_in_float64_are_left_as_that_is(recipe: str) -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(64, 4).double().eval(), torch.randn(2, 64).double()
+    program = delegraph.quantize(model, None, (x,), recipe=recipe)
+    made = delegraph.lower(program, backends=["openvino"])
+    assert "its result is float64" in declined(made).values()
+    compare(delegraph.load(bytes(made))(x.numpy()), program.program.module()(x))
+
+
 def test_zero_points_of_groups() -> None:
     torch.manual_seed(0)
     codes, scales = torch.randint(0, 16, (128, 32), dtype=torch.uint8), torch.rand(128) / 100 + 0.01

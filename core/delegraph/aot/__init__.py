@@ -24,7 +24,7 @@ A backend's AOT half
 A backend's quantizer
     Recipe, recipe_named: what `quantize(recipe=…)` asks for; activation_spec, weight_spec: torchao's specs of it
     HistogramObserver, PercentileObserver: torchao's observers, but fast
-    annotate, annotation_of, shared_spec: what is said of a call; is_float_tensor, is_weight: of what it takes;
+    annotate, annotation_of, shared_spec: what is said of a call; is_float_tensor, is_read_once, is_weight: of values
     channel_dim: the channels in a layer's weight
     cut_attention: attention as its products and its softmax, each of which gets a grid
     QuantizationReport, MethodQuantization, LayerQuantization: what `quantize` gives beside the programs
@@ -116,7 +116,14 @@ if TYPE_CHECKING:
         program_with_graph,
     )
     from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
-    from delegraph.aot.quantize.annotations import annotate, annotation_of, is_float_tensor, is_weight, shared_spec
+    from delegraph.aot.quantize.annotations import (
+        annotate,
+        annotation_of,
+        is_float_tensor,
+        is_read_once,
+        is_weight,
+        shared_spec,
+    )
     from delegraph.aot.quantize.attention import cut_attention
     from delegraph.aot.quantize.layer_weights import channel_dim
     from delegraph.aot.quantize.observers import HistogramObserver, PercentileObserver
@@ -213,6 +220,7 @@ __all__ = [
     "graph_modules",
     "is_delegate_call",
     "is_float_tensor",
+    "is_read_once",
     "is_scalar",
     "is_weight",
     "layout_of",
@@ -309,7 +317,14 @@ __getattr__, __dir__ = lazy_names(
             "program_with_graph",
         ),
         "passes.weights_to_outputs": ("WeightsToOutputs",),
-        "quantize.annotations": ("annotate", "annotation_of", "is_float_tensor", "is_weight", "shared_spec"),
+        "quantize.annotations": (
+            "annotate",
+            "annotation_of",
+            "is_float_tensor",
+            "is_read_once",
+            "is_weight",
+            "shared_spec",
+        ),
         "quantize.attention": ("cut_attention",),
         "quantize.layer_weights": ("channel_dim",),
         "quantize.observers": ("HistogramObserver", "PercentileObserver"),

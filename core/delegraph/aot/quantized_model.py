@@ -18,7 +18,7 @@ from delegraph.aot import pipeline
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.export import ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
-from delegraph.aot.quantize.recipes import RecipeOrRules
+from delegraph.aot.quantize.recipes import RecipeOrRules, check_rules
 from delegraph.aot.quantize.report import QuantizationReport
 from delegraph.aot.quantize.request import (
     CalibrationData,
@@ -135,6 +135,7 @@ def quantize(
         asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
     else:
         asked = quantization_by_recipe(recipe or "int8", backends, calibration_data, methods, plugins, **limits)
+        check_rules(recipe or "int8", [request.model for request in requests.values()])
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]
     with shown_progress(progress, stages) as watchers:
@@ -178,6 +179,7 @@ def prepare_qat(
     """
     plugins = (plugins or default_registry()).preferring(prefer or {})
     requests = export_requests(model, args, kwargs, dynamic_shapes)
+    check_rules(recipe, [requests["forward"].model])
     return prepared_for_training(requests["forward"], recipe, backends, plugins)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.cli.factory import ModelToLower, called
@@ -43,12 +44,33 @@ def _batches(source: str, arrays: Mapping[str, Any], inputs: Mapping[str, Any]) 
         raise ArgumentError(
             None, f"--data {source}: the model takes {', '.join(inputs)}, the file has {', '.join(arrays)}"
         )
-    size = next(iter(inputs.values())).shape[0]
-    count = min(len(array) for array in by_name.values()) // size
-    if not count:
-        raise ArgumentError(None, f"--data {source}: fewer samples than the {size} of the model's example")
-    tensors = {name: torch.from_numpy(array) for name, array in by_name.items()}
-    return [{name: one[i * size : (i + 1) * size] for name, one in tensors.items()} for i in range(count)]
+    numbers: dict[str, Any] = {}
+    parts: dict[str, list[torch.Tensor]] = {}
+    for name, example in inputs.items():
+        tensor = _tensor(f"--data {source}: {name}", by_name[name], example)
+        if tensor.dim():
+            parts[name] = [part for part in tensor.split(len(example)) if len(part) == len(example)]
+        else:  # the same in every batch
+            numbers[name] = tensor if isinstance(example, torch.Tensor) else tensor.item()
+    count = min(map(len, parts.values()), default=1)
+    return [numbers | {name: own[number] for name, own in parts.items()} for number in range(count)]
+
+
+def _tensor(where: str, array: NDArray[Any], example: Any) -> torch.Tensor:
+    """All samples of an input, in this machine's order of bytes; where the example is a single number, that."""
+    if not isinstance(example, torch.Tensor | int | float):
+        raise ArgumentError(
+            None, f"{where} is a {type(example).__name__}, which a .npz does not hold: write DATA.py:function"
+        )
+    wanted = np.shape(example)
+    if bool(array.ndim) != bool(wanted):
+        raise ArgumentError(None, f"{where} has {array.ndim} dims, the model's example has {len(wanted)}")
+    if array.ndim and len(array) < wanted[0]:
+        raise ArgumentError(None, f"{where} has fewer samples than the {wanted[0]} of the model's example")
+    try:
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+    except TypeError as error:
+        raise ArgumentError(None, f"{where} is of NumPy's {array.dtype}, of which torch has no tensors") from error
 
 
 def _arrays(path: str) -> dict[str, Any]:

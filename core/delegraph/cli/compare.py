@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from delegraph.cli import backend_options
+from delegraph.cli.quantize import decibels
 
 if TYPE_CHECKING:
     from delegraph.comparison.result import Comparison
@@ -49,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--data", metavar="calib.npz", help="typical inputs for recipes: a .npz, or DATA.py:function")
     parser.add_argument("-o", "--output", metavar="m.pte", help="write the fastest one's program there")
     parser.add_argument(
-        "--min-sqnr", type=float, metavar="DB", help="of those whose outputs are no further from the model's"
+        "--min-sqnr", type=decibels, metavar="DB", help="of those whose outputs are no further from the model's"
     )
     parser.add_argument(
         "--rounds", type=int, default=5, metavar="N", help="turns that each candidate gets (default: 5)"
@@ -71,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
-    if args.rounds < 1 or args.seconds <= 0 or not 0 < args.timeout < inf:
+    if args.rounds < 1 or not 0 < args.seconds < inf or not 0 < args.timeout < inf:
         raise argparse.ArgumentError(None, "--rounds, --seconds and --timeout are positive numbers")
     with _shown_progress() as progress:
         comparison = _compare(args, progress)

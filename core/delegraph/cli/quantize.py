@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delegraph.aot.quantized_model import QuantizedModel
     from delegraph.cli.progress import Progress
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "decibels", "run"]
 
 _EPILOG = """\
 MODEL is what `delegraph lower` takes: a function that gives a model, or the .pt2 of torch.export.save. The arrays of a
 .npz are the inputs, in order or by name, each with all samples one after the other; a batch is as many of them as the
-model's example input has. DATA.py:function gives batches as `delegraph.quantize` takes them.
+model's example input has, and a single number goes with each. DATA.py:function gives batches as `delegraph.quantize`
+takes them.
 """
 
 
@@ -45,10 +47,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--backends", default="", metavar="NAMES", help="whose quantizers to ask, and for a .pte whom to lower onto"
     )
     parser.add_argument("--keep-float", type=int, default=0, metavar="N", help="leave the N layers that lose most")
-    parser.add_argument("--min-sqnr", type=float, metavar="DB", help="leave layers that by themselves fall below this")
+    parser.add_argument(
+        "--min-sqnr", type=decibels, metavar="DB", help="leave layers that by themselves fall below this"
+    )
     parser.add_argument("--report", metavar="r.svg", help="draw the report")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
+
+
+def decibels(text: str) -> float:
+    """What `--min-sqnr` takes."""
+    number = float(text)
+    if isnan(number):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of dB")
+    return number
 
 
 def run(args: argparse.Namespace) -> int:

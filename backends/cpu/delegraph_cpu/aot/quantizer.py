@@ -7,6 +7,7 @@ nothing, and rounding would cost accuracy and time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
@@ -21,6 +22,7 @@ from delegraph.aot import (
     channel_dim,
     cut_attention,
     is_float_tensor,
+    is_read_once,
     is_weight,
     recipe_named,
     shared_spec,
@@ -36,6 +38,8 @@ aten = torch.ops.aten
 
 TRANSPOSED: Final = aten.conv_transpose2d.input
 SOFTMAXES: Final = frozenset({aten.softmax.int, aten._softmax.default})
+PROJECTIONS: Final[Mapping[Any, int]] = {aten.addmm.default: 1, aten.matmul.default: 0, aten.mm.default: 0}
+"""Which argument is multiplied by the one behind it, a matrix (inputs, outputs) if that is the model's."""
 PRODUCTS: Final = frozenset({aten.matmul.default, aten.bmm.default})
 NORMALIZATIONS: Final = frozenset({aten.batch_norm.default, aten._native_batch_norm_legit.default})
 CLAMPS: Final = frozenset({aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default})
@@ -107,12 +111,17 @@ class CpuQuantizer:
         """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
 
     def _annotate(self, node: Node, integers: set[Node]) -> None:
+        if channel_dim(node) is not None and not (is_float_tensor(node.args[0]) and is_weight(node.args[1])):
+            return
         if _is_convolution(node) and self._static:
             self._layer(node, self._weight, output=True)
         elif node.target == TRANSPOSED and self._static and _has_one_stride(node):
             self._layer(node, self._transposed_weight, output=True)
-        elif node.target == aten.linear.default and is_weight(node.args[1]):
+        elif node.target == aten.linear.default:
             self._layer(node, self._weight, output=self._static and _goes_to_layers(node))
+        elif _is_projection(node):
+            place = PROJECTIONS[node.target]
+            self._layer(node, self._transposed_weight, self._static and _goes_to_layers(node), place)
         elif node.target in PRODUCTS and self._multiplies:
             self._product(node)
         elif node.target == aten.lstm.input and self._found_in_the_run is not None:
@@ -120,9 +129,9 @@ class CpuQuantizer:
         elif self._static:
             self._between(node, integers)
 
-    def _layer(self, node: Node, weight: Any, output: bool) -> None:
-        """The input and the weight, and the result where it is normalized and limited."""
-        inputs: dict[Any, Any] = {node.args[0]: self._activation, node.args[1]: weight}
+    def _layer(self, node: Node, weight: Any, output: bool, place: int = 0) -> None:
+        """The input, at `place`, and the weight, and the result where it is normalized and limited."""
+        inputs: dict[Any, Any] = {node.args[place]: self._activation, node.args[place + 1]: weight}
         last = _last_fused(node)
         for fused in _fused(node):
             annotate(fused, {})
@@ -142,7 +151,8 @@ class CpuQuantizer:
         """The input and the matrices of an LSTM without projections."""
         input, _, params, _, layers, _, _, bidirectional, _ = schema_arguments(node)
         matrices = [param for param in params if param.meta["val"].dim() == 2]
-        if len(matrices) == 2 * layers * (1 + bidirectional) and all(map(is_weight, params)):
+        own = is_float_tensor(input) and all(map(is_weight, params))
+        if own and len(matrices) == 2 * layers * (1 + bidirectional):
             annotate(node, {input: self._found_in_the_run, **dict.fromkeys(matrices, self._weight)})
 
     def _between(self, node: Node, integers: set[Node]) -> None:
@@ -160,9 +170,11 @@ class CpuQuantizer:
         elif node.target in MOVES | CLAMPS:
             shared = shared_spec(sources[0])
             annotate(node, {sources[0]: shared}, shared)
-        elif node.target in JOINS:
+        elif node.target in JOINS and all(map(is_read_once, sources)):
             first = shared_spec((sources[0], node))
             annotate(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
+        elif node.target in JOINS:
+            annotate(node, dict.fromkeys(sources, self._activation), self._activation)
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------
@@ -183,6 +195,18 @@ def _is_value(argument: object) -> TypeGuard[Node]:
 def _is_convolution(node: Node) -> bool:
     """Whether it is one that is not transposed."""
     return channel_dim(node) == 0 and node.target != aten.linear.default
+
+
+def _is_projection(node: Node) -> bool:
+    """Whether it multiplies values by a matrix of the model's; one of one row makes no sums."""
+    place = PROJECTIONS.get(node.target)
+    if place is None:
+        return False
+    x, weight = node.args[place : place + 2]
+    if not is_float_tensor(x) or not is_weight(weight):
+        return False
+    shape = weight.meta["val"].shape
+    return len(shape) == 2 and shape[0] != 1
 
 
 def _is_large(factor: Any) -> bool:

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-import numpy as np
-
 from delegraph_dsp.aot.boxes import Box, box_of, packed_strides, rows_of, tiles_of
+from delegraph_dsp.aot.constant_pool import WORD, ConstantPool
 from delegraph_dsp.aot.kernel_calls import KernelCall, Value, dense_strides
 from delegraph_dsp.aot.placement import Placed
 from delegraph_dsp.aot.tiling import launch_loops
@@ -38,9 +37,6 @@ from delegraph_dsp.program import (
 
 __all__ = ["emit"]
 
-WORD = 64
-"""What places in outer memory are multiples of."""
-
 CONSTANTS, SCRATCH = 0, 1
 
 
@@ -51,9 +47,11 @@ def emit(
     outputs: Sequence[tuple[Value, tuple[int, ...]]],
     operators: Sequence[Operator],
     device: Device,
+    pool: ConstantPool,
 ) -> Program:
-    """The program of calls that read `inputs` and write `outputs`, each with the shape that it has for the caller."""
-    memory = OuterMemory(inputs, outputs)
+    """The program of calls that read `inputs` and write `outputs`, each with the shape that it has for the caller; its
+    constants are those of `pool` so far, its own among them."""
+    memory = OuterMemory(inputs, outputs, pool)
     emitter = Emitter(placed, memory, device)
     for number, call in enumerate(calls):
         emitter.call(number, call, calls[number + 1] if number + 1 < len(calls) else None)
@@ -61,7 +59,7 @@ def emit(
         device_text(device),
         placed.nbytes,
         memory.regions(),
-        bytes(memory.constants),
+        bytes(pool.content),
         tuple(emitter.loops),
         tuple(emitter.commands),
         tuple(operators),
@@ -69,35 +67,25 @@ def emit(
 
 
 class OuterMemory:
-    """Where values lie outside: a region and the byte they begin at. Constants of equal content lie there once."""
+    """Where values lie outside: a region and the byte they begin at."""
 
-    def __init__(self, inputs: Sequence[Value], outputs: Sequence[tuple[Value, tuple[int, ...]]]) -> None:
-        self.constants = bytearray()
-        self._scratch = 0
+    def __init__(
+        self, inputs: Sequence[Value], outputs: Sequence[tuple[Value, tuple[int, ...]]], pool: ConstantPool
+    ) -> None:
+        self._pool, self._scratch = pool, 0
         self._arguments = [("input", v, v.shape) for v in inputs] + [("output", v, shape) for v, shape in outputs]
         self._places = {value: (2 + number, 0) for number, (_, value, _) in enumerate(self._arguments)}
-        self._contents: dict[bytes, int] = {}
 
     def place(self, value: Value) -> tuple[int, int]:
         """Region and first byte."""
         if value not in self._places:
-            self._places[value] = self._constant(value) if value.content else self._made(value)
+            self._places[value] = (CONSTANTS, self._pool.place(value)) if value.content else self._made(value)
         return self._places[value]
 
     def regions(self) -> tuple[Region, ...]:
         """All of them, once everything has its place."""
         arguments = [Region(k, nbytes_of(v.dtype, shape), v.dtype, shape) for k, v, shape in self._arguments]
-        return (Region("constants", len(self.constants)), Region("scratch", self._scratch), *arguments)
-
-    def _constant(self, value: Value) -> tuple[int, int]:
-        assert value.content is not None
-        data = np.ascontiguousarray(value.content(), value.dtype).tobytes()
-        assert len(data) == nbytes_of(value.dtype, value.shape)
-        if data not in self._contents:
-            self.constants += bytes(-len(self.constants) % WORD)
-            self._contents[data] = len(self.constants)
-            self.constants += data
-        return CONSTANTS, self._contents[data]
+        return (Region("constants", len(self._pool.content)), Region("scratch", self._scratch), *arguments)
 
     def _made(self, value: Value) -> tuple[int, int]:
         begin = self._scratch

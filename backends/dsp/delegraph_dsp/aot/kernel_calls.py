@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from delegraph.aot.authoring import Quantization
@@ -69,6 +71,13 @@ class View:
             and prod(self.shape) == prod(self.value.shape)
             and all(size == 1 or stride == wanted for size, stride, wanted in strides)
         )
+
+    def array(self) -> NDArray[Any] | None:
+        """Its elements, if it is of a constant."""
+        if self.value.content is None:
+            return None
+        held = np.ascontiguousarray(self.value.content(), self.dtype).reshape(-1)[self.offset :]
+        return as_strided(held, self.shape, [stride * held.itemsize for stride in self.strides], writeable=False)
 
     def permute(self, dims: Sequence[int]) -> View:
         """Its dims in another order."""

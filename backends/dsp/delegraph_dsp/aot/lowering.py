@@ -2,6 +2,7 @@
 
 KernelGraph      nodes -> kernel calls on values and views
 place_calls      kernel calls -> blocks, what stays in the TCM, places
+sharing          which partitions have constants in common
 emit             these -> transfers, waits, launches with their scheduled loops
 pack             program -> bytes
 """
@@ -9,14 +10,16 @@ pack             program -> bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from torch.export import ExportedProgram
 
+from delegraph.aot import NamedDataStore
 from delegraph.errors import UnsupportedOperator
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.interfaces import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph_dsp.aot import converters
+from delegraph_dsp.aot.constant_pool import WORD, ConstantPool, sharing
 from delegraph_dsp.aot.dump import calls_text, placement_text
 from delegraph_dsp.aot.emission import emit
 from delegraph_dsp.aot.kernel_calls import Value
@@ -42,26 +45,51 @@ assert converters.TABLE is KernelGraph.table
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """What the passes before emission made of one. `outputs` have the shapes that they have for the caller."""
+
+    graph: KernelGraph
+    outputs: tuple[tuple[Value, tuple[int, ...]], ...]
+    placed: Placed
+    device: Device
+
+    def emitted(self, pool: ConstantPool) -> Compiled:
+        """With its program, whose constants are in `pool`."""
+        graph = self.graph
+        program = emit(graph.calls, self.placed, graph.inputs, self.outputs, graph.operators, self.device, pool)
+        return Compiled(graph, self.placed, program)
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """What each pass made of a partition."""
 
     graph: KernelGraph
-    outputs: tuple[Value, ...]
     placed: Placed
     program: Program
 
-    @property
-    def texts(self) -> dict[str, str]:
-        """Each pass's result, to be read."""
-        return {
+    def reading(self, pool: ConstantPool) -> Compiled:
+        """The same with the constants of all that share `pool`."""
+        constants, *regions = self.program.regions
+        whole = replace(constants, nbytes=len(pool.content))
+        content = bytes(pool.content)
+        program = replace(self.program, regions=(whole, *regions), constants=content, constants_key=pool.key)
+        return replace(self, program=program)
+
+    def result(self, named: NamedDataStoreOutput | None = None) -> PreprocessResult:
+        """The blob; what each pass made of the partition is in its `_delegate_info_meta`, by name."""
+        validate(self.program)
+        handles = {number: handles for number, handles in enumerate(self.graph.handles) if handles}
+        texts = {
             "kernels": calls_text(self.graph.calls, self.graph.operators),
             "placement": placement_text(self.graph.calls, self.placed),
             "program": program_text(self.program),
         }
+        return PreprocessResult(pack(self.program), handles, data_store_output=named, _delegate_info_meta=texts)
 
 
-def compile_program(program: ExportedProgram, device: Device, half_for_float: bool = False) -> Compiled:
-    """Compile a partition for a device.
+def placed_partition(program: ExportedProgram, device: Device, half_for_float: bool = False) -> Partition:
+    """Run the passes before emission, for a device.
 
     Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` for one
     that the device's memory is too small for.
@@ -75,11 +103,14 @@ def compile_program(program: ExportedProgram, device: Device, half_for_float: bo
     except Unsupported as reason:
         name = None if graph.node is None else graph.node.name
         raise UnsupportedOperator(f"the DSP cannot compile it: {reason}", node=name) from None
-    placed = place_calls(graph.calls, outputs, device)
     shapes = [tuple(node.meta["val"].shape) for node in graph.signature.outputs]
-    written = list(zip(outputs, shapes, strict=True))
-    emitted = emit(graph.calls, placed, graph.inputs, written, graph.operators, device)
-    return Compiled(graph, tuple(outputs), placed, emitted)
+    written = tuple(zip(outputs, shapes, strict=True))
+    return Partition(graph, written, place_calls(graph.calls, outputs, device), device)
+
+
+def compile_program(program: ExportedProgram, device: Device, half_for_float: bool = False) -> Compiled:
+    """Compile a partition by itself. Raises as `placed_partition`."""
+    return placed_partition(program, device, half_for_float).emitted(ConstantPool())
 
 
 class DspLowering(BackendDetails):
@@ -89,15 +120,39 @@ class DspLowering(BackendDetails):
 
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
-        """Compile a partition; what each pass made of it is in the result's `_delegate_info_meta`, by name.
+        """Compile a partition. Raises as `placed_partition`."""
+        return compile_program(edge_program, *settings(compile_specs)).result()
 
-        Raises what `compile_program` does.
-        """
-        device, half_for_float = settings(compile_specs)
-        compiled = compile_program(edge_program, device, half_for_float)
-        validate(compiled.program)
-        handles = {number: handles for number, handles in enumerate(compiled.graph.handles) if handles}
-        return PreprocessResult(pack(compiled.program), handles, _delegate_info_meta=compiled.texts)
+    @classmethod
+    def preprocess_multimethod(
+        cls,
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        """As `preprocess`, but the constants of partitions that have some in common go into the named data, once."""
+        partitions = {
+            method: [
+                placed_partition(program, *settings(specs))
+                for program, specs in zip(programs, compile_specs[method], strict=True)
+            ]
+            for method, programs in edge_programs.items()
+        }
+        everything = [partition for found in partitions.values() for partition in found]
+        shares = sharing([partition.graph.calls for partition in everything])
+        pool = ConstantPool()
+        emitted = [
+            partition.emitted(pool if shared else ConstantPool())
+            for partition, shared in zip(everything, shares, strict=True)
+        ]
+        store = NamedDataStore()
+        if any(shares):
+            store.add_named_data(pool.key, bytes(pool.content), WORD)
+        named = store.get_named_data_store_output()
+        results = iter(
+            compiled.reading(pool).result(named) if shared else compiled.result()
+            for compiled, shared in zip(emitted, shares, strict=True)
+        )
+        return {method: [next(results) for _ in found] for method, found in partitions.items()}
 
 
 def settings(compile_specs: Sequence[CompileSpec]) -> tuple[Device, bool]:

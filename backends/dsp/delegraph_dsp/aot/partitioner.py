@@ -121,6 +121,9 @@ class Support:
         call = quantize_call(node)
         if call is None:
             return self._operator(node)
+        reason = _shape_reason(node)
+        if reason is not None:
+            return reason
         if call.quantizes:
             source = _producer(call.source)
             taken = self._changes_grid(node) or (quantize_call(source) is None and self._operator(source) is None)
@@ -246,6 +249,9 @@ class _Alone(KernelGraph):
         content = self.constants.array(node)
         if content is not None and grid is None:
             return self.constant(node, content)
+        weight = self.quantizations.weight(node)
+        if weight is not None and weight.packed is None and weight.quantization == grid:
+            return self.known(weight.integers).on(grid)
         dtype = tensor.dtype if grid is None else grid.dtype
         name = "float16" if dtype == torch.float32 else str(numpy_dtype(dtype))
         return View.of(Value(name, tuple(tensor.shape), source=0), grid)

@@ -22,6 +22,7 @@ from delegraph.aot import (
     annotation_of,
     cut_attention,
     is_float_tensor,
+    is_read_once,
     is_weight,
     recipe_named,
     shared_spec,
@@ -123,9 +124,11 @@ class DspQuantizer:
         elif node.target in MOVES and annotation_of(sources[0]) is not None:
             shared = shared_spec(sources[0])
             annotate(node, {sources[0]: shared}, shared)
-        elif node.target in JOINS:
+        elif node.target in JOINS and all(map(is_read_once, sources)):
             first = shared_spec((sources[0], node))
             annotate(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
+        elif node.target in JOINS:
+            annotate(node, dict.fromkeys(sources, self._activation), self._activation)
 
     def _put(self, node: Node, inputs: Mapping[Any, Any]) -> None:
         """The inputs, and the result, or that of an activation that it alone goes through."""

@@ -48,7 +48,7 @@ class DspBackend(BackendInterface):
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> DspHandle:
         """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run."""
-        program = unpack(memoryview(processed))
+        program = unpack(memoryview(processed), context.named_data)
         device = validate(program)
         return DspHandle(program, device, measure(program, device), Machine(program))
 

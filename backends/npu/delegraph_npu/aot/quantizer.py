@@ -19,6 +19,8 @@ from delegraph.aot import (
     annotation_of,
     channel_dim,
     is_float_tensor,
+    is_read_once,
+    is_weight,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -98,6 +100,8 @@ class NpuQuantizer:
         channels = channel_dim(node)
         first, channels = (1, 1) if channels is None else (0, channels)  # addmm, its bias in front
         taken, kernel = node.args[first : first + 2]
+        if not is_weight(kernel):
+            return
         self._finish(node, {taken: self._activation, kernel: weight_spec(self._recipe, channels)}, normalized=True)
 
     def _finish(self, node: Node, inputs: Mapping[Any, Any], normalized: bool = False) -> None:
@@ -110,8 +114,12 @@ class NpuQuantizer:
         annotate(last, {} if fused else inputs, self._activation)
 
     def _move(self, node: Node) -> None:
-        """The result has the grid of the first operand, and so have further ones."""
+        """The result has the grid of the first operand, and so have further ones; what is joined keeps its own where
+        another call reads it."""
         first, *rest = _values(node)
+        if rest and not all(map(is_read_once, [first, *rest])):
+            annotate(node, dict.fromkeys([first, *rest], self._activation), self._activation)
+            return
         shared = shared_spec((first, node))
         annotate(node, {first: self._activation, **dict.fromkeys(rest, shared)}, shared)
 

@@ -105,13 +105,13 @@ class OpenVinoQuantizer:
         by_channel = self._weight_of(node)
         if by_channel is not None:
             x, weight = node.args[:2]
-            return {x: self._activation, weight: by_channel} if is_weight(weight) else {}
+            return {x: self._activation, weight: by_channel} if is_float_tensor(x) and is_weight(weight) else {}
         read = [x for x in node.args[:2] if isinstance(x, Node)]
         if node.target in PRODUCTS and self._static and is_float_tensor(node) and not any(map(is_weight, read)):
             return {x: self._probabilities if x.target in SOFTMAXES else self._about_zero for x in read}
-        if not self._static or not read or not any(map(_is_convolved, read)):
+        if not self._static or not is_float_tensor(node) or not any(map(_is_convolved, read)):
             return {}
-        if node.target in SUMS and len({_shape(x) for x in read}) == 1 and len(read) == 2:
+        if node.target in SUMS and len(read) == 2 and _shape(read[0]) == _shape(read[1]):
             return dict.fromkeys(read, self._activation)
         return {read[0]: self._activation} if node.target in AVERAGES else {}
 

@@ -7,6 +7,7 @@
     batch_norm.py       batch norm of such a model, and the convolution that it becomes
 
     composed.py         several quantizers -> one; an earlier one's annotations stay
+    masked_scores.py    a graph -> what stands between a mask and a softmax, which stays float
     generic.py          the quantizer for kernel libraries and for backends that bring none
     annotations.py      a call and specs -> its annotation, as torchao keeps it
     specs.py            a recipe -> torchao's specs of it, to annotate with

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeGuard
 import torch
 from torch.fx import Node
 
-__all__ = ["ANNOTATION", "annotate", "annotation_of", "is_float_tensor", "is_weight", "shared_spec"]
+__all__ = ["ANNOTATION", "annotate", "annotation_of", "is_float_tensor", "is_read_once", "is_weight", "shared_spec"]
 
 ANNOTATION: Final = "quantization_annotation"
 """Where torchao keeps a node's `QuantizationAnnotation` (`Q_ANNOTATION_KEY` of `pt2e/quantizer/quantizer.py`)."""
@@ -40,11 +40,37 @@ def shared_spec(edge_or_node: Any) -> Any:
 def is_float_tensor(
     value: object, dtypes: Container[torch.dtype] = (torch.float32, torch.float16, torch.bfloat16)
 ) -> TypeGuard[Node]:
-    """Whether an argument is a tensor of floats, which is what there is to quantize."""
+    """Whether an argument is a tensor of floats, which is what there is to quantize: one without elements has none."""
     tensor = value.meta.get("val") if isinstance(value, Node) else None
-    return isinstance(tensor, torch.Tensor) and tensor.dtype in dtypes
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in dtypes:
+        return False
+    return not any(isinstance(size, int) and size == 0 for size in tensor.shape)
 
 
 def is_weight(value: object) -> TypeGuard[Node]:
-    """Whether an argument is the model's own: a parameter, a buffer or a constant, and nothing that a run gives."""
-    return isinstance(value, Node) and value.op == "get_attr"
+    """Whether an argument is the model's own: a parameter, a buffer or a constant, or computed from these alone (as by
+    `weight_norm`), and nothing that a run gives."""
+    todo, seen = [value], set[Node]()
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, Node) or node.op not in ("get_attr", "call_function") or _is_changing(node):
+            return False
+        todo += [source for source in node.all_input_nodes if source not in seen]
+        seen.update(node.all_input_nodes)
+    return True
+
+
+def is_read_once(value: Node) -> bool:
+    """Whether nothing else is on the grid of a value: one call reads it, and so with what it has its grid from. Where
+    values are joined on one grid, others would be as coarse."""
+    annotation = annotation_of(value)
+    shares = annotation is not None and hasattr(annotation.output_qspec, "edge_or_node")
+    return len(value.users) == 1 and (not shares or all(map(is_read_once, annotation.input_qspec_map)))
+
+
+def _is_changing(node: Node) -> bool:
+    """Whether it is of chance, or a buffer that a run writes into."""
+    operators = [one.target for one in (node, *node.users) if isinstance(one.target, torch._ops.OpOverload)]
+    if node.op == "get_attr":
+        return any(operator._schema.is_mutable for operator in operators)
+    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

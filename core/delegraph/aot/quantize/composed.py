@@ -7,18 +7,20 @@
 b sees what a annotated, so that it can go on from there; whatever it does to that is put back. Where torchao's
 `ComposableQuantizer` refuses a quantizer that annotates a node for the second time, here it costs that one nothing to
 annotate all it can. So it is with calls that are not a quantizer's to annotate, because the user keeps them in float or
-another recipe is theirs: what it says of them is dropped, and with it what shares a scale with nothing then.
+another recipe is theirs, or because a mask comes into them (`masked_scores.py`): what it says of them is dropped, and
+with it what shares a scale with nothing then, or is the result of what was dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.quantize.annotations import ANNOTATION, annotate
+from delegraph.aot.quantize.masked_scores import masked_scores
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.quantizer import Quantizer
 
@@ -68,12 +70,12 @@ class ComposedQuantizer:
         """Let each annotate what those before it left."""
         self._own = {}
         kept: dict[Node, Any] = {}
+        masked = masked_scores(model.graph)
         for name in self._quantizers:
             self._ask(name, "annotate", model)
             new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}
-            self._own[name] = {n: a for n, a in new.items() if self._may_annotate(name, n)}
-            if len(self._own[name]) < len(new):
-                self._own[name] = _without_dangling(self._own[name], kept)
+            own = {n: a for n, a in new.items() if n not in masked and self._may_annotate(name, n)}
+            self._own[name] = _without_dangling(own, new, kept)
             kept |= self._own[name]
             _put(model, kept)
         return model
@@ -126,14 +128,24 @@ def _with_specs(annotation: Any, changed: Callable[[Any], Any]) -> Any:
     return replace(annotation, input_qspec_map=inputs, output_qspec=changed(annotation.output_qspec))
 
 
-def _without_dangling(own: dict[Node, Any], others: Mapping[Node, Any]) -> dict[Node, Any]:
-    """The annotations of `own` that share no scale with what nobody annotates, taking `others` into account."""
-    while True:
-        known = _points({**others, **own})
-        fit = {node: one for node, one in own.items() if all(point in known for point in _shared_with(one))}
-        if len(fit) == len(own):
-            return fit
-        own = fit
+def _without_dangling(own: dict[Node, Any], asked: Collection[Node], others: Mapping[Node, Any]) -> dict[Node, Any]:
+    """Those of the annotations `own` that rest on nothing that was dropped, where all of `asked` were annotated: they
+    share a scale with what they or `others` have, and are no result of a call that is not there."""
+    dropped = len(asked) - len(own)
+    while dropped:
+        known, gone = _points({**others, **own}), set(asked) - own.keys()
+        fit = {
+            node: one
+            for node, one in own.items()
+            if known.issuperset(_shared_with(one)) and not (_is_rest(one) and gone & {*node.all_input_nodes})
+        }
+        dropped, own = len(own) - len(fit), fit
+    return own
+
+
+def _is_rest(annotation: Any) -> bool:
+    """Whether it belongs to the call before it: it takes values as they are, fused."""
+    return all(spec is None for spec in annotation.input_qspec_map.values())
 
 
 def _points(annotations: Mapping[Node, Any]) -> set[Any]:

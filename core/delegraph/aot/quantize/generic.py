@@ -3,6 +3,8 @@
     y = conv2d(x, w, b)        x int8, w int8, b float, y int8 behind what follows alone and is fused with it (relu)
     y = add(a, b)              a, b and y int8
     y = max_pool2d(x)          no values but those of x: y has x's scale, where x is quantized
+    y = cat([a, b])            a, b and y on one grid, and joined as they are; each on its own where another call reads
+                               a or b, whose values are then as exact as without y
     y = softmax(x)             left in float
 
 Dynamic recipes quantize what goes into a layer with weights, and nothing else.
@@ -17,8 +19,16 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.quantize.annotations import annotate, annotation_of, is_float_tensor, is_weight, shared_spec
-from delegraph.aot.quantize.layer_weights import channel_dim
+from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.annotations import (
+    annotate,
+    annotation_of,
+    is_float_tensor,
+    is_read_once,
+    is_weight,
+    shared_spec,
+)
+from delegraph.aot.quantize.layer_weights import PROJECTIONS, LayerWeight, channel_dim, is_projection
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.specs import activation_spec, weight_spec
 
@@ -101,6 +111,9 @@ class GenericQuantizer:
         channels = channel_dim(node)
         if channels is not None:
             return self._weighted(node, channels)
+        projection = PROJECTIONS.get(operator_name(node))
+        if projection is not None and is_weight(node.args[projection.argument]):
+            return self._projected(node, projection)
         if self._recipe.dynamic:
             return None
         if node.target in _ARITHMETIC:
@@ -124,6 +137,15 @@ class GenericQuantizer:
         recipe = replace(self._recipe, weight_axis="tensor") if grouped else self._recipe
         return {x: self._value, weight: weight_spec(recipe, channels)}, self._result(node)
 
+    def _projected(self, node: Node, layer: LayerWeight) -> _Specs | None:
+        """Of `x @ W`, behind a bias or without one."""
+        x, weight = node.args[layer.argument - 1 : layer.argument + 1]
+        if not is_float_tensor(x) or not is_projection(weight):
+            return None
+        if self._recipe.weight_bits != 8:
+            return {x: self._value}, None
+        return {x: self._value, weight: weight_spec(self._recipe, layer.channels)}, self._result(node)
+
     def _arithmetic(self, node: Node) -> _Specs | None:
         values = node.args[:2]
         if not all(map(is_float_tensor, values)):
@@ -137,6 +159,8 @@ class GenericQuantizer:
         if not all(_is_quantized(value) for value in values):
             return None
         first, *rest = dict.fromkeys(values)
+        if not all(map(is_read_once, values)):
+            return dict.fromkeys(values, self._value), self._value
         shared = shared_spec((first, node))
         return {first: self._value, **dict.fromkeys(rest, shared)}, shared
 

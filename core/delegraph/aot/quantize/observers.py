@@ -34,6 +34,9 @@ BINS: Final = 8192
 CANDIDATES: Final = 33
 """Ranges that are tried in one step of the search; odd, so that the best one so far is among them."""
 
+LARGEST: Final = torch.finfo(torch.float32).max / 2
+"""What is beyond stands for this: a histogram whose width doubles, and ranges from below to above zero, stay finite."""
+
 _SYMMETRIC: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
@@ -58,6 +61,8 @@ class HistogramObserver(UniformQuantizationObserverBase):  # type: ignore[misc] 
         if not values.numel():
             return x
         lower, upper = torch.aminmax(values)
+        if max(-lower, upper) > LARGEST:
+            values, lower, upper = (one.clamp(-LARGEST, LARGEST) for one in (values, lower, upper))
         self.min_val.copy_(torch.minimum(self.min_val, lower))
         self.max_val.copy_(torch.maximum(self.max_val, upper))
         self._widen(float(torch.maximum(-lower, upper)))

@@ -8,19 +8,20 @@ Several of them are rules, by the name of a module or its type; the first that f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
-from torch.fx import Node
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
 
 from delegraph.errors import LoweringError, UnknownOption
 from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import parse_plugin
 
-__all__ = ["RECIPES", "Recipe", "RecipeOrRules", "Rules", "recipe_named", "rules_from"]
+__all__ = ["RECIPES", "Recipe", "RecipeOrRules", "Rules", "check_rules", "recipe_named", "rules_from"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,26 @@ def rules_from(given: RecipeOrRules) -> Rules:
             raise LoweringError(f"a rule of recipe is for a module's name, a pattern or a type, not for {rule!r}")
     rules = tuple((rule, recipe_named(recipe)) for rule, recipe in given.items() if rule != "default")
     return Rules(recipe_named(given["default"]), rules)
+
+
+def check_rules(given: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram]) -> None:
+    """Raise `LoweringError` for a rule by name, not by type, that fits no module of any of these models."""
+    names = dict.fromkeys(name for model in models for name in _module_names(model))
+    for rule in given if isinstance(given, Mapping) else ():
+        if isinstance(rule, str) and rule != "default" and not any(fnmatchcase(name, rule) for name in names):
+            few = [name for name in names if name][:8]
+            known = f"modules are {', '.join(few)}{', …' if len(names) > 9 else ''}" if few else "there are no modules"
+            near = did_you_mean(rule, names)
+            raise LoweringError(f"recipe has a rule for {rule!r}, but no module of that name: {known}{near}")
+
+
+def _module_names(model: torch.nn.Module | ExportedProgram) -> Iterator[str]:
+    if isinstance(model, torch.nn.Module):
+        yield from (name for name, _ in model.named_modules(remove_duplicate=False))
+        return
+    for graph_module in model.graph_module.modules():
+        for node in graph_module.graph.nodes if isinstance(graph_module, GraphModule) else ():
+            yield from (str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values())
 
 
 def _fits(rule: str | type[torch.nn.Module], stack: Sequence[tuple[str, str]]) -> bool:

@@ -13,7 +13,7 @@ from delegraph.aot.arguments import check_list, check_method_names, made_by_name
 from delegraph.aot.quantize.recipes import Recipe, RecipeOrRules, Rules, rules_from
 from delegraph.aot.quantize.torchao import check_torchao
 from delegraph.aot.quantize.weight_only import StoredWeights
-from delegraph.errors import LoweringError
+from delegraph.errors import LoweringError, restated
 from delegraph.interfaces.quantizer import Quantizer
 from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
@@ -164,19 +164,26 @@ def _by_recipe(
 
 
 def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
-    """Raises `PluginNotFound` for a name that neither a quantizer nor a partitioner has."""
+    """Those of the backends that can do the recipe. Raises `PluginNotFound` for a name that neither a quantizer nor a
+    partitioner has, and `LoweringError` with the reasons of all where none can."""
     from delegraph.aot.quantize.generic import GenericQuantizer
 
     made: dict[str, Quantizer] = {}
+    refused: list[LoweringError] = []
     quantizers = plugins.names("quantizers")
     for backend in [plugin_spec(one) for one in backends] or [None]:
         name = backend.name if isinstance(backend, PluginSpec) else None
         if name is not None and name not in quantizers:
             plugins.find("partitioners", name)
         if name in quantizers and recipe.weight_bits == 8:
-            made[name] = plugins.create("quantizers", name, {"recipe": recipe.text_or_itself})
+            try:
+                made[name] = plugins.create("quantizers", name, {"recipe": recipe.text_or_itself})
+            except LoweringError as reason:
+                refused.append(reason)
         else:  # four bits are packed by the core, which quantizes the values beside them
             made.setdefault(GENERIC, GenericQuantizer(recipe))
+    if not made:
+        raise restated(refused[0], "\n".join(map(str, refused))) from refused[0]
     return made
 
 

@@ -1,26 +1,29 @@
 """A model to train -> a module that rounds as it trains -> the quantized program (quantization-aware training).
 
 torchao folds batch norm into the convolution before it, rounds the folded weight in every step, and undoes the folding
-for the statistics (`torchao/quantization/pt2e/qat_utils.py`). So the model is exported in training mode.
+for the statistics (`batch_norm.py`). So the model is exported in training mode. A literal of a call says whether it
+trains: `train` and `eval` set that, and no other.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from delegraph.aot.export import ExportRequest, export_method
+from delegraph.aot.quantize.batch_norm import fold_batch_norms, hidden_batch_norms, remember_numbers, restore_numbers
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.layers import method_report
 from delegraph.aot.quantize.program import Quantized
 from delegraph.aot.quantize.recipes import RecipeOrRules
-from delegraph.aot.quantize.reexport import exported_again
-from delegraph.aot.quantize.request import quantization_for_training
+from delegraph.aot.quantize.reexport import drop_unread, exported_again
+from delegraph.aot.quantize.request import Quantization, quantization_for_training
 from delegraph.aot.quantize.torchao import calling_torchao, pt2e
 from delegraph.aot.quantize.weight_only import store_weights
 from delegraph.errors import LoweringError
@@ -31,7 +34,34 @@ __all__ = ["converted_from_training", "prepared_for_training"]
 _KEY: Final = "delegraph.qat"
 """Where a prepared module's meta holds what converting it needs."""
 
+_TRAINED: Final = "delegraph.trained"
+"""Where a call's meta holds what its literal is in training."""
+
 aten = torch.ops.aten
+
+_SWITCHES: Final[Mapping[Any, int]] = {
+    aten.alpha_dropout.default: 2,
+    aten.alpha_dropout_.default: 2,
+    aten.batch_norm.default: 5,
+    aten.dropout.default: 2,
+    aten.dropout_.default: 2,
+    aten.feature_alpha_dropout.default: 2,
+    aten.feature_alpha_dropout_.default: 2,
+    aten.feature_dropout.default: 2,
+    aten.feature_dropout_.default: 2,
+    aten.gru.input: 6,
+    aten.instance_norm.default: 5,
+    aten.lstm.input: 6,
+    aten.rnn_relu.input: 6,
+    aten.rnn_tanh.input: 6,
+    aten.rrelu.default: 3,
+    aten.rrelu_.default: 3,
+    aten.scaled_dot_product_attention.default: 4,
+}
+"""Which argument says whether a call trains; of attention, the share of weights that it drops."""
+
+_NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
+"""With no running mean, their argument 3, they take the batch's in any mode."""
 
 
 def prepared_for_training(
@@ -44,27 +74,59 @@ def prepared_for_training(
     program = _exported_for_training(request)
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
+    remember_numbers(module.graph)
     composed = ComposedQuantizer("forward", how.quantizers, how.may_annotate, trainable)
     prepared = calling_torchao("forward", how.quantizers, lambda: pt2e().prepare_qat_pt2e(module, composed))
-    from torchao.quantization.pt2e import allow_exported_model_train_eval
-
-    allow_exported_model_train_eval(prepared)
-    prepared.meta[_KEY] = (program, how)
-    return prepared
+    restore_numbers(prepared.graph)
+    made = _PreparedModule(prepared, prepared.graph)
+    made.meta = {**prepared.meta, _KEY: _Origin(program, how)}
+    return made
 
 
 def converted_from_training(prepared: GraphModule) -> Quantized:
     """The trained module as a program. Raises `LoweringError` where `prepared` is something else."""
     if not isinstance(prepared, GraphModule) or _KEY not in prepared.meta:
         raise LoweringError(f"convert_qat takes the module that prepare_qat gave, not {type(prepared).__name__}")
-    program, how = prepared.meta[_KEY]
-    prepared.eval()
-    converted = calling_torchao("forward", ["prepare_qat"], lambda: pt2e().convert_pt2e(prepared))
+    origin: _Origin = prepared.meta[_KEY]
+    fold_batch_norms(prepared.eval())
+    with hidden_batch_norms(prepared.graph):
+        converted = calling_torchao("forward", ["prepare_qat"], lambda: pt2e().convert_pt2e(prepared))
     _drop_batch_counts(converted)
-    layers = {node.name: how.recipe_of(node) for node in converted.graph.nodes if node.op == "call_function"}
+    drop_unread(converted, list(converted.state_dict()))
+    layers = {node.name: origin.how.recipe_of(node) for node in converted.graph.nodes if node.op == "call_function"}
     store_weights(converted, layers)
-    again = exported_again("forward", converted, program)
-    return Quantized(again, method_report(converted, layers, None, None, (), program))
+    again = exported_again("forward", converted, origin.program)
+    return Quantized(again, method_report(converted, layers, None, None, (), origin.program))
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What a prepared module was made from, and how. Copies of the module are made from the same."""
+
+    program: ExportedProgram
+    how: Quantization
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+class _PreparedModule(GraphModule):
+    """Trains or not as `train` and `eval` say, as do copies of it: calls keep their own literals."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the literals of the calls that do otherwise in training."""
+        for node in self.graph.nodes:
+            switch = _SWITCHES.get(node.target)
+            if switch is not None and _can_switch(node, switch):
+                given = node.args[switch]
+                trained = node.meta.setdefault(_TRAINED, given if isinstance(given, float) else True)
+                node.update_arg(switch, trained if mode else type(trained)())
+        self.recompile()
+        return super().train(mode)
+
+
+def _can_switch(node: Node, switch: int) -> bool:
+    return len(node.args) > switch and (node.target not in _NORMS or node.args[3] is not None)
 
 
 def _exported_for_training(request: ExportRequest) -> ExportedProgram:

@@ -4,6 +4,8 @@
         y = linear(x, w, b)       w' = dequantized_weight(w_packed, w_scales)
                                   y  = linear(x, w', b)
         e = embedding(w, i)       e  = gathered_rows(i, w_int8, w_int8_scales)
+        p = addmm(b, x, w)        w' = dequantized_weight(w_int8, w_int8_scales)
+                                  p  = addmm(b, x, w'.mT)
         m = grouped_mm(x, w.mT)   w' = dequantized_weight(w_int8, w_int8_scales).view(experts, outputs, inputs)
                                   m  = grouped_mm(x, w'.mT)
 
@@ -23,7 +25,7 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.schema_binding import schema_arguments
-from delegraph.aot.quantize.layer_weights import EXPERTS, WEIGHTS
+from delegraph.aot.quantize.layer_weights import EXPERTS, PROJECTIONS, WEIGHTS, is_projection
 from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
 from delegraph.aot.quantize.recipes import Recipe
@@ -38,7 +40,7 @@ _TABLES: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """Layers that read some rows of their weight, and what does that with stored ones: no values meet them in a product."""
 
-_FOUR_BITS: Final = frozenset({"aten::linear", *_TABLES, *EXPERTS})
+_FOUR_BITS: Final = frozenset({"aten::linear", *PROJECTIONS, *_TABLES, *EXPERTS})
 """Layers whose weights are matrices, packed where they may be."""
 
 _BY_ANY_RECIPE: Final = frozenset({*_TABLES, *EXPERTS})
@@ -68,13 +70,13 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
     """Edit `module`: `recipes` are by the names of calls. Other calls, and weights that change, stay as they are. What
     was stored `before` is taken from there, and added to it."""
     before = before or StoredWeights()
-    stored: dict[tuple[str, int, int], tuple[str, ...]] = {}
+    stored: dict[tuple[object, ...], tuple[str, ...]] = {}
     for node in list(module.graph.nodes):
         bits = stored_bits(node, recipes.get(node.name))
         for weight in _weights(node) if bits else ():
             tensor = _matrix(node, referenced(module, weight))
             group = _group_size(tensor, bits, recipes[node.name].group_size)
-            key = (str(weight.target), bits, group)
+            key = (str(weight.target), tensor.shape, tensor.stride(), bits, group)
             if key not in stored:
                 stored[key] = _add(module, str(weight.target), bits, *before.of(tensor, bits, group))
             _read(module, node, weight, stored[key], tensor)
@@ -101,7 +103,8 @@ def _weights(node: Node) -> list[Node]:
     """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
     given = _behind_transpose(node) or node.args[WEIGHTS[operator_name(node)].argument]
     nodes = [one for one in (given if isinstance(given, list | tuple) else [given]) if isinstance(one, Node)]
-    return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
+    own = [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
+    return list(filter(is_projection, own)) if operator_name(node) in PROJECTIONS else own
 
 
 def _behind_transpose(node: Node) -> Node | None:
@@ -118,7 +121,10 @@ def _behind_transpose(node: Node) -> Node | None:
 
 
 def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
-    """What is stored of a weight that `node` reads: of experts the rows of all, one after the other."""
+    """What is stored of a weight that `node` reads: of experts the rows of all, one after the other; of `x @ W`
+    the columns."""
+    if operator_name(node) in PROJECTIONS:
+        return weight.mT
     if operator_name(node) not in EXPERTS:
         return weight
     by_rows = weight if _behind_transpose(node) is not None else weight.mT
@@ -166,4 +172,6 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
             by_rows = graph.call_method("view", (made, experts, outputs, inputs))
             node.replace_input_with(node.args[1], graph.call_method("transpose", (by_rows, 1, 2)))  # type: ignore[arg-type]
             return
+        if name in PROJECTIONS:
+            made = graph.call_method("transpose", (made, 0, 1))
     node.replace_input_with(weight, made)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import Granularity
@@ -20,6 +21,12 @@ aten = torch.ops.aten
 
 MOST_EXACT = 2**20
 """Products of codes in a sum: the machine's accumulators hold as many exactly."""
+
+MOST_STEPS = {False: 2**30, True: 2**46}
+"""Of a bias, by whether accumulators are wide: a half of what they hold, so that there is room for the products."""
+
+LEAST_RATIO = 2.0**-31
+"""Of the accumulators' unit to the result's: multipliers do not reach below (`quantized_multiplier`)."""
 
 
 @TABLE.converts(aten.linear.default, keep_whole=True)
@@ -72,7 +79,8 @@ def _halves(graph: KernelGraph, x: View, y: View, bias: View) -> View:
 
 
 def _codes(graph: KernelGraph, node: Node, x: View, y: View, bias: Node | None) -> View:
-    """Accumulators have 32 bits, or 48 if one operand is int16; bias is an integer in their unit."""
+    """Accumulators have 32 bits, or 48 if one operand is int16; bias is an integer in their unit, which is made so
+    large for that."""
     grid = graph.grid_of(node)
     assert x.grid is not None and y.grid is not None
     dtypes = set(CODE_DTYPES.values())
@@ -85,14 +93,28 @@ def _codes(graph: KernelGraph, node: Node, x: View, y: View, bias: Node | None) 
     if x.shape[-1] > MOST_EXACT:
         raise Unsupported(f"sums of {x.shape[-1]} products; there are up to {MOST_EXACT}")
     wide = "int16" in (x.dtype, y.dtype)
-    unit = float(x.grid.scale) * np.atleast_1d(y.grid.scale)
-    multiplier, shift = multipliers(unit / float(grid.scale), wide)
-    added = np.zeros(1) if bias is None else np.rint(_content(graph, bias).astype(np.float64) / unit)
-    limit = np.iinfo(np.int64 if wide else np.int32)
-    added = np.clip(added, limit.min // 2, limit.max // 2).astype(limit.dtype)
     zeros = (int(x.grid.zero_point), int(np.max(y.grid.zero_point)), *limits_of(grid))
+    unit = float(x.grid.scale) * np.atleast_1d(y.grid.scale)
+    real = np.zeros(1) if bias is None else _content(graph, bias).astype(np.float64)
+    least = np.where(real == 0, 0, np.maximum(np.abs(real) / MOST_STEPS[wide], float(grid.scale) * LEAST_RATIO))
+    if (unit < least).any():
+        y, unit = _in_larger_steps(graph, y, unit, np.maximum(unit, least))
+    multiplier, shift = multipliers(unit / float(grid.scale), wide)
+    added = np.rint(real / unit).astype(np.int64 if wide else np.int32)
     vectors = [graph.known(vector) for vector in (added, multiplier, shift)]
     return _add(graph, "matmul_int", x, y, vectors, graph.on_grid(grid, _shape(x, y)), zeros)
+
+
+def _in_larger_steps(
+    graph: KernelGraph, y: View, unit: NDArray[np.float64], wanted: NDArray[np.float64]
+) -> tuple[View, NDArray[np.float64]]:
+    """A constant weight rounded again where its columns are next to nothing beside their bias, and the units then."""
+    codes, grid = y.array(), y.grid
+    if codes is None or grid is None:
+        raise Unsupported("its bias is too large for the scales of its operands")
+    zero = np.max(grid.zero_point)
+    rounded = np.rint((codes.astype(np.float64) - zero) * (unit / wanted)) + zero
+    return graph.known(rounded.astype(codes.dtype)).on(grid), wanted
 
 
 def _content(graph: KernelGraph, bias: Node) -> Any:

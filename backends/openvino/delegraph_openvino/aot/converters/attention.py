@@ -71,12 +71,18 @@ def _in_parts(g: GraphBuilder, node: Node, factor: float, bias: Output | None) -
 
 
 def _in_one(g: GraphBuilder, node: Node, factor: float, bias: Output | None, causal: bool) -> Output:
-    """The operator takes a scale behind a mask only, and of the values' dtype: what is not usual comes before it."""
+    """The operator takes a scale behind a mask only, and of the values' dtype: what is not usual comes before it. It
+    has a batch: where the values have none, it is one of 1."""
     query, key, value, *_ = schema_arguments(node)
     usual = shape_of(query)[-1] ** -0.5
     scaled = query if factor == usual else g.op("multiply", query, factor / usual, dtype=dtype_of(node))
     masked = {} if bias is None else {"attention_mask": bias}
-    return g.op("scaled_dot_product_attention", scaled, key, value, causal=causal, **masked)
+    batched = [
+        g.op("unsqueeze", operand, g.vector([0])) if len(shape_of(side)) == 2 else operand
+        for operand, side in ((scaled, query), (key, key), (value, value))
+    ]
+    result = g.op("scaled_dot_product_attention", *batched, causal=causal, **masked)
+    return g.op("squeeze", result, g.vector([0])) if len(shape_of(node)) == 2 else result
 
 
 def _is_short(query: Node, key: Node) -> bool:

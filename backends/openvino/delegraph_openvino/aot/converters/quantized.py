@@ -23,7 +23,6 @@ from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of, shape_o
 from delegraph_openvino.aot.table import ALL, converts
 
 NARROW: Final = frozenset({torch.int8, torch.uint8})
-_KINDS: Final = ALL | {torch.float64}
 
 
 def _by_tensor(node: Node, x: Node, scale: Any, zero: Any, low: Any, high: Any, dtype: Any, *_: Any) -> str | None:
@@ -38,10 +37,12 @@ def _by_channel(
 ) -> str | None:
     if dtype not in NARROW:
         return f"its integers are {dtype}, not int8 or uint8"
+    if dtype_of(node) == torch.float64:
+        return "its result is float64"
     return None if isinstance(low, int) and isinstance(high, int) else "its range is not known"
 
 
-@converts("quantized_decomposed::quantize_per_tensor", dtypes=_KINDS, check=_by_tensor)
+@converts("quantized_decomposed::quantize_per_tensor", dtypes=ALL, check=_by_tensor)
 def quantize(
     g: GraphBuilder, node: Node, x: Node, scale: float, zero: int, low: int, high: int, dtype: torch.dtype
 ) -> Output:
@@ -51,7 +52,7 @@ def quantize(
     return g.cast(rounded, dtype)
 
 
-@converts("quantized_decomposed::dequantize_per_tensor", dtypes=_KINDS, check=_by_tensor)
+@converts("quantized_decomposed::dequantize_per_tensor", dtypes=ALL, check=_by_tensor)
 def dequantize(g: GraphBuilder, node: Node, x: Node, scale: float, zero: int, *_: Any) -> Output:
     quantize = rounding(node)
     if quantize is not None:
@@ -99,8 +100,9 @@ _RECURRENT: Final = frozenset({"aten::lstm.input", "aten::gru.input"})
 _VIEWS: Final = frozenset({"aten::view_copy", "aten::view"})
 
 
-# zero points, at position 2, lie within the integers' own range, whatever the dtype that they come in
-@converts("quantized_decomposed::dequantize_per_channel", dtypes=_KINDS, check=_by_channel, indexes=(2,))
+# zero points, at position 2, lie within the integers' own range, whatever the dtype that they come in; scales, too, may
+# be float64
+@converts("quantized_decomposed::dequantize_per_channel", dtypes=ALL | {torch.float64}, check=_by_channel, indexes=(2,))
 def dequantize_by_channel(
     g: GraphBuilder, node: Node, x: Node, scales: Node, zeros: Node | None, axis: int, *_: Any
 ) -> Output:

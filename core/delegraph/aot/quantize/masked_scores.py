@@ -1,0 +1,78 @@
+"""A graph -> the calls between a mask and the softmax that reads it, which stay float.
+
+    scores = q @ k.T                            rounded, on a grid of its own
+    hidden = scores / 8 + (mask - 1) * 10000    float: on one grid with -10,000 all scores are the same number, and with
+    y      = softmax(hidden) @ v                -inf what is hidden is the lowest of them, which a softmax sees
+
+Whether a sum hides is not for data to show: batches without padding have masks of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import torch
+from torch.fx import Graph, Node
+
+__all__ = ["masked_scores"]
+
+aten = torch.ops.aten
+
+_READERS: Final[Mapping[Any, int]] = {
+    aten.softmax.int: 0,
+    aten._softmax.default: 0,
+    aten._safe_softmax.default: 0,
+    aten.log_softmax.int: 0,
+    aten._log_softmax.default: 0,
+    aten.logsumexp.default: 0,
+    aten.scaled_dot_product_attention.default: 3,
+}
+"""Which argument is of scores, or the mask of an attention in one call."""
+
+_HIDING: Final = frozenset({aten.add, aten.add_, aten.sub, aten.sub_, aten.where, aten.masked_fill, aten.masked_fill_})
+"""Of scores and a mask."""
+
+_MOVES: Final = frozenset(
+    {
+        *(aten.cat, aten.stack, aten.clone, aten.triu, aten.tril, aten.repeat, aten.dropout, aten.slice_scatter),
+        *(aten.rsub, aten.to, aten._to_copy),
+    }
+)
+"""What a mask goes through, besides views and what torch says is computed element by element."""
+
+
+def masked_scores(graph: Graph) -> frozenset[Node]:
+    """The sums and the like that masks come into, what stands before them up to a product, and what reads them."""
+    found: set[Node] = set()
+    for reader in graph.nodes:
+        place = _READERS.get(reader.target)
+        given = reader.args[place] if place is not None and len(reader.args) > place else None
+        if isinstance(given, Node):
+            behind = _elementwise(given)
+            if place or any(map(_hides, behind)):
+                found |= {*behind, reader}
+    return frozenset(found)
+
+
+def _elementwise(value: Node) -> Iterable[Node]:
+    """The calls that `value` is made by, so far as they keep elements apart."""
+    found: dict[Node, None] = {}
+    todo = [value]
+    while todo:
+        node = todo.pop()
+        if node not in found and _keeps_apart(node.target):
+            found[node] = None
+            todo += node.all_input_nodes
+    return found
+
+
+def _keeps_apart(target: Any) -> bool:
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return target.is_view or torch.Tag.pointwise in target.tags or target.overloadpacket in _MOVES | _HIDING
+
+
+def _hides(node: Node) -> bool:
+    """Whether it is of two tensors: a number that is added hides nothing."""
+    return len(node.all_input_nodes) > 1 and getattr(node.target, "overloadpacket", None) in _HIDING

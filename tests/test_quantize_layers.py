@@ -1,0 +1,277 @@
+"""Layers that are written otherwise, and what they share grids with: what is quantized, and how far it is off."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim
+from torch.nn.utils.parametrizations import weight_norm
+
+import delegraph
+from delegraph.aot import HistogramObserver
+from delegraph.aot.quantize.measure import sqnr
+from delegraph.errors import LoweringError
+
+aten = torch.ops.aten
+BACKENDS = ([], ["cpu"], ["npu"], ["dsp"], ["openvino"])
+
+
+def off(model: nn.Module, quantized: delegraph.QuantizedModel, *args: torch.Tensor) -> float:
+    with torch.no_grad():
+        return sqnr((model(*args), quantized.program.module()(*args)))
+
+
+class Joined(nn.Module):
+    """Two branches, one `factor` times as large, of which one has another reader, which `first` gives."""
+
+    def __init__(self, factor: float, pooled: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.pooled = nn.Conv2d(3, 8, 3), nn.Conv2d(3, 8, 3), pooled
+        self.c, self.d = nn.Conv2d(16, 4, 1), nn.Conv2d(8, 4, 1)
+        with torch.no_grad():
+            self.b.weight.mul_(factor)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a, b = F.relu(self.a(x)), F.relu(self.b(x))
+        first = self.d(a)
+        if self.pooled:
+            a, b = F.max_pool2d(a, 2), F.max_pool2d(b, 2)
+        return first, self.c(torch.cat([a, b], 1))
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("backends", BACKENDS)
+def test_what_is_joined_stays_as_exact_for_others(backends: list[str], pooled: bool) -> None:
+    torch.manual_seed(0)
+    model = Joined(100, pooled).eval()
+    data = [(torch.randn(2, 3, 16, 16),) for _ in range(3)]
+    quantized = delegraph.quantize(model, data, backends=backends)
+    lowered = bytes(delegraph.lower(quantized, backends=backends))
+    for got, wanted in zip(delegraph.load(lowered)(data[0][0].numpy()), model(*data[0]), strict=True):
+        assert sqnr((wanted.detach(), torch.from_numpy(np.array(got)))) > 30
+    assert backends != ["cpu"] or b"QLinearConcat" in lowered
+
+
+def test_branches_that_nothing_else_reads_are_joined_as_they_are() -> None:
+    class Alone(Joined):
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.c(torch.cat([F.relu(self.a(x)), F.relu(self.b(x))], 1))
+
+    data = [(torch.randn(2, 3, 16, 16),)]
+    for backends in ([], ["cpu"], ["npu"], ["dsp"]):
+        quantized = delegraph.quantize(Alone(1, False).eval(), data, backends=backends)
+        (cat,) = (node for node in quantized.program.graph.nodes if node.target == aten.cat.default)
+        (after,) = cat.users
+        assert len({tuple(one.args[1:3]) for one in [*cat.args[0], after]}) == 1, backends  # type: ignore[union-attr]
+
+
+class Weighing(nn.Module):
+    """Its weight is an input."""
+
+    def __init__(self, call: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self.call(x, weight)
+
+
+@pytest.mark.parametrize(
+    ("call", "shape"),
+    [
+        (F.conv2d, (4, 3, 3, 3)),
+        (lambda x, w: F.conv2d(x, w.view(4, 3, 3, 3)), (12, 3, 3)),
+        (F.conv_transpose2d, (3, 4, 3, 3)),
+        (F.linear, (4, 8)),
+        (lambda x, w: torch.addmm(torch.zeros(4), x[0, 0], w), (8, 4)),
+    ],
+)
+def test_a_weight_that_is_an_input_has_no_range_of_the_data(
+    call: Callable[..., torch.Tensor], shape: tuple[int, ...]
+) -> None:
+    model, x = Weighing(call).eval(), torch.randn(2, 3, 8, 8)
+    weight = torch.randn(shape)
+    for backends in BACKENDS:
+        assert off(model, delegraph.quantize(model, [(x, weight)], backends=backends), x, weight * 5) > 100, backends
+
+
+def test_a_weight_that_is_computed_from_parameters_is_one() -> None:
+    torch.manual_seed(0)
+    model, x = weight_norm(nn.Conv2d(3, 8, 3)).eval(), torch.randn(1, 3, 8, 8)
+    for backends in ([], ["cpu"], ["openvino"]):
+        quantized = delegraph.quantize(model, [(x,)], backends=backends)
+        assert any(tensor.dtype == torch.int8 for tensor in quantized.program.state_dict.values())
+        assert 30 < off(model, quantized, x) < 60
+
+
+def test_a_buffer_that_a_run_writes_is_no_weight() -> None:
+    class Cache(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = nn.Buffer(torch.ones(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            given = F.linear(x, self.held * 2) + x @ self.held
+            self.held.mul_(0.5)
+            return given
+
+    x = torch.randn(4, 8)
+    for backends in ([], ["cpu"]):
+        run = delegraph.load(bytes(delegraph.lower(delegraph.quantize(Cache(), [(x,)], backends=backends))))
+        first, second = (np.array(run(x.numpy())) for _ in range(2))
+        np.testing.assert_allclose(second, first / 2, atol=0.03 * float(np.abs(first).max()))
+
+
+class Projections(nn.Module):
+    """As GPT-2 has them: matrices of (inputs, outputs)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Parameter(torch.randn(32, 64) / 6), nn.Parameter(torch.randn(64, 32) / 8)
+        self.bias, self.norm = nn.Parameter(torch.randn(64)), nn.LayerNorm(32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.addmm(self.bias, self.norm(x).view(-1, 32), self.up)
+        return F.gelu(hidden) @ self.down
+
+
+@pytest.mark.parametrize(
+    ("recipe", "decibels", "nbytes"),
+    [
+        ("int8", 33, 6000),
+        ("int8_dynamic", 37, 6000),
+        ("int16x8", 40, 6000),
+        ("int8_weight_only", 40, 5000),
+        ("int4_weight_only", 17, 3200),
+        ("int8_dynamic_int4_weight", 17, 3200),
+    ],
+)
+@pytest.mark.parametrize("backends", [[], ["cpu"]])
+def test_projections_are_quantized_by_columns(backends: list[str], recipe: str, decibels: float, nbytes: int) -> None:
+    torch.manual_seed(0)
+    model, x = Projections().eval(), torch.randn(3, 5, 32)
+    quantized = delegraph.quantize(model, [(x,)], recipe=recipe, backends=backends)
+    done = quantized.report.methods["forward"]
+    assert done.float_nbytes == 16896 and done.nbytes < nbytes
+    lowered = bytes(delegraph.lower(quantized, backends=backends))
+    with torch.no_grad():
+        got = torch.from_numpy(np.array(delegraph.load(lowered)(x.numpy())))
+        assert decibels < sqnr((model(x), got)) < 60
+    if backends and recipe == "int8":
+        assert len(set(re.findall(rb"QGemm|MatMulIntegerToFloat", lowered))) == 2
+
+
+def test_a_matrix_that_is_read_by_rows_and_by_columns_is_stored_as_each() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(32, 32))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.linear(x, self.weight) + x @ self.weight
+
+    model, x = Both(), torch.randn(3, 32)
+    assert off(model, delegraph.quantize(model, [(x,)], recipe="int8_weight_only"), x) > 35
+
+
+@pytest.mark.parametrize("backends", BACKENDS)
+def test_double_precision_is_left_alone(backends: list[str]) -> None:
+    class Doubles(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head, self.lstm = nn.Conv2d(3, 8, 3), nn.Linear(8, 8), nn.LSTM(8, 8, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = F.relu(self.conv(x)).mean([2, 3])
+            return self.lstm((self.head(y) + y).unsqueeze(1))[0]  # type: ignore[no-any-return]
+
+    model, x = Doubles().double().eval(), torch.randn(2, 3, 8, 8).double()
+    assert off(model, delegraph.quantize(model, [(x,)], backends=backends), x) > 200
+
+
+def test_what_has_no_elements_stays_float() -> None:
+    for recipe in ("int8", "int8_dynamic"):
+        for backends in ([], ["cpu"], ["openvino"]):
+            quantized = delegraph.quantize(
+                nn.Linear(64, 64).eval(), [(torch.randn(0, 64),)], recipe=recipe, backends=backends
+            )
+            assert quantized.program.module()(torch.randn(0, 64)).shape == (0, 64)
+
+
+@pytest.mark.parametrize("backends", BACKENDS)
+def test_a_layer_kept_in_float_leaves_nothing_to_what_it_was_fused_with(backends: list[str]) -> None:
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU()).eval(), torch.randn(4, 64)
+    quantized = delegraph.quantize(model, [(x,)], keep_float=5, backends=backends)
+    assert off(model, quantized, x) == math.inf
+    assert "quantize" not in str(quantized.program.graph)
+
+
+def test_a_residual_sum_of_a_dynamic_size() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c, self.d = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.c(x)
+            return y + self.d(y)  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    model, x = Residual().eval(), torch.randn(2, 3, 8, 8)
+    shapes = ({0: Dim("batch")},)
+    for backends in BACKENDS:
+        assert off(model, delegraph.quantize(model, [(x,)], backends=backends, dynamic_shapes=shapes), x) > 30
+
+
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Flatten(), nn.Linear(32, 8)).eval()
+
+
+@pytest.mark.parametrize(
+    ("backends", "recipe", "stored"),
+    [
+        (["npu", "cpu"], {"3": "int8_dynamic", "default": "int8"}, {"0": "int8", "3": "int8_dynamic"}),
+        (["dsp", "cpu"], "int8_dynamic", {"3": "int8_dynamic"}),
+        (["openvino", "cpu"], "int16x8", {"0": "int16x8", "3": "int16x8"}),
+    ],
+)
+def test_what_one_backend_cannot_do_is_left_to_the_next(backends: list[str], recipe: Any, stored: Any) -> None:
+    quantized = delegraph.quantize(small(), [(torch.randn(2, 3, 2, 2),)], backends=backends, recipe=recipe)
+    assert {layer.module: layer.recipe for layer in quantized.report.methods["forward"].layers} == stored
+
+
+def test_what_no_backend_can_do_is_refused_with_the_reasons_of_all() -> None:
+    with pytest.raises(LoweringError, match=r"(?s)quantizer 'npu' annotates.*quantizer 'dsp' annotates"):
+        delegraph.quantize(small(), [(torch.randn(2, 3, 2, 2),)], backends=["npu", "dsp"], recipe="int8_dynamic")
+
+
+def test_a_rule_that_fits_no_module_is_refused() -> None:
+    model = nn.Sequential()
+    model.add_module("encoder", small())
+    data = [(torch.randn(2, 3, 2, 2),)]
+    exported = torch.export.export(model, data[0])
+    for given, typical in ((model, data), (exported, {"forward": data})):
+        for rule, message in (("encodr", "did you mean 'encoder'"), ("nosuch.*", "modules are encoder")):
+            with pytest.raises(LoweringError, match=f"rule for '{re.escape(rule)}', but no module.*{message}"):
+                delegraph.quantize(given, typical, recipe={rule: "float", "default": "int8"})
+    with pytest.raises(LoweringError, match="no module of that name"):
+        delegraph.prepare_qat(model, data[0], recipe={"nosuch": "float", "default": "int8"})
+    delegraph.quantize(model, data, recipe={"encoder.*": "float", nn.LSTM: "float", "default": "int8"})
+    delegraph.quantize({"a": model, "b": small()}, {"a": data, "b": data}, {"a": data[0], "b": data[0]},
+                       recipe={"encoder": "float", "default": "int8"})  # fmt: skip
+
+
+def test_ranges_of_the_largest_numbers_are_finite() -> None:
+    observer, most = HistogramObserver(), torch.finfo(torch.float32).max
+    for values in ([1.0, -2.0], [most, 0.0], [-most, 5.0]):
+        observer(torch.tensor(values))
+    assert all(map(torch.isfinite, [*observer.best_range(), observer.calculate_qparams()[0]]))
