@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from backends.npu.tests.compiled import Of, Outcome, lower_and_run
 from torch import nn
+
+import delegraph
 
 Case = tuple[nn.Module, Sequence[tuple[int, ...]]]
 
@@ -159,3 +162,23 @@ def test_all_operators_are_taken(every: Outcome) -> None:
 def test_an_operator_is_within_a_step_of_torch(every: Outcome, name: str) -> None:
     off = every.off[list(CASES).index(name)]
     assert off < 1.01, f"off by {off} steps"
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_bias_beside_no_weights_does_not_saturate(groups: int) -> None:
+    """Its channel's scale is next to nothing, of which 1.0 is more than 32 bits hold."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(16, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1, groups=groups)
+    ).eval()
+    with torch.no_grad():
+        model[2].weight[0] = 0
+        model[2].bias[:] = torch.eye(64)[0]
+    x = torch.randn(1, 16, 32, 32) * 0.05
+    program = delegraph.quantize(model, [(x,)], backends=["npu"]).program
+    lowered = delegraph.lower(program, backends=["npu"])
+    assert lowered.report.methods["forward"].delegates
+    got, wanted = delegraph.load(bytes(lowered))(x.numpy()), program.module()(x).detach().numpy()
+    assert abs(wanted[0, 0] - 1).max() < 0.01
+    step = (wanted.max() - wanted.min()) / 255
+    np.testing.assert_allclose(got, wanted, atol=1.01 * step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -58,6 +58,10 @@ def unsupported(node: Node, reason: str) -> UnsupportedOperator:
     return UnsupportedOperator(
         f"NpuBackend cannot compile {node.target}: {reason}", node=node.name, location=user_location(node)
     )
+
+
+MOST_STEPS: Final = 2**30
+"""Of a bias: half of what the machine's sums hold, so that there is room for the products."""
 
 
 class Folding:
@@ -164,10 +168,17 @@ class Folding:
         assert scales is not None
         return integers, scales.astype(np.float64).reshape(-1)
 
-    def bias(self, node: Node | None, channels: int, steps: NDArray[np.float64]) -> NDArray[np.int64]:
-        """A float bias, or the one that is dequantized, in integers of `steps`, one for each channel."""
-        real = np.zeros(channels) if node is None else self._real(node)
-        return np.rint(real / steps).astype(np.int64)
+    def bias(
+        self, node: Node | None, input_scale: float, kernels: NDArray[np.int8], steps: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.float64]]:
+        """A float bias, or the one that is dequantized, in integers of what sums count in; and the kernels [out, …] and
+        their steps by channel, which are larger where a bias beside next to no weights would not fit in 32 bits."""
+        real = np.broadcast_to(np.zeros(1) if node is None else self._real(node), len(kernels))
+        larger = np.maximum(steps, np.abs(real) / (MOST_STEPS * input_scale))
+        if (larger > steps).any():
+            shrunk = kernels * (steps / larger).reshape(-1, *[1] * (kernels.ndim - 1))
+            kernels = np.rint(shrunk).astype(kernels.dtype)
+        return np.rint(real / (input_scale * larger)).astype(np.int64), kernels, larger
 
     def _real(self, node: Node) -> NDArray[np.float64]:
         content = self.content(node)

@@ -160,8 +160,7 @@ def convolution(
     kernels, scale = _kernels(f, weight, transposed, groups)
     result = f.result(call, order)
     channels = result.tensor.shape[3]
-    steps = np.broadcast_to(scale, channels)
-    offsets = f.bias(bias, channels, image.scale * steps)
+    offsets, kernels, steps = f.bias(bias, image.scale, kernels, np.broadcast_to(scale, channels))
     low, high = call.limits
     if groups > 1 and kernels.shape[3] == 1 and channels == groups:
         one = np.ascontiguousarray(kernels[..., 0].transpose(1, 2, 0))
@@ -267,8 +266,7 @@ def _linear(f: Folding, call: QuantizedCall, input: Node, weight: Node, bias: No
     integers, scale = f.weight(weight)
     result = f.result(call, order)
     channels = result.tensor.shape[3]
-    steps = np.broadcast_to(scale, channels)
-    offsets = np.broadcast_to(f.bias(bias, channels, features.scale * steps), channels)
     kernels = np.ascontiguousarray((integers.T if transposed else integers)[:, None, None, :])
+    offsets, kernels, steps = f.bias(bias, features.scale, kernels, np.broadcast_to(scale, channels))
     f.add(ir.Convolution(call.head.name, (features,), result.tensor, *call.limits, Window(), kernels, offsets, steps))
     return result
