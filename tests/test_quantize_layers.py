@@ -275,3 +275,24 @@ def test_ranges_of_the_largest_numbers_are_finite() -> None:
     for values in ([1.0, -2.0], [most, 0.0], [-most, 5.0]):
         observer(torch.tensor(values))
     assert all(map(torch.isfinite, [*observer.best_range(), observer.calculate_qparams()[0]]))
+
+
+@pytest.mark.parametrize("recipe", ["int8_weight_only", "int4_weight_only"])
+def test_a_product_with_a_stored_matrix_is_a_linear_layer(recipe: str) -> None:
+    """Which backends multiply as it is stored: `cpu` without dequantizing it in each run."""
+
+    class Projected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(64, 96)), nn.Parameter(torch.randn(96))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.addmm(self.bias, x, self.weight) + x @ self.weight
+
+    x = torch.randn(4, 64)
+    program = delegraph.quantize(Projected(), args=(x,), recipe=recipe).program
+    called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert called.count("aten.linear.default") == 2
+    assert not {"aten.addmm.default", "aten.matmul.default"} & {*called}
+    run = delegraph.load(bytes(delegraph.lower(program, backends=["cpu"])))
+    np.testing.assert_allclose(run(x.numpy()), program.module()(x).detach(), rtol=1e-4, atol=1e-4)

@@ -5,7 +5,7 @@
                                   y  = linear(x, w', b)
         e = embedding(w, i)       e  = gathered_rows(i, w_int8, w_int8_scales)
         p = addmm(b, x, w)        w' = dequantized_weight(w_int8, w_int8_scales)
-                                  p  = addmm(b, x, w'.mT)
+                                  p  = linear(x, w', b)          its rows are the columns of w
         m = grouped_mm(x, w.mT)   w' = dequantized_weight(w_int8, w_int8_scales).view(experts, outputs, inputs)
                                   m  = grouped_mm(x, w'.mT)
 
@@ -172,6 +172,20 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
             by_rows = graph.call_method("view", (made, experts, outputs, inputs))
             node.replace_input_with(node.args[1], graph.call_method("transpose", (by_rows, 1, 2)))  # type: ignore[arg-type]
             return
-        if name in PROJECTIONS:
+        if name in PROJECTIONS and not _becomes_linear(node, weight, made):
             made = graph.call_method("transpose", (made, 0, 1))
     node.replace_input_with(weight, made)
+
+
+def _becomes_linear(node: Node, weight: Node, rows: Node) -> bool:
+    """Edit `node`, a product with `weight`, to the layer that it is, with `rows`, whose weights backends multiply as
+    they are stored; False: it is a sum that no layer makes."""
+    place = node.args.index(weight)
+    x, bias = node.args[place - 1], node.args[0] if place == 2 else None
+    added = None if not isinstance(bias, Node) else bias.meta["val"]
+    if node.kwargs or len(node.args) > place + 1 or (added is not None and added.ndim != 1):
+        return False
+    if added is not None and added.shape != rows.meta["val"].shape[1:]:
+        return False
+    node.target, node.args = aten.linear.default, (x, rows, bias)
+    return True
