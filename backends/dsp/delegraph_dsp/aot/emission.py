@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from delegraph_dsp.aot.boxes import Box, box_of, packed_strides, rows_of, tiles_of
-from delegraph_dsp.aot.constant_pool import WORD, ConstantPool
+from delegraph_dsp.aot.constants import WORD, bytes_of
 from delegraph_dsp.aot.kernel_calls import KernelCall, Value, dense_strides
 from delegraph_dsp.aot.placement import Placed
 from delegraph_dsp.aot.tiling import launch_loops
@@ -34,6 +34,7 @@ from delegraph_dsp.program import (
     Wait,
     nbytes_of,
 )
+from delegraph_machines.region_pool import RegionPool
 
 __all__ = ["emit"]
 
@@ -47,7 +48,7 @@ def emit(
     outputs: Sequence[tuple[Value, tuple[int, ...]]],
     operators: Sequence[Operator],
     device: Device,
-    pool: ConstantPool,
+    pool: RegionPool,
 ) -> Program:
     """The program of calls that read `inputs` and write `outputs`, each with the shape that it has for the caller; its
     constants are those of `pool` so far, its own among them."""
@@ -70,7 +71,7 @@ class OuterMemory:
     """Where values lie outside: a region and the byte they begin at."""
 
     def __init__(
-        self, inputs: Sequence[Value], outputs: Sequence[tuple[Value, tuple[int, ...]]], pool: ConstantPool
+        self, inputs: Sequence[Value], outputs: Sequence[tuple[Value, tuple[int, ...]]], pool: RegionPool
     ) -> None:
         self._pool, self._scratch = pool, 0
         self._arguments = [("input", v, v.shape) for v in inputs] + [("output", v, shape) for v, shape in outputs]
@@ -79,7 +80,7 @@ class OuterMemory:
     def place(self, value: Value) -> tuple[int, int]:
         """Region and first byte."""
         if value not in self._places:
-            self._places[value] = (CONSTANTS, self._pool.place(value)) if value.content else self._made(value)
+            self._places[value] = (CONSTANTS, self._pool.place(bytes_of(value))) if value.content else self._made(value)
         return self._places[value]
 
     def regions(self) -> tuple[Region, ...]:

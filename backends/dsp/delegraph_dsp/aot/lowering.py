@@ -19,7 +19,7 @@ from delegraph.aot import NamedDataStore
 from delegraph.errors import UnsupportedOperator
 from delegraph.interfaces import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph_dsp.aot import converters
-from delegraph_dsp.aot.constant_pool import WORD, ConstantPool, sharing
+from delegraph_dsp.aot.constants import WORD, digests
 from delegraph_dsp.aot.dump import calls_text, placement_text
 from delegraph_dsp.aot.emission import emit
 from delegraph_dsp.aot.kernel_calls import Value
@@ -28,8 +28,9 @@ from delegraph_dsp.aot.placement import Placed, place_calls
 from delegraph_dsp.binary import pack
 from delegraph_dsp.device import Device, device_named, device_of
 from delegraph_dsp.disassembler import program_text
-from delegraph_dsp.program import BLOB_VERSION, Program
+from delegraph_dsp.program import BACKEND_ID, BLOB_VERSION, Program
 from delegraph_dsp.runtime.validator import validate
+from delegraph_machines.region_pool import RegionPool, sharing
 
 __all__ = ["DEFAULT_DEVICE", "DEVICE", "DTYPE", "Compiled", "DspLowering", "compile_program"]
 
@@ -53,7 +54,7 @@ class Partition:
     placed: Placed
     device: Device
 
-    def emitted(self, pool: ConstantPool) -> Compiled:
+    def emitted(self, pool: RegionPool) -> Compiled:
         """With its program, whose constants are in `pool`."""
         graph = self.graph
         program = emit(graph.calls, self.placed, graph.inputs, self.outputs, graph.operators, self.device, pool)
@@ -68,7 +69,7 @@ class Compiled:
     placed: Placed
     program: Program
 
-    def reading(self, pool: ConstantPool) -> Compiled:
+    def reading(self, pool: RegionPool) -> Compiled:
         """The same with the constants of all that share `pool`."""
         constants, *regions = self.program.regions
         whole = replace(constants, nbytes=len(pool.content))
@@ -110,7 +111,7 @@ def placed_partition(program: ExportedProgram, device: Device, half_for_float: b
 
 def compile_program(program: ExportedProgram, device: Device, half_for_float: bool = False) -> Compiled:
     """Compile a partition by itself. Raises as `placed_partition`."""
-    return placed_partition(program, device, half_for_float).emitted(ConstantPool())
+    return placed_partition(program, device, half_for_float).emitted(RegionPool(BACKEND_ID, WORD))
 
 
 class DspLowering(BackendDetails):
@@ -138,10 +139,10 @@ class DspLowering(BackendDetails):
             for method, programs in edge_programs.items()
         }
         everything = [partition for found in partitions.values() for partition in found]
-        shares = sharing([partition.graph.calls for partition in everything])
-        pool = ConstantPool()
+        shares = sharing([digests(partition.graph.calls) for partition in everything])
+        pool = RegionPool(BACKEND_ID, WORD)
         emitted = [
-            partition.emitted(pool if shared else ConstantPool())
+            partition.emitted(pool if shared else RegionPool(BACKEND_ID, WORD))
             for partition, shared in zip(everything, shares, strict=True)
         ]
         store = NamedDataStore()

@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 
 from delegraph_machines.fixed_point import quantized_multiplier
+from delegraph_machines.region_pool import RegionPool
 from delegraph_npu import commands as npu
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.tiling import aligned
 from delegraph_npu.aot.weight_blocks import WeightBlocks
-from delegraph_npu.aot.weight_pool import WeightPool
 from delegraph_npu.commands import Region
 
 __all__ = ["Constants", "Piece", "Tile", "instructions"]
@@ -39,7 +39,7 @@ class Constants:
     several partitions, so that what depends on this one's grids lies apart (`weight_pool.py`)."""
 
     blocks: WeightBlocks
-    weights: WeightPool
+    weights: RegionPool
     shared: bool = False
     tables: bytearray = field(default_factory=bytearray)
     _tables: dict[bytes, int] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import NamedDataStore
 from delegraph.interfaces import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
+from delegraph_machines.region_pool import RegionPool, sharing
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.emission import Program, emit
 from delegraph_npu.aot.folding import fold
@@ -30,8 +31,8 @@ from delegraph_npu.aot.scheduling import Schedule, schedule
 from delegraph_npu.aot.storage import Layout, lay_out
 from delegraph_npu.aot.tiling import ALIGNMENT
 from delegraph_npu.aot.weight_blocks import WeightBlocks
-from delegraph_npu.aot.weight_pool import WeightPool, sharing
-from delegraph_npu.blob import BLOB_VERSION, Blob, IoTensor, pack
+from delegraph_npu.aot.weight_streams import streams
+from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, IoTensor, pack
 from delegraph_npu.command_stream import encode
 from delegraph_npu.commands import Dtype, Region
 from delegraph_npu.device import Device, read_device
@@ -70,8 +71,8 @@ class NpuLowering(BackendDetails):
             for method, programs in edge_programs.items()
         }
         everything = [partition for found in partitions.values() for partition in found]
-        shares = sharing([(partition.plan, partition.blocks) for partition in everything])
-        pool = WeightPool()
+        shares = sharing([streams(partition.plan, partition.blocks) for partition in everything])
+        pool = RegionPool(BACKEND_ID)
         emitted = [
             partition.emitted(pool if shared else None) for partition, shared in zip(everything, shares, strict=True)
         ]
@@ -100,9 +101,9 @@ class Partition:
     blocks: WeightBlocks
     plan: Schedule
 
-    def emitted(self, shared: WeightPool | None = None) -> tuple[Program, WeightPool]:
+    def emitted(self, shared: RegionPool | None = None) -> tuple[Program, RegionPool]:
         """Its commands, and the weights that they read: those of a pool that it shares, or its own."""
-        pool = WeightPool() if shared is None else shared
+        pool = RegionPool(BACKEND_ID) if shared is None else shared
         constants = Constants(self.blocks, pool, shared is not None)
         return emit(self.layout, self.plan, constants, self.device.dma_channels), pool
 

@@ -130,21 +130,23 @@ class GenericQuantizer:
         x, weight = node.args[:2]
         if not (is_float_tensor(x) and is_weight(weight)):
             return None
-        if self._recipe.weight_bits != 8:  # four bits are no annotation: `weight_only.py` stores them
-            return {x: self._value}, None
         # in dim 1 an index is a channel of each group
         grouped = channels == 1 and weight.meta["val"].shape[1] != node.meta["val"].shape[1]
         recipe = replace(self._recipe, weight_axis="tensor") if grouped else self._recipe
-        return {x: self._value, weight: weight_spec(recipe, channels)}, self._result(node)
+        return self._layer(node, x, weight, weight_spec(recipe, channels))
 
     def _projected(self, node: Node, layer: LayerWeight) -> _Specs | None:
         """Of `x @ W`, behind a bias or without one."""
         x, weight = node.args[layer.argument - 1 : layer.argument + 1]
         if not is_float_tensor(x) or not is_projection(weight):
             return None
+        return self._layer(node, x, weight, weight_spec(self._recipe, layer.channels))
+
+    def _layer(self, node: Node, x: Any, weight: Any, spec: Any) -> _Specs:
+        """Four bits are no annotation: `weight_only.py` stores them."""
         if self._recipe.weight_bits != 8:
             return {x: self._value}, None
-        return {x: self._value, weight: weight_spec(self._recipe, layer.channels)}, self._result(node)
+        return {x: self._value, weight: spec}, self._result(node)
 
     def _arithmetic(self, node: Node) -> _Specs | None:
         values = node.args[:2]

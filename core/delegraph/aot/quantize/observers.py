@@ -156,22 +156,24 @@ class PercentileObserver(HistogramObserver):
         )
 
 
-class MinMaxObserver(torchao.MinMaxObserver):  # type: ignore[misc]  # torchao has no types
-    """torchao's, of the finite values: with an infinite one the range would be."""
+class _OfFiniteValues:
+    """Of torchao's observers, which would take an infinite value for a range's end."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take note of the finite values of `x`, which is returned."""
-        super().forward(_finite(x.detach()))
+        super().forward(_finite(x.detach()))  # type: ignore[misc]  # torchao's, behind this class
         return x
 
 
-class MovingAverageMinMaxObserver(torchao.MovingAverageMinMaxObserver):  # type: ignore[misc]  # torchao has no types
-    """torchao's, of the finite values: with an infinite one the average would be."""
+class MinMaxObserver(_OfFiniteValues, torchao.MinMaxObserver):  # type: ignore[misc]  # torchao has no types
+    """torchao's, of the finite values."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Take note of the finite values of `x`, which is returned."""
-        super().forward(_finite(x.detach()))
-        return x
+
+class MovingAverageMinMaxObserver(
+    _OfFiniteValues,
+    torchao.MovingAverageMinMaxObserver,  # type: ignore[misc]  # torchao has no types
+):
+    """torchao's, of the finite values."""
 
 
 OBSERVERS: Final[Mapping[str, Any]] = {

@@ -32,18 +32,17 @@ def embedding(g: GraphBuilder, node: Node, weight: Node, indices: Node, *_: obje
         if found is None:
             return None
         values, zero_point, scales = found.inputs[0], found.zero_point, found.inputs[1]
-    rows = g.cast(g.op("Gather", values, places(g, indices)), torch.float32)
+    chosen, inserted = places(g, indices), g.ints([rank_of(indices)])
+
+    def of_rows(parameters: ir.Value) -> ir.Value:
+        """One number for each of the rows, with a dim for the columns; or one for all."""
+        return g.op("Unsqueeze", g.op("Gather", parameters, chosen), inserted) if zero_point.ndim else parameters
+
+    rows = g.cast(g.op("Gather", values, chosen), torch.float32)
     if zero_point.any():
-        rows = g.op("Sub", rows, _of_rows(g, g.constant(zero_point.astype(np.float32)), zero_point.ndim, indices))
-    real = g.op("Mul", rows, _of_rows(g, scales, zero_point.ndim, indices))
+        rows = g.op("Sub", rows, of_rows(g.constant(zero_point.astype(np.float32))))
+    real = g.op("Mul", rows, of_rows(scales))
     return real if dtype_of(node) == torch.float32 else g.cast(real, dtype_of(node))
-
-
-def _of_rows(g: GraphBuilder, parameters: ir.Value, rank: int, indices: Node) -> ir.Value:
-    """One number for each of `indices`, with a dim for the columns; or one for all."""
-    if not rank:
-        return parameters
-    return g.op("Unsqueeze", g.op("Gather", parameters, places(g, indices)), g.ints([rank_of(indices)]))
 
 
 # ---- ExecuTorch's operators ---------------------------------------------------------------------------------------
@@ -58,7 +57,8 @@ def _embedding_of_codes(
 ) -> ir.Value:  # fmt: skip
     """`(codes[indices] - zero_points[indices]) * scales[indices]`, for scales by row or group of it."""
     shifts = _SHIFTS[operator_name(node).partition("::")[2].partition(".")[0]]
-    rows = g.op("Gather", g.value(weight), places(g, indices))
+    chosen = places(g, indices)
+    rows = g.op("Gather", g.value(weight), chosen)
     real = g.cast(_codes(g, rows, shifts, rank_of(node)), torch.float32)
     if shifts:  # stored from 0
         real = g.op("Sub", real, g.constant(np.array(1 << 8 // len(shifts) - 1, np.float32)))
@@ -67,7 +67,7 @@ def _embedding_of_codes(
         real = g.op("Reshape", real, g.ints([*[0] * (rank_of(node) - 1), int(shape_of(scales)[1]), -1]))
     for parameters, op_type in ((zero_points, "Sub"), (scales, "Mul")):
         if parameters is not None:
-            of_rows = g.cast(g.op("Gather", g.value(parameters), places(g, indices)), torch.float32)
+            of_rows = g.cast(g.op("Gather", g.value(parameters), chosen), torch.float32)
             real = g.op(op_type, real, g.op("Unsqueeze", of_rows, g.ints([-1])))
     if grouped:
         real = g.op("Reshape", real, g.ints([*[0] * (rank_of(node) - 1), -1]))

@@ -1,0 +1,27 @@
+"""Blocks of weights -> what partitions may have in common of them, in the region WEIGHTS.
+
+    alone     WEIGHTS  scales | stream | scales | stream …      in the partition's blob
+    shared    WEIGHTS  stream | stream …                        in the named data, for all partitions that share
+              TABLES   scales | scales …                        in each partition's blob: grids are its own
+
+Streams are equal where a layer is cut into the same blocks of channels, which it is as long as it fits into SRAM.
+"""
+
+from __future__ import annotations
+
+from delegraph_npu.aot import ir
+from delegraph_npu.aot.scheduling import Schedule
+from delegraph_npu.aot.weight_blocks import WeightBlocks
+
+__all__ = ["streams"]
+
+
+def streams(schedule: Schedule, blocks: WeightBlocks) -> frozenset[bytes]:
+    """Those of all blocks of a partition."""
+    return frozenset(
+        blocks.block(operator, *channels).stream
+        for plan in schedule.plans
+        for operator, weights in plan.weights.items()
+        if isinstance(operator, ir.Convolution)
+        for channels in weights.channels
+    )

@@ -1,0 +1,42 @@
+"""Contents -> a region of a machine's memory, each in it once; and which partitions have contents in common.
+
+A region of one partition lies in its blob; one of several that share lies in the named data, under its `key`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+__all__ = ["RegionPool", "sharing"]
+
+
+@dataclass(slots=True)
+class RegionPool:
+    """The region of a backend's as it grows; places in it are multiples of `alignment` bytes."""
+
+    backend_id: str
+    alignment: int = 1
+    content: bytearray = field(default_factory=bytearray)
+    _places: dict[bytes, int] = field(default_factory=dict)
+
+    def place(self, data: bytes) -> int:
+        """Where `data` is."""
+        if data not in self._places:
+            self.content += bytes(-len(self.content) % self.alignment)
+            self._places[data] = len(self.content)
+            self.content += data
+        return self._places[data]
+
+    @property
+    def key(self) -> str:
+        """Its key in the named data."""
+        return f"{self.backend_id}/{hashlib.sha256(self.content).hexdigest()}"
+
+
+def sharing(contents: Sequence[Set[bytes]]) -> list[bool]:
+    """For the contents of each partition, or their digests, whether another partition has one of them."""
+    owners = Counter(content for found in contents for content in found)
+    return [any(owners[content] > 1 for content in found) for found in contents]
