@@ -36,7 +36,7 @@ class Piece:
 @dataclass(slots=True)
 class Constants:
     """The regions WEIGHTS and TABLES as they grow; equal contents lie there once. `shared`: the weights are those of
-    several partitions, so that what depends on this one's grids lies apart (`weight_pool.py`)."""
+    several partitions, so that what depends on this one's grids lies apart (`weight_streams.py`)."""
 
     blocks: WeightBlocks
     weights: RegionPool

@@ -4,7 +4,7 @@
     fusing        fewer operators: tables, limits and padding within others
     storage       views instead of moves
     scheduling    tiles, cascades, what is where in SRAM and DRAM
-    weight_pool   which partitions have weights in common
+    weight_streams  which partitions have weights in common
     emission      commands
 
 What each of them made is in the lowered module's meta, as text.
