@@ -6,7 +6,7 @@ A scale is `multiplier * 2**-shift` with the multiplier in [2**30, 2**31) and th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "Rounding",
     "look_up",
+    "not_interpolated",
     "quantized_multiplier",
     "reciprocal",
     "requantize",
@@ -108,6 +109,26 @@ def table_of(
         steps = np.rint(np.asarray(function((codes - in_zero) * in_scale), np.float64) / out_scale)
     entries = np.nan_to_num(steps, nan=0.0, posinf=np.inf, neginf=-np.inf) + out_zero
     return cast("NDArray[np.int8] | NDArray[np.int16]", np.clip(entries, bounds.min, bounds.max).astype(dtype))
+
+
+def not_interpolated(function: str, low: float, high: float) -> str | None:
+    """Why the lines between entries of int16 are far from `function`, named as torch names it, from `low` to `high`;
+    None if they are near. Entries of int8 have nothing between them."""
+    pole = next((pole for pole in _POLES.get(function, ()) if low <= pole <= high), None)
+    if function not in _JUMPS and pole is None:
+        return None
+    what = "jumps there" if pole is None else f"has a pole at {pole:.4g}"
+    return f"an int16 table has lines between each 128th value, and {function} {what}"
+
+
+_JUMPS: Final = frozenset({"ceil", "floor", "round", "sign"})
+
+_POLES: Final[Mapping[str, tuple[float, ...]]] = {
+    **dict.fromkeys(("log", "log2", "log10", "reciprocal", "rsqrt"), (0.0,)),
+    "log1p": (-1.0,),
+    "tan": (-np.pi / 2, np.pi / 2),
+}
+"""Function -> its poles next to 0."""
 
 
 def look_up(table: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:

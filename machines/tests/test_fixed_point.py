@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegraph_machines.fixed_point import look_up, quantized_multiplier, reciprocal, requantize, rescale, table_of
+from delegraph_machines.fixed_point import (
+    look_up,
+    not_interpolated,
+    quantized_multiplier,
+    reciprocal,
+    requantize,
+    rescale,
+    table_of,
+)
 
 scales = st.floats(min_value=2.0**-31, max_value=2.0**28, allow_nan=False)
 accumulators = st.integers(-(2**31), 2**31 - 1)
@@ -105,3 +113,25 @@ def test_a_table_of_int16_interpolates_with_seven_bits_more() -> None:
 def test_a_function_without_a_value_has_a_bounded_entry() -> None:
     table = table_of(np.log, 0.1, 0, 0.1, 0, np.int8)
     assert table[0] == 0 and table[128] == -128  # of negative numbers; of zero
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "far"),
+    [
+        *[(name, 3.9, True) for name in ("floor", "ceil", "round", "sign")],
+        *[(name, 3.9, True) for name in ("log", "log2", "log10", "reciprocal", "tan")],
+        *[("log1p", 3.9, True), ("log1p", 0.9, False), ("tan", 1.4, False)],
+        *[(name, 3.9, False) for name in ("tanh", "abs", "sin", "exp", "expm1")],
+    ],
+)
+def test_lines_between_entries_are_near_what_neither_jumps_nor_has_a_pole(name: str, most: float, far: bool) -> None:
+    function = getattr(np, name)
+    values, scale = np.arange(-32767, 32768).astype(np.int16), most / 32767
+    with np.errstate(all="ignore"):
+        exact = np.clip(np.nan_to_num(function(values * scale)), -60, 60)
+    step = np.abs(exact).max() / 32767
+    off = look_up(table_of(function, scale, 0, step, 0, np.int16), values) / 128 * step - exact
+    assert (np.abs(off).max() > 0.1) == far
+    reason = not_interpolated(name, -most, most)
+    assert (reason is not None) == far
+    assert reason is None or reason.startswith("an int16 table has lines between each 128th value, and " + name)

@@ -24,6 +24,7 @@ from delegraph_partitioners import CapabilityBasedPartitioner
 
 HALF = torch.randn(4, 6).half()
 INT8 = Grid(0.05, 3)
+INT16 = Grid(0.0002, 0, torch.int16)
 
 
 def quantized(function: Callable[..., Any], *grids: Grid, out: Grid | None = INT8) -> Callable[..., Any]:
@@ -48,6 +49,14 @@ LEFT: list[tuple[Callable[..., Any], list[torch.Tensor], str, str]] = [
     (lambda x: x + 1, [torch.arange(5)], "add.Tensor", "computes int64 that no scale belongs to"),
     (lambda x: x.clamp(0, 3), [torch.arange(5)], "clamp", "computes int64 that no scale belongs to"),
     (quantized(torch.exp, INT8, out=None), [INT8.codes(3)], "exp", "its inputs are quantized and its result is not"),
+    (
+        quantized(torch.floor, INT16, out=INT16), [INT16.codes(3)], "floor",
+        "an int16 table has lines between each 128th value, and floor jumps there",
+    ),
+    (
+        quantized(torch.log, INT16, out=INT16), [INT16.codes(3)], "log",
+        "an int16 table has lines between each 128th value, and log has a pole at 0",
+    ),
     (
         quantized(torch.maximum, INT8, INT8), [INT8.codes(3), INT8.codes(3)], "maximum",
         "maximum is there for float16 alone",
@@ -86,6 +95,48 @@ def test_a_value_that_is_read_in_float_elsewhere_keeps_its_dequantize_call_there
     assert "is read where the DSP does not compute" in found["quantized_decomposed.dequantize_per_tensor.default"]
     assert "is read where the DSP does not compute" in found["aten.tanh.default"]
     assert found["quantized_decomposed.quantize_per_tensor.default"] == "quantizes what the DSP does not compute"
+
+
+class Running(torch.nn.Module):
+    """A sum that is there before a call of the host, and read behind it."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        taken = INT8.quantize(INT8.dequantize(x).relu())
+        kept = INT8.quantize(torch.cumsum(INT8.dequantize(INT8.quantize(INT8.dequantize(taken) * 0.5)), 0))
+        parts = INT8.quantize(INT8.dequantize(taken) * 0.9), INT8.quantize(INT8.dequantize(taken).tanh())
+        total = INT8.quantize(INT8.dequantize(parts[0]) + INT8.dequantize(parts[1]))
+        return INT8.quantize(INT8.dequantize(kept) - INT8.dequantize(total)), INT8.dequantize(total)
+
+
+def test_a_result_is_quantized_in_the_partition_that_computes_it() -> None:
+    args = (INT8.codes(6, 6),)
+    lowered = delegraph.lower(Running(), args, backends=["dsp"])
+    assert len(lowered.report.methods["forward"].delegates) == 2
+    for got, wanted in zip(delegraph.load(bytes(lowered))(*(a.numpy() for a in args)), Running()(*args), strict=True):
+        step = 1 if wanted.dtype == torch.int8 else INT8.scale
+        # results of several calls in a row, each of which may be a step off
+        torch.testing.assert_close(torch.from_numpy(np.array(got)), wanted, rtol=0, atol=3.01 * step)
+
+
+class Shared(torch.nn.Module):
+    """A dequantized value that is read before and behind a call of the host."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        real = INT8.dequantize(x)
+        summed = INT8.quantize(torch.cumsum(INT8.dequantize(INT8.quantize(torch.tanh(real))), 0))
+        return INT8.quantize(INT8.dequantize(INT8.quantize(torch.sin(INT8.dequantize(summed)))) + real)
+
+
+def test_what_stands_for_codes_is_not_read_from_another_partition() -> None:
+    lowered = delegraph.lower(Shared(), (INT8.codes(6, 6),), backends=["dsp"])
+    report = lowered.report.methods["forward"]
+    assert [list(delegate.operators) for delegate in report.delegates] and all(
+        "aten::add.Tensor" not in delegate.operators for delegate in report.delegates
+    )
+    said = {entry.operator: entry.reasons["dsp"] for entry in report.leftovers}
+    assert said["aten::add.Tensor"].endswith("stands for codes in another partition")
+    got = delegraph.load(bytes(lowered))(INT8.codes(6, 6).numpy())
+    assert np.abs(np.asarray(got, np.int64) - Shared()(INT8.codes(6, 6)).numpy()).max() <= 1
 
 
 def test_shapes_that_are_known_only_at_run_time() -> None:

@@ -67,6 +67,16 @@ CASES: dict[str, Case] = {
     "matmul": of(lambda a, b: a @ b, [(4, 12), (12, 7)]),
     "matmul of a batch": of(lambda a, b: a @ b, [(2, 3, 4, 12), (2, 3, 12, 7)]),
     "matmul transposed": of(lambda a, b: a @ b.transpose(-1, -2), [(2, 4, 12), (2, 7, 12)]),
+    "matmul of itself, transposed": of(lambda x: x @ x.transpose(-1, -2), [(2, 8, 8)]),
+    "matmul of its transpose": of(lambda x: x.transpose(0, 1) @ x, [(8, 8)]),
+    "add its own transpose": of(lambda x: x + x.transpose(1, 2) - x.permute(2, 0, 1), [(8, 8, 8)]),
+    "add itself in another shape": of(lambda x: x + x.reshape(2, 6, 4).transpose(1, 2), [(2, 4, 6)]),
+    "cat of itself and its transpose": moved(
+        lambda x: torch.cat([x, x.transpose(2, 3), x.permute(0, 2, 3, 1)], 1), (2, 8, 8, 8)
+    ),
+    "cat of its own parts": moved(
+        lambda x: torch.cat([x[..., 3:], x[..., :3], x.transpose(2, 3)[..., ::2]], -1), (2, 6, 8, 8)
+    ),
     "max pool": moved(lambda x: F.max_pool2d(x, 3, 2, 1)),
     "average pool": moved(lambda x: F.avg_pool2d(x, 2)),
     "average pool, padded": moved(lambda x: F.avg_pool2d(x, 3, 2, 1)),

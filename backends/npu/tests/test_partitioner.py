@@ -79,6 +79,32 @@ REASONS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]], str, str
         "tanh",
         "int16 with zero point 5: the NPU's are about zero",
     ),
+    "int16 that jumps": (
+        lambda x: q16(torch.floor(q16(x))),
+        [IMAGE],
+        "floor",
+        "integers of torch.int16: here the NPU has torch.int8; an int16 table has lines between each 128th value, and"
+        " floor jumps there",
+    ),
+    "int16 with a pole": (
+        lambda x: q16(torch.rsqrt(q16(x))),
+        [IMAGE],
+        "rsqrt",
+        "integers of torch.int16: here the NPU has torch.int8; an int16 table has lines between each 128th value, and"
+        " rsqrt has a pole at 0",
+    ),
+    "int16 with a pole elsewhere": (
+        lambda x: q16(torch.log1p(q16(x))),
+        [IMAGE],
+        "log1p",
+        "an int16 table has lines between each 128th value, and log1p has a pole at -1",
+    ),
+    "a negative power of int16": (
+        lambda x: q16(q16(x) ** -1.5),
+        [IMAGE],
+        "pow",
+        "an int16 table has lines between each 128th value, and pow has a pole at 0",
+    ),
     "two widths": (
         lambda x: q(torch.tanh(q16(x))),
         [IMAGE],
@@ -208,6 +234,46 @@ def test_a_node_is_left_for_a_reason(case: str) -> None:
     function, shapes, operator, reason = REASONS[case]
     program = exported(function, *(torch.randn(shape) for shape in shapes))
     assert said(program, operator).startswith(reason)
+
+
+def test_a_function_of_int16_whose_pole_is_beyond_its_grid_is_taken() -> None:
+    program = exported(lambda x: q(torch.log1p(q(x, 2e-5, 0, torch.int16)), 2e-5, 0, torch.int16), torch.randn(3, 4))
+    assert said(program, "log1p") == "taken"
+
+
+def test_jumps_are_exact_with_int16() -> None:
+    """Neither annotated nor taken: as the table of int16 they were off by up to a step of the function."""
+    x = torch.linspace(-3.9, 3.9, 4001)[None]
+    model = Of(lambda x: torch.floor(torch.tanh(x) * 4) + torch.sign(x))
+    quantized_model = delegraph.quantize(model, [(x,)], recipe="int16x8", backends=["npu"])
+    lowered = delegraph.lower(quantized_model, backends=[("npu", {"take_all": True})])
+    assert lowered.report.methods["forward"].delegates
+    got, wanted = delegraph.load(bytes(lowered))(x.numpy()), quantized_model.program.module()(x).detach()
+    # 4 tanh(x), off by a few steps of int16, is seldom that near a whole number
+    assert (torch.from_numpy(got) - wanted).abs().gt(0.01).float().mean() < 2e-3
+
+
+class OfConstants(nn.Module):
+    """A quantized weight that is permuted in float and quantized again, beside something of the run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-100, 100, (16, 32)).to(torch.int8))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        real = quantized.dequantize_per_tensor.default(self.weight, 0.05, 3, -128, 127, torch.int8)
+        return q(real.permute(1, 0)), q(torch.tanh(q(x)))
+
+
+def test_what_reads_nothing_of_the_run_is_left() -> None:
+    model, x = OfConstants(), torch.randn(IMAGE)
+    lowered = delegraph.lower(model, (x,), backends=[("npu", {"take_all": True})])
+    report = lowered.report.methods["forward"]
+    assert [delegate.operators.get("aten::tanh") for delegate in report.delegates] == [1]
+    said_of = {entry.operator: entry.reasons["npu"] for entry in report.leftovers}
+    assert said_of["aten::permute_copy"] == "reads nothing of the run: what it gives is there ahead of time"
+    for got, wanted in zip(delegraph.load(bytes(lowered))(x.numpy()), model(x), strict=True):
+        torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=0.051)  # a step
 
 
 def test_a_dynamic_shape_is_left() -> None:

@@ -56,7 +56,7 @@ def output_integers(scale: float, grid: Quantization) -> tuple[int, ...]:
 def function_table(
     function: Callable[[NDArray[np.float64]], NDArray[Any]], source: Quantization, target: Quantization
 ) -> NDArray[Any]:
-    """The table of a function from codes to codes: 256 entries of int8, 513 of int16."""
+    """The table of a function from codes to codes: 256 entries of int8, 513 of int16, with lines between them."""
     dtype: Any = np.int8 if str(source.dtype).endswith("int8") else np.int16
     table = table_of(
         function, float(source.scale), int(source.zero_point), float(target.scale), int(target.zero_point), dtype

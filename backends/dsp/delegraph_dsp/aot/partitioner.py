@@ -14,6 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
+from delegraph.aot import condensed_order, graph_modules
 from delegraph.aot.authoring import (
     Constants,
     Granularity,
@@ -82,13 +83,60 @@ class DspPartitioner(Partitioner):
         specs = [CompileSpec(DEVICE, device_text(self._device).encode())]
         if self._half_for_float:
             specs.append(CompileSpec(DTYPE, b"float16"))
-        return CapabilityBasedPartitioner(
-            BACKEND_ID,
-            Support.of(program, self._device, self._half_for_float),
-            specs,
-            keep_whole=converters.TABLE.kept_whole,
-            minimum_nodes=self._minimum_nodes,
+        support = Support.of(program, self._device, self._half_for_float)
+        return WholeCalls(support, specs, self._minimum_nodes)
+
+
+class WholeCalls(CapabilityBasedPartitioner):
+    """Cuts a graph where codes are, or values that no grid belongs to: what stands for codes in float between a
+    dequantize call and a quantize call is read in the partition that it is made in."""
+
+    def __init__(self, support: Support, specs: Sequence[CompileSpec], minimum_nodes: int) -> None:
+        super().__init__(
+            BACKEND_ID, support, specs, keep_whole=converters.TABLE.kept_whole, minimum_nodes=minimum_nodes
         )
+        self._codes = support
+
+    def units(self, graph: Graph) -> Sequence[Sequence[Node]]:
+        """What stands for codes with its only reader, and what quantizes a value with what makes it."""
+        return [nodes for _, nodes in condensed_order(graph, self._last)]
+
+    def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:
+        """As `CapabilityBasedPartitioner`; what several calls read is in the partition of them all, or left."""
+        while True:
+            groups, reasons = super().groups(graph)
+            torn = self._torn(groups)
+            if not torn:
+                return groups, reasons
+            self._codes.leave(torn)
+
+    def _last(self, node: Node) -> Node:
+        """The last call of those that `node` is taken with: they converge, so that no cycle can arise."""
+        source = _producer(node)
+        if source is not node and not (self._stands_for_codes(source) and len(source.users) == 1):
+            return source
+        call = quantize_call(node)
+        if call is not None and call.quantizes and len(call.source.users) > 1 and self._takes(node):
+            node = call.source if self._stands_for_codes(call.source) else node
+        while self._stands_for_codes(node) and len(node.users) == 1 and self._takes(reader := next(iter(node.users))):
+            node = reader
+        return node
+
+    def _stands_for_codes(self, node: Node) -> bool:
+        return self._takes(node) and self._codes.comes_as_codes(node)
+
+    def _takes(self, node: Node) -> bool:
+        return node.op == "call_function" and self._codes(_producer(node)) is None
+
+    def _torn(self, groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
+        """The calls that would read from another partition, in float, what stands for codes there."""
+        group_of = {node: number for number, group in enumerate(groups) for node in group}
+        return {
+            user: f"its input {node.name} stands for codes in another partition"
+            for node in group_of
+            for user in node.users
+            if group_of.get(user, group_of[node]) != group_of[node] and self._codes.comes_as_codes(node)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +146,24 @@ class Support:
     device: Device
     half_for_float: bool
     tensors: Mapping[str, torch.Tensor]
+    bodies: frozenset[Graph] = frozenset()
+    _left: dict[Node, str] = field(default_factory=dict)
     _known: dict[Node, str | None] = field(default_factory=dict)
     _constants: dict[Graph, Constants] = field(default_factory=dict)
 
     @classmethod
     def of(cls, program: ExportedProgram, device: Device, half_for_float: bool = False) -> Support:
         """For the nodes of `program`, and of what lowering makes of it: weights are known by their placeholders' names,
-        for it asks about nodes of graphs of its own."""
+        for it asks about nodes of graphs of its own. What bodies of control flow are given is not, by whatever name."""
         held = Constants.of(program).tensors
-        return cls(device, half_for_float, {node.name: tensor for node, tensor in held.items()})
+        bodies = frozenset(part.graph for path, part in graph_modules(program.graph_module) if path)
+        return cls(device, half_for_float, {node.name: tensor for node, tensor in held.items()}, bodies)
 
     def constants(self, graph: Graph) -> Constants:
         """What is known of the nodes of a graph."""
         if graph not in self._constants:
-            named = {node: self.tensors.get(node.name) for node in graph.find_nodes(op="placeholder")}
+            given = [] if graph in self.bodies else graph.find_nodes(op="placeholder")
+            named = {node: self.tensors.get(node.name) for node in given}
             self._constants[graph] = Constants({node: tensor for node, tensor in named.items() if tensor is not None})
         return self._constants[graph]
 
@@ -121,7 +173,7 @@ class Support:
         call = quantize_call(node)
         if call is None:
             return self._operator(node)
-        reason = _shape_reason(node)
+        reason = self._left.get(node) or _shape_reason(node)
         if reason is not None:
             return reason
         if call.quantizes:
@@ -132,10 +184,15 @@ class Support:
             return "is read where the DSP does not compute"
         return None if node.users else "is read by nobody"
 
+    def leave(self, reasons: Mapping[Node, str]) -> None:
+        """From here on say these reasons, and what follows from them for others."""
+        self._left.update(reasons)
+        self._known.clear()
+
     def _changes_grid(self, node: Node) -> bool:
         """Whether it quantizes what a kernel's codes were dequantized to: they go to another grid."""
         call = quantize_call(node)
-        before = None if call is None or not call.quantizes else quantize_call(call.source)
+        before = None if call is None or not call.quantizes or node in self._left else quantize_call(call.source)
         if call is None or before is None or before.quantizes or quantize_call(before.source) is None:
             return False
         grids = Quantizations(self.constants(node.graph))
@@ -159,7 +216,7 @@ class Support:
             call = quantize_call(source)
             if call is not None and not call.quantizes and self._read_elsewhere(source):
                 return f"its input {source.name} is read where the DSP does not compute"
-            if call is None and self._comes_as_codes(source) and self._operator(source) is not None:
+            if call is None and self.comes_as_codes(source) and self._operator(source) is not None:
                 return f"its input {source.name} is not computed by the DSP"
         return None
 
@@ -173,7 +230,8 @@ class Support:
         elsewhere = any(self._operator(user) is not None for user in node.users)
         return "is a quantized weight that is read where the DSP does not compute" if elsewhere else None
 
-    def _comes_as_codes(self, source: Node) -> bool:
+    def comes_as_codes(self, source: Node) -> bool:
+        """Whether a value that is float in the graph is codes on the DSP."""
         is_float = source.op == "call_function" and _first_result(source).dtype == torch.float32
         return is_float and _Alone(self.constants(source.graph), self.half_for_float).grid_behind(source) is not None
 
@@ -184,6 +242,8 @@ class Support:
         return user.op == "call_function" and (self._changes_grid(user) or self._alone(user) is None)
 
     def _alone(self, node: Node) -> str | None:
+        if node in self._left:
+            return self._left[node]
         if converters.TABLE.row(node) is None:
             return f"the DSP has no kernel for {operator_name(node) or node.target}"
         return _shape_reason(node) or self._dtype_reason(node) or self._conversion_reason(node)

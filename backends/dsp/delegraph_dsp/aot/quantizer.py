@@ -28,8 +28,10 @@ from delegraph.aot import (
     shared_spec,
     weight_spec,
 )
+from delegraph.aot.authoring import operator_name
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
+from delegraph_machines.fixed_point import not_interpolated
 
 __all__ = ["DspQuantizer", "dsp_quantizer"]
 
@@ -115,7 +117,7 @@ class DspQuantizer:
             self._put(node, dict.fromkeys(sources, self._activation))
         elif node.target == aten.embedding.default and is_weight(node.args[0]):
             annotate(node, {node.args[0]: self._activation}, shared_spec((node.args[0], node)))
-        elif node.target in TABLES | ROWS:
+        elif node.target in ROWS or (node.target in TABLES and self._has_table(node)):
             self._put(node, {sources[0]: self._activation})
         elif node.target in SOFTMAXES:
             annotate(node, {sources[0]: self._activation}, self._probabilities())
@@ -138,6 +140,11 @@ class DspQuantizer:
             annotate(follower, {}, self._activation)
         else:
             annotate(node, inputs, self._activation)
+
+    def _has_table(self, node: Node) -> bool:
+        """Whether tables give it: those of int16, whose grids have 0, are lines between."""
+        name = operator_name(node).removeprefix("aten::")
+        return self._bits != 16 or not_interpolated(name, 0.0, 0.0) is None
 
     def _probabilities(self) -> Any:
         """Between 0 and 1: 256 codes, or the 32768 that int16 has above zero."""

@@ -76,7 +76,7 @@ class Folding:
         }
         self.values: dict[Node, Laid] = {}
         self.operators: list[ir.Operator] = []
-        self._moved: dict[tuple[ir.Tensor, Order], Laid] = {}
+        self._moved: dict[tuple[ir.Tensor, tuple[int, int, int, int]], ir.Tensor] = {}
         self._inputs: dict[ir.Tensor, Node] = {}  # those whose order is still to choose
         self._call: QuantizedCall | None = None
         self._names: dict[str, int] = {}
@@ -132,13 +132,12 @@ class Folding:
         if laid.order == order:
             self._inputs.pop(laid.tensor, None)
             return laid
-        key = (laid.tensor, order)
+        key = (laid.tensor, move(laid.order, order))  # a tensor and its transpose are the same integers
         if key not in self._moved:
-            self._moved[key] = Laid(self._in_order(laid, order), laid.shape, order)
-        return self._moved[key]
+            self._moved[key] = self._in_order(*key)
+        return Laid(self._moved[key], laid.shape, order)
 
-    def _in_order(self, laid: Laid, order: Order) -> ir.Tensor:
-        source, moved = laid.tensor, move(laid.order, order)
+    def _in_order(self, source: ir.Tensor, moved: tuple[int, int, int, int]) -> ir.Tensor:
         n, h, w, c = (source.shape[axis] for axis in moved)
         if source.content is not None:
             return replace(source, shape=(n, h, w, c), content=source.content.transpose(moved))

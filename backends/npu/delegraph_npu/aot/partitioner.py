@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot import condensed_order
-from delegraph.interfaces import Partitioner
+from delegraph.aot import condensed_order, graph_modules, lifted_number
+from delegraph.aot.authoring import Constants
+from delegraph.interfaces import Partitioner, PartitionResult
 from delegraph_npu.aot.calls import (
     Grid,
     QuantizedCall,
@@ -69,9 +71,20 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         self.device = device
         self.take_all = take_all
         self._torn: dict[Node, str] = {}
+        self._bodies: frozenset[Graph] = frozenset()
+        self._constant: frozenset[Node] = frozenset()
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag the partitions; see `CapabilityBasedPartitioner`."""
+        self._bodies = frozenset(part.graph for path, part in graph_modules(exported_program.graph_module) if path)
+        self._constant = _constant_calls(exported_program)
+        return super().partition(exported_program)
 
     def _why_left(self, node: Node) -> str | None:
-        return reason_to_leave(node) or self._torn.get(head_of(node))
+        head = head_of(node)
+        if head in self._constant and not is_dequantize(head):
+            return "reads nothing of the run: what it gives is there ahead of time"
+        return reason_to_leave(node) or self._torn.get(head) or (_given(head) if head.graph in self._bodies else None)
 
     def units(self, graph: Graph) -> Sequence[Sequence[Node]]:
         """The quantized calls that are taken, and every other node by itself."""
@@ -98,6 +111,25 @@ class NpuPartitioner(CapabilityBasedPartitioner):
                 reason = f"its partition would take about {here} cycles on the NPU, and {there} on the host"
                 reasons.update(dict.fromkeys(group, reason))
         return paying, reasons
+
+
+def _constant_calls(program: ExportedProgram) -> frozenset[Node]:
+    """The calls that are made of the program's constants alone."""
+    constant = set(Constants.of(program).tensors)
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.all_input_nodes and constant.issuperset(node.all_input_nodes):
+            constant.add(node)
+    return frozenset(constant)
+
+
+def _given(head: Node) -> str | None:
+    """Why a call in a body of control flow is left: what is a constant elsewhere it is given when it runs."""
+    row = row_of(head)
+    if row is not None and row.annotate is Annotate.LAYER:
+        return "its weight is given to a body of control flow: the NPU's are compressed ahead of time"
+    if any(lifted_number(operand) is not None for operand in head.all_input_nodes):
+        return "its number is a tensor of floats in a body of control flow: the NPU is given integers"
+    return None
 
 
 def _torn_calls(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
@@ -174,7 +206,8 @@ def _integers(row: Row, call: QuantizedCall) -> str | None:
 
 def _unfit(row: Row, grid: Grid) -> str | None:
     if grid.dtype not in row.dtypes:
-        return f"integers of {grid.dtype}: here the NPU has {' and '.join(sorted(map(str, row.dtypes)))}"
+        why = "" if row.narrow is None else f"; {row.narrow}"
+        return f"integers of {grid.dtype}: here the NPU has {' and '.join(sorted(map(str, row.dtypes)))}{why}"
     if grid.dtype == torch.int16 and grid.zero_point != 0:
         return f"int16 with zero point {grid.zero_point}: the NPU's are about zero"
     if not grid.scale > 0:

@@ -73,7 +73,7 @@ class NpuQuantizer:
                 self._annotate(node)
         for node in reversed(calls):
             before_integers = _moves(node) and node.users and all(map(_takes_integers, node.users))
-            if annotation_of(node) is None and before_integers and self._takes(node):
+            if annotation_of(node) is None and before_integers and self._takes(node) and not is_weight(node):
                 self._move(node)
         return model
 
@@ -98,11 +98,10 @@ class NpuQuantizer:
 
     def _layer(self, node: Node) -> None:
         channels = channel_dim(node)
-        first, channels = (1, 1) if channels is None else (0, channels)  # addmm, its bias in front
-        taken, kernel = node.args[first : first + 2]
-        if not is_weight(kernel):
-            return
-        self._finish(node, {taken: self._activation, kernel: weight_spec(self._recipe, channels)}, normalized=True)
+        taken, kernel = node.args[:2]
+        if channels is not None and is_weight(kernel):
+            inputs = {taken: self._activation, kernel: weight_spec(self._recipe, channels)}
+            self._finish(node, inputs, normalized=True)
 
     def _finish(self, node: Node, inputs: Mapping[Any, Any], normalized: bool = False) -> None:
         """Annotate `node`, and its result once it is normalized and limited."""

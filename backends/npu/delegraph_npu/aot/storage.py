@@ -8,7 +8,7 @@ reshape               the same bytes, if they lie side by side; else they are co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -27,7 +27,7 @@ class Storage:
 
     name: str
     nbytes: int
-    content: bytes | None = None
+    content: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

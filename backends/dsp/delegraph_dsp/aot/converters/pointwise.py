@@ -14,6 +14,7 @@ from delegraph_dsp.aot.kernel_calls import View
 from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported, activation_limits
 from delegraph_dsp.program import BINARY_FUNCTIONS, FUNCTIONS
 from delegraph_dsp.runtime.functions import REAL_FUNCTIONS
+from delegraph_machines.fixed_point import not_interpolated
 
 __all__: list[str] = []
 
@@ -58,7 +59,18 @@ def unary(graph: KernelGraph, node: Node, source: Node, function: str) -> View:
         x = graph.real(source)
         return graph.pointwise("unary", [x], graph.made("float16", x.shape), (FUNCTIONS.index(function),))
     grid = graph.grid_of(node)
+    reason = _far_from_lines(function, codes.grid)
+    if reason is not None:
+        raise Unsupported(reason)
     return table(graph, codes, grid, REAL_FUNCTIONS[function])
+
+
+def _far_from_lines(function: str, grid: Quantization | None) -> str | None:
+    """Why a table of int16 does not give a function; one of int8 gives all."""
+    if grid is None or grid.dtype != torch.int16:
+        return None
+    low, high = ((code - int(grid.zero_point)) * float(grid.scale) for code in (grid.qmin, grid.qmax))
+    return not_interpolated(function, low, high)
 
 
 def table(graph: KernelGraph, codes: View, grid: Quantization, function: Callable[[Any], Any]) -> View:

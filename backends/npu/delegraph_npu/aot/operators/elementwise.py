@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot import lifted_number, schema_arguments
-from delegraph_machines.fixed_point import table_of
+from delegraph_machines.fixed_point import not_interpolated, table_of
 from delegraph_npu.aot import ir
-from delegraph_npu.aot.calls import QuantizedCall, clamp_limits, operator_name, shape_of
+from delegraph_npu.aot.calls import QuantizedCall, clamp_limits, grid_of, operator_name, shape_of
 from delegraph_npu.aot.folding import Folding
 from delegraph_npu.aot.ir import Laid
 from delegraph_npu.aot.layout import raised, rows
@@ -110,10 +110,18 @@ KEPT: Final = "hardswish hardsigmoid silu selu celu softplus mish square"
 
 
 def _check_function(node: Node, input: Node, *arguments: Any) -> str | None:
-    return "it depends on another tensor" if any(isinstance(argument, Node) for argument in arguments) else None
+    if any(isinstance(argument, Node) for argument in arguments):
+        return "it depends on another tensor"
+    grid = grid_of(input)
+    if grid is None or grid.dtype != torch.int16:
+        return None
+    name = operator_name(node)
+    if name == "pow" and arguments[0] < 0:
+        return "an int16 table has lines between each 128th value, and pow has a pole at 0"
+    low, high = ((step - grid.zero_point) * grid.scale for step in (grid.low, grid.high))
+    return not_interpolated(name, low, high)
 
 
-@operator(FUNCTIONS, Annotate.VALUES, _check_function, KEPT, int16=True)
 def function(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
     """A table of the operator itself, computed by torch for each integer (int8), or each 128th (int16)."""
     laid = f.operand(input)
@@ -122,6 +130,12 @@ def function(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> L
     entries = _entries(call, laid.tensor, result.tensor)
     f.add(ir.Table(call.head.name, (laid.tensor,), result.tensor, *call.limits, entries))
     return result
+
+
+for _name in FUNCTIONS.split():
+    _narrow = not_interpolated(_name, 0.0, 0.0)  # 0 is on every grid of int16
+    _kept = _name if _name in KEPT.split() else ""
+    operator(_name, Annotate.VALUES, _check_function, _kept, int16=_narrow is None, narrow=_narrow)(function)
 
 
 def _entries(call: QuantizedCall, taken: ir.Tensor, given: ir.Tensor) -> NDArray[Any]:

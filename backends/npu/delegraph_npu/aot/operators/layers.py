@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot import schema_arguments
+from delegraph.aot import is_weight, schema_arguments
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import QuantizedCall, dtype_of, is_dequantize, shape_of
 from delegraph_npu.aot.folding import Folding
@@ -33,7 +33,7 @@ MOST_PRODUCTS: Final = 1 << 16
 def _check_weight(weight: Node, channel_axis: int) -> str | None:
     """In a float graph any constant; in a quantized one int8 about zero, with scales by channel of the output."""
     if not isinstance(weight, Node) or not is_dequantize(weight):
-        constant = isinstance(weight, Node) and weight.op in ("get_attr", "placeholder")
+        constant = isinstance(weight, Node) and (weight.op == "placeholder" or is_weight(weight))
         return None if constant else "its weight is computed: the NPU's are compressed ahead of time"
     source, scales, zero_points, axis = schema_arguments(weight)[:4]
     if source.op == "call_function":

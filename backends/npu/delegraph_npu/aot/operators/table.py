@@ -38,13 +38,15 @@ class Annotate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How the NPU computes an operator, and when it can. `keep` are the overloads that are not to be decomposed."""
+    """How the NPU computes an operator, and when it can. `keep` are the overloads that are not to be decomposed;
+    `narrow` is why it has int8 alone, where that needs saying."""
 
     convert: Convert
     annotate: Annotate
     check: Check | None
     keep: tuple[torch._ops.OpOverload, ...]
     dtypes: frozenset[torch.dtype]
+    narrow: str | None = None
 
     def reason(self, node: Node) -> str | None:
         """None if the NPU computes `node`, its operands being quantized; else why not."""
@@ -58,14 +60,19 @@ OPERATORS: Final[dict[str, Row]] = {}
 
 
 def operator(
-    names: str, annotate: Annotate, check: Check | None = None, keep: str = "", int16: bool = False
+    names: str,
+    annotate: Annotate,
+    check: Check | None = None,
+    keep: str = "",
+    int16: bool = False,
+    narrow: str | None = None,
 ) -> Callable[[_F], _F]:
     """Put the decorated converter into the table for `names`; `keep` are overloads of aten, separated by blanks. Values
-    are int8, or, where it says so, int16."""
+    are int8, or, where it says so, int16; `narrow` is why not."""
 
     def register(convert: _F) -> _F:
         dtypes = frozenset({torch.int8, torch.int16} if int16 else {torch.int8})
-        row = Row(convert, annotate, check, tuple(map(aten, keep.split())), dtypes)
+        row = Row(convert, annotate, check, tuple(map(aten, keep.split())), dtypes, narrow)
         for name in names.split():
             assert name not in OPERATORS, f"{name} has two rows"
             OPERATORS[name] = row
