@@ -139,3 +139,53 @@ def test_what_each_pass_made_is_dumped(
     assert "convolution 3x3" in texts["compile.forward.NpuBackend_0.fusing.txt"]
     assert "layer_norm" in "".join(text for name, text in texts.items() if name.endswith(".kernels.txt"))
     assert str(tmp_path).encode() not in bytes(lowered)
+
+
+@pytest.mark.parametrize("backends", [["openvino", "cpu"], ["cpu", "openvino"], ["npu", "cpu"]], ids=",".join)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_a_delegate_that_only_keeps_a_count_runs(backends: list[str], dtype: torch.dtype) -> None:
+    """OpenVINO has no integers of 64 bits to add: what counts is a delegate of another backend, without a result."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("calls", torch.full((1,), 7, dtype=dtype))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls.add_(1)
+            return self.linear(x).relu()
+
+    x = torch.ones(1, 4)
+    run = delegraph.load(bytes(delegraph.lower(Counting(), (x,), backends=backends)))
+    run(x.numpy())
+    run(x.numpy())
+    assert run.state["calls"] == 9
+    run.state.reset()
+    assert run.state["calls"] == 7
+
+
+class Projected(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)).transpose(1, 2)).softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "backends", [["cpu", "dsp"], ["openvino", "dsp"], ["cpu", "npu", "dsp"], ["dsp", "npu", "cpu"]], ids=",".join
+)
+@pytest.mark.parametrize("recipe", ["int8", "int8_per_tensor"])
+def test_a_quantizer_shares_no_grid_that_one_before_it_left_out(backends: list[str], recipe: str) -> None:
+    """cpu gives floats behind a linear layer, where dsp's transpose would have had the layer's grid."""
+    torch.manual_seed(0)
+    model, data = Projected().eval(), [(torch.randn(2, 8, 16),) for _ in range(3)]
+    quantized = delegraph.quantize(model, data, recipe=recipe, backends=backends)
+    [(x,), *_] = data
+    with torch.no_grad():
+        wanted, expected = model(x), quantized.program.module()(x)
+    got = np.array(delegraph.load(bytes(delegraph.lower(quantized, backends=backends)))(x.numpy()))
+    assert (expected - wanted).abs().max() < 0.03
+    assert np.abs(got - expected.numpy()).max() < 0.01

@@ -32,6 +32,7 @@ __all__ = [
     "BLOB_VERSION",
     "READABLE_VERSIONS",
     "Blob",
+    "PlacesInfo",
     "StateInfo",
     "TensorInfo",
     "UnpackedWeight",
@@ -119,10 +120,24 @@ class StateInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacesInfo:
+    """Of what lies along a dim of `size` the places `input + first` to `input + last` are asked for; from the end where
+    they are below 0, if `from_end`. `tensor` is its name in the model, if it has one: for messages."""
+
+    input: str
+    tensor: str
+    size: int
+    first: int = 0
+    last: int = 0
+    from_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Blob:
     """A blob's content. `graph` and `data` (what offsets of weights and states count from) are views when read.
 
-    `multiply_adds` is about what a run computes; None: not known. `unpacked` are made of `weights`.
+    `multiply_adds` is about what a run computes; None: not known. `unpacked` are made of `weights`. `places` are what
+    inputs are, as far as that is known.
     """
 
     onnxruntime: str
@@ -134,6 +149,7 @@ class Blob:
     states: tuple[StateInfo, ...] = ()
     multiply_adds: int | None = None
     unpacked: tuple[UnpackedWeight, ...] = ()
+    places: tuple[PlacesInfo, ...] = ()
 
 
 def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
@@ -163,6 +179,7 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
             "graph": len(blob.graph),
             "multiply_adds": blob.multiply_adds,
             "unpacked": [asdict(weight) for weight in blob.unpacked],
+            "places": [asdict(places) for places in blob.places],
         }
     ).encode()
     crc = zlib.crc32(blob.graph, zlib.crc32(header))
@@ -196,6 +213,7 @@ def unpack(processed: Buffer) -> Blob:
             tuple(_state(entry) for entry in fields["states"]) if version > 1 else (),
             _size_or_none(fields.get("multiply_adds")),  # blobs of earlier versions of this package have none
             tuple(_unpacked(entry) for entry in fields["unpacked"]) if version > 2 else (),
+            tuple(_places(entry) for entry in fields.get("places", ())),  # nor these
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise damaged(f"its header cannot be read ({type(error).__name__}: {error!s:.200})") from error
@@ -248,6 +266,12 @@ def _state(entry: dict[str, Any]) -> StateInfo:
     )
 
 
+def _places(entry: dict[str, Any]) -> PlacesInfo:
+    first, last = (_integer(entry[field]) for field in ("first", "last"))
+    tensor = _text(entry["tensor"])
+    return PlacesInfo(_text(entry["input"]), tensor, _size(entry["size"]), first, last, _flag(entry["from_end"]))
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"expected true or false, not {value!r:.40}")
@@ -263,6 +287,12 @@ def _text(value: Any) -> str:
 def _size(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"expected a size, not {value!r:.40}")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or abs(value) >= 2**63:
+        raise TypeError(f"expected an integer, not {value!r:.40}")
     return value
 
 

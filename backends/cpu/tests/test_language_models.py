@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 import delegraph
-from delegraph.errors import DelegraphError
+from delegraph.errors import InvalidArgument
 from delegraph_cpu.blob import unpack
 
 pytestmark = pytest.mark.models
@@ -159,9 +159,10 @@ def test_a_cache_is_written_where_it_lies_and_a_row_needs_no_mask() -> None:
     assert len([name for name in attention.input if name]) == 3
 
 
-@pytest.mark.parametrize("start", [14, -1, 2**40])
-def test_rows_that_do_not_fit_are_refused(start: int) -> None:
+@pytest.mark.parametrize(("start", "place"), [(14, 16), (-1, -1), (2**40, 2**40)])
+def test_rows_that_do_not_fit_are_refused(start: int, place: int) -> None:
     model, given = Attention().eval(), (torch.randn(1, 3, 16), torch.tensor([0]))
     run = delegraph.load(bytes(delegraph.lower(model, given, backends=["cpu"])))
-    with pytest.raises(DelegraphError):
+    told = f"input 'position' holds {start}, but 'keys' has no place {place}: it has 16 places, 0 to 15"
+    with pytest.raises(InvalidArgument, match=told):
         run(given[0].numpy(), np.array([start]))

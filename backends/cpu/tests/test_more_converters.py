@@ -93,6 +93,36 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda a: (a**9, (a * 1000) ** 6, (a * 40).to(torch.uint8) ** 7, a.int() ** 33),
         (IDS + 3,),
     ),
+    "powers_that_are_no_doubles": (
+        lambda a, b: (a**b, 3**b, (-7) ** b, a**65, a.int() ** b.int(), a.to(torch.int8) ** b.to(torch.int8), a**0),
+        (torch.tensor([3, -3, 2, 7, 1, -1, 0, 10**9 + 7]), torch.tensor([41, 40, 63, 64, -3, 0, 2**40 + 1])[:, None]),
+    ),
+    "a_number_first": (
+        lambda a, r: (
+            5 % a, -7 % a, 7.5 % r, torch.bitwise_and(12, a), torch.bitwise_or(12, a), torch.bitwise_xor(12, a),
+            torch.bitwise_xor(-1, a.to(torch.int8)), torch.bitwise_and(True, a > 2),
+        ),
+        (torch.tensor([3, -4, 5, 7]), torch.tensor([2.0, -2.0, 0.7, 1e9])),
+    ),
+    "rounded_to_decimals": (
+        lambda t: (t.round(decimals=2), t.round(decimals=-1), t.double().round(decimals=3), t.half().round(decimals=0)),
+        (torch.tensor([2.675, 1.005, -0.125, 15.0, 25.0, -35.0, 3e38, -0.001, torch.inf, torch.nan]),),
+    ),
+    "bytes_divided": (
+        lambda a, n: (a // 3, torch.div(a, 3, rounding_mode="trunc"), a // n, torch.div(a, n, rounding_mode="trunc")),
+        (torch.tensor([0, 1, 200, 255], dtype=torch.uint8), torch.tensor([-3, 2, 300, 7])),
+    ),
+    "scattered_by": (
+        lambda t, i, s, n: (
+            t.scatter(1, i, s, reduce="add"), t.scatter(1, i, s, reduce="multiply"), n.scatter(1, i, 3, reduce="add"),
+            t.scatter(1, i, 0.5, reduce="multiply"), t.scatter(1, i[:, :2], s, reduce="add"),
+        ),
+        (ROWS[:2], IDS, torch.randn(2, 4), IDS + 5),
+    ),
+    "scatter_mean_of_the_lowest": (
+        lambda t, i, s: (t.scatter_reduce(0, i, s, "mean"), (-t).scatter_reduce(0, i, -s, "mean", include_self=False)),
+        (torch.tensor([-(2**62), 2**62, 5]), torch.tensor([0, 0, 2]), torch.tensor([-(2**61), -(2**61), -8])),
+    ),
     "bytes_that_wrap": (
         lambda t: (torch.full_like(t, -9), t.new_full((2,), -5), t & -16, t == -1, t > -3, t.to(torch.int8) >= 128),
         (torch.tensor([0, 1, 253, 254, 255], dtype=torch.uint8),),
@@ -247,6 +277,7 @@ def compare(ours: list[np.ndarray], wanted: Any) -> None:
             np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter with Tensor src is deprecated")
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
     function, args = CASES[name]

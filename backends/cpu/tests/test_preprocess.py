@@ -20,7 +20,13 @@ from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
 import delegraph
-from delegraph.errors import DelegateInvalidCompatibility, PreprocessError, UnknownOption, UnsupportedOperator
+from delegraph.errors import (
+    DelegateInvalidCompatibility,
+    InvalidArgument,
+    PreprocessError,
+    UnknownOption,
+    UnsupportedOperator,
+)
 from delegraph.interfaces import BackendInitContext, PreprocessResult
 from delegraph.plugins import PluginRegistry
 from delegraph_cpu.aot import preprocess
@@ -183,9 +189,9 @@ def test_a_weight_of_several_delegates_is_stored_once() -> None:
 class Tied(nn.Module):
     """What tokens are embedded by is what scores the next one, as in Gemma and GPT-2."""
 
-    def __init__(self, tied: bool = True) -> None:
+    def __init__(self, tied: bool = True, width: int = 64) -> None:
         super().__init__()
-        self.embed, self.head = nn.Embedding(512, 64), nn.Linear(64, 512)
+        self.embed, self.head = nn.Embedding(512, width), nn.Linear(width, 512)
         if tied:
             self.head.weight = self.embed.weight
 
@@ -214,6 +220,39 @@ def test_codes_that_a_product_reads_too_are_stored_once() -> None:
     quantized = delegraph.quantize(Tied(), args=(ids,), recipe="int4_weight_only", backends=["cpu"])
     lowered = delegraph.lower(quantized, backends=["cpu"])
     assert len(bytes(lowered)) < 512 * 64 * 0.75 + 16_000  # twice half a byte, and the scales, would be more
+    got = delegraph.load(bytes(lowered))(ids.numpy())
+    np.testing.assert_allclose(got, quantized.program.module()(ids).detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [10, 20, "any"])
+@pytest.mark.parametrize(("recipe", "int8_inputs"), [
+    ("int8_dynamic", False), ("int8_weight_only", False), ("int8_weight_only", True),
+])  # fmt: skip
+def test_a_table_of_8_bits_that_a_product_reads_too_is_stored_once(
+    recipe: str, int8_inputs: bool, rows: int | str
+) -> None:
+    """As rows that are turned when it is loaded; as codes of 8 bits, or of 4, of which rows are picked."""
+    torch.manual_seed(0)
+    ids = torch.arange(20 if rows == 20 else 10)[None]
+    shapes = {1: torch.export.Dim("rows", min=1, max=16)} if rows == "any" else {}
+    quantized = delegraph.quantize(Tied(), args=(ids,), recipe=recipe, backends=["cpu"], dynamic_shapes=(shapes,))
+    lowered = delegraph.lower(quantized, backends=[("cpu", {"int8_inputs": int8_inputs})])
+    assert len(bytes(lowered)) < 512 * 64 + 24_000
+    run = delegraph.load(bytes(lowered))
+    near = 1e-4 if (recipe, int8_inputs) == ("int8_weight_only", False) else 0.2  # of 40: what is multiplied is rounded
+    for some in (ids, ids[:, :3] + 509) if rows == "any" else (ids, ids + 491):
+        np.testing.assert_allclose(run(some.numpy()), quantized.program.module()(some).detach(), rtol=0, atol=near)
+    for wrong in (-1, 512):
+        with pytest.raises(InvalidArgument, match=f"holds {wrong}, but .* has no place {wrong}: it has 512 places"):
+            run(np.where(ids.numpy() == 4, wrong, ids.numpy()))
+
+
+@pytest.mark.parametrize("width", [60, 63])
+def test_a_table_whose_rows_are_filled_up_for_the_product_stays_beside_it(width: int) -> None:
+    ids = torch.arange(10)[None]
+    quantized = delegraph.quantize(Tied(width=width), args=(ids,), recipe="int8_weight_only", backends=["cpu"])
+    lowered = delegraph.lower(quantized, backends=["cpu"])
+    assert len(bytes(lowered)) > 2 * 512 * width
     got = delegraph.load(bytes(lowered))(ids.numpy())
     np.testing.assert_allclose(got, quantized.program.module()(ids).detach(), rtol=1e-4, atol=1e-4)
 

@@ -143,8 +143,8 @@ def test_a_convolutional_net_is_integers_from_end_to_end(graphs: list[Counter[st
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_padding_by_a_word_is_computed_on_integers(rank: int, graphs: list[Counter[str]]) -> None:
     layer: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
-    model = lambda: nn.Sequential(layer(4, 8, 3, padding="same"), nn.ReLU(), layer(8, 4, 3, padding="valid"))  # noqa: E731
-    got, expected = run(*model_and_data(model, 1, 4, *[8] * rank), "int8")
+    model = lambda: nn.Sequential(layer(8, 8, 3, padding="same"), nn.ReLU(), layer(8, 4, 3, padding="valid"))  # noqa: E731
+    got, expected = run(*model_and_data(model, 1, 8, *[8] * rank), "int8")
     (found,) = graphs
     assert (found["QLinearConv"], found["Conv"]) == (2, 0)
     np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())  # a step now and then, of 8 bits
@@ -156,6 +156,102 @@ def test_averages_and_transposed_convolutions_are_integers(graphs: list[Counter[
     assert found["QLinearConv"] == 5  # three layers, two averages; the first one's input is of floats
     assert (found["QuantizeLinear"], found["DequantizeLinear"], found["ConvTranspose"]) == (1, 1, 0)
     np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())  # a step now and then, of 8 bits
+
+
+def between_points(rank: int, inputs: int, outputs: int, size: int = 3, groups: int = 1) -> nn.Module:
+    """A convolution, by its numbers of channels in each group, between two that read single places."""
+    layer: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
+    middle = layer(groups * inputs, groups * outputs, size, groups=groups)
+    return nn.Sequential(
+        layer(8, groups * inputs, 1), nn.ReLU(), middle, nn.ReLU(), layer(groups * outputs, 8, 1), nn.ReLU()
+    )
+
+
+SLOW_ON_INTEGERS: dict[str, dict[str, int]] = {
+    "twice as many channels, each of one": {"rank": 2, "groups": 8, "inputs": 1, "outputs": 2},
+    "in groups of four": {"rank": 2, "groups": 4, "inputs": 4, "outputs": 4},
+    "in groups of two inputs": {"rank": 1, "groups": 4, "inputs": 2, "outputs": 8},
+    "in groups, of one place": {"rank": 2, "groups": 8, "inputs": 4, "outputs": 4, "size": 1},
+    "over three dims, of one channel": {"rank": 3, "inputs": 1, "outputs": 8},
+    "over three dims, of four": {"rank": 3, "inputs": 4, "outputs": 8},
+}
+FAST_ON_INTEGERS: dict[str, dict[str, int]] = {
+    "in groups of eight": {"rank": 2, "groups": 2, "inputs": 8, "outputs": 8},
+    "depthwise": {"rank": 2, "groups": 8, "inputs": 1, "outputs": 1},
+    "depthwise over one dim": {"rank": 1, "groups": 8, "inputs": 1, "outputs": 1},
+    "of an image's channels": {"rank": 2, "inputs": 3, "outputs": 8},
+    "of a sound's channel": {"rank": 1, "inputs": 1, "outputs": 8},
+    "over three dims": {"rank": 3, "inputs": 8, "outputs": 8},
+    "over three dims, of one place": {"rank": 3, "inputs": 4, "outputs": 8, "size": 1},
+}
+
+
+@pytest.mark.parametrize("kind", SLOW_ON_INTEGERS.values(), ids=SLOW_ON_INTEGERS)
+def test_a_convolution_that_reads_few_channels_is_float_between_integers(
+    kind: dict[str, int], graphs: list[Counter[str]]
+) -> None:
+    """Integers are far slower there. What goes in is unrounded, and what comes out is rounded again."""
+    got, expected = run(*model_and_data(between_points, 2, 8, *[6] * kind["rank"], **kind), "int8")
+    (found,) = graphs
+    floats = sum(found[name] for name in ("Conv", "FusedConv"))
+    assert (found["QLinearConv"], floats) == (2, 1)
+    assert (found["QuantizeLinear"], found["DequantizeLinear"]) == (2, 2)
+    np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())  # a step now and then, of 8 bits
+
+
+@pytest.mark.parametrize("kind", FAST_ON_INTEGERS.values(), ids=FAST_ON_INTEGERS)
+def test_another_convolution_is_integers_between_integers(kind: dict[str, int], graphs: list[Counter[str]]) -> None:
+    got, expected = run(*model_and_data(between_points, 2, 8, *[6] * kind["rank"], **kind), "int8")
+    (found,) = graphs
+    assert (found["QLinearConv"], found["QuantizeLinear"], found["DequantizeLinear"]) == (3, 1, 1)
+    np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())  # a step now and then, of 8 bits
+
+
+def test_16_bits_keep_the_weights_of_every_convolution_rounded() -> None:
+    """All are computed in float there, so that none of them is the slower for it."""
+    model, data = model_and_data(between_points, 2, 8, 6, 6, rank=2, inputs=1, outputs=2, groups=8)
+    quantized = delegraph.quantize(model, data, recipe="int16x8", backends=["cpu"])
+    layers = [node for node in quantized.program.graph.nodes if "conv2d" in str(node.target)]
+    assert len(layers) == 3
+    assert all("dequantize" in str(node.args[1].target) for node in layers)
+
+
+def upsampling(rank: int, dilation: int = 1) -> nn.Module:
+    convolution: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
+    transposed: Any = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[rank - 1]
+    up = transposed(6, 4, 4, (3, 2, 1)[:rank], 1, dilation=dilation)
+    return nn.Sequential(convolution(3, 6, 1), nn.ReLU(), up, nn.ReLU(), convolution(4, 2, 1))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_transposed_convolutions_of_every_rank_are_integers(rank: int, graphs: list[Counter[str]]) -> None:
+    got, expected = run(*model_and_data(upsampling, 1, 3, *[7] * rank, rank=rank), "int8")
+    (found,) = graphs
+    assert (found["QLinearConv"], found["ConvTranspose"]) == (3, 0)
+    assert (found["QuantizeLinear"], found["DequantizeLinear"]) == (1, 1)
+    np.testing.assert_allclose(got, expected, atol=0.02 * np.abs(expected).max())  # a step now and then, of 8 bits
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_a_transposed_convolution_of_a_dynamic_size_is_integers(dim: int, graphs: list[Counter[str]]) -> None:
+    model, data = model_and_data(upsampling, 2, 3, 8, 9, rank=2)
+    sizes = ({0: torch.export.Dim("batch", max=8), dim: torch.export.Dim("size", min=2, max=64)},)
+    quantized = delegraph.quantize(model, data, recipe="int8", backends=["cpu"], dynamic_shapes=sizes)
+    run = delegraph.load(bytes(delegraph.lower(quantized, backends=["cpu"])))
+    assert graphs[0]["ConvTranspose"] == 0
+    for batch, size in ((2, 8), (5, 17), (1, 2)):
+        x = torch.randn(batch, 3, *((size, 9) if dim == 2 else (8, size)))
+        wanted = quantized.program.module()(x).detach().numpy()
+        np.testing.assert_allclose(run(x.numpy()), wanted, atol=0.02 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("dilation", "sizes"), [(2, {}), (1, {2: torch.export.Dim("h"), 3: torch.export.Dim("w")})])
+def test_another_transposed_convolution_is_left_in_float(dilation: int, sizes: dict[int, Any]) -> None:
+    """Rounded values and weights would cost accuracy, and save nothing."""
+    model, data = model_and_data(upsampling, 1, 3, 8, 9, rank=2, dilation=dilation)
+    quantized = delegraph.quantize(model, data, recipe="int8", backends=["cpu"], dynamic_shapes=(sizes,))
+    (up,) = [node for node in quantized.program.graph.nodes if "conv_transpose" in str(node.target)]
+    assert not any("quantize" in str(node.target) for node in (up.args[1], *up.users))
 
 
 def test_a_transformer_is_integers_in_its_linear_layers(graphs: list[Counter[str]]) -> None:

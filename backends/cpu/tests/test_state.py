@@ -13,7 +13,7 @@ from torch import nn
 
 import delegraph
 from delegraph import ExecutorchBackendConfig, to_edge_transform_and_lower
-from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument
 from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.blob import READABLE_VERSIONS, Blob, StateInfo, pack, unpack
@@ -100,7 +100,7 @@ def test_sessions_share_what_was_compiled(session: Any) -> None:
 def test_a_place_beyond_the_cache_is_an_error_and_changes_nothing(session: Any) -> None:
     session.state.reset()
     for position in (16, 10**12):
-        with pytest.raises(delegraph.errors.DelegraphError):
+        with pytest.raises(InvalidArgument):
             session["decode"](rows(1).numpy(), np.array([position]))
         assert not session.state["keys"].any()
 

@@ -49,7 +49,8 @@ def test_what_layers_read_is_rounded_and_what_they_give_is_not() -> None:
     assert sorted(names) == sorted(["conv2d", "conv2d_1", "conv2d_2", "add", "add", "mean", "linear"])
 
 
-def test_layers_run_on_integer_kernels() -> None:
+@pytest.mark.parametrize("biases", [True, False])
+def test_layers_run_on_integer_kernels(biases: bool) -> None:
     """OpenVINO says so of each that it runs: the precision is the end of a kernel's name. None does where integer
     kernels saturate."""
     core = openvino.Core()
@@ -57,6 +58,9 @@ def test_layers_run_on_integer_kernels() -> None:
         pytest.skip("OpenVINO has no kernels for int8 on this processor")
     torch.manual_seed(0)
     model, x = Convolutions().eval(), torch.randn(2, 3, 16, 16)
+    if not biases:
+        for layer in model.children():
+            layer.register_parameter("bias", None)
     lowered = delegraph.lower(quantized(model, (x,), backends=["openvino"]), backends=["openvino"])
     kernels = {str(event.delegate_debug_id): event.metadata.decode() for event in profile(lowered, x.numpy())}
     layers = {name: kind for name, kind in kernels.items() if "conv2d" in name or "linear" in name}

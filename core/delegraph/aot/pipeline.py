@@ -115,6 +115,8 @@ def _exported(method: str, request: ExportRequest) -> ExportedProgram:
 
 def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     asked = {m: lowering.quantization[m] for m in methods if m in lowering.quantization}
+    for how in asked.values():
+        how.shared_buffers.look_for(lowering.programs.values())
     made = {m: quantize_program(m, lowering.programs[m], how) for m, how in asked.items()}
     done = lowering.with_programs({m: one.program for m, one in made.items()})
     reports = {m: one.report for m, one in made.items() if one.report is not None}

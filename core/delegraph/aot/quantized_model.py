@@ -134,8 +134,11 @@ def quantize(
     if quantizers is not None:
         asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
     else:
-        asked = quantization_by_recipe(recipe or "int8", backends, calibration_data, methods, plugins, **limits)
-        check_rules(recipe or "int8", [request.model for request in requests.values()])
+        models = [request.model for request in requests.values()]
+        asked = quantization_by_recipe(
+            recipe or "int8", backends, calibration_data, methods, plugins, models=models, **limits
+        )
+        check_rules(recipe or "int8", models)
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]
     with shown_progress(progress, stages) as watchers:

@@ -17,6 +17,8 @@ class Quantizer(Protocol):
     Its two optional methods are called where a quantizer has them: `transform_for_annotation(model)` before any
     quantizer annotates, `prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)` once the observers are made.
     While the first runs, calls that this quantizer may not annotate have an annotation of nothing: it leaves them.
+
+    All of them are called for each body of control flow too, which is a `model` then, with the weights that it reads.
     """
 
     def annotate(self, model: GraphModule) -> GraphModule:

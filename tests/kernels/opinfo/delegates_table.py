@@ -54,7 +54,7 @@ def page(results: Mapping[str, EntryResult]) -> str:
 @cache
 def converted() -> frozenset[str]:
     """The operators that the backend has converters for, as they are called in results."""
-    return frozenset(_name(target) for table in (TABLE, TABLE.of_complex, TABLE.of_bytes) for target in table)
+    return frozenset(_name(target) for table in (TABLE, TABLE.of_complex) for target in table)
 
 
 def _name(target: Any) -> str:

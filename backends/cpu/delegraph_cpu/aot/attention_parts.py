@@ -21,7 +21,8 @@ from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.converters.attention import scale_of
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_patterns import COPIES, is_last, slice_of, sums
+from delegraph_cpu.aot.copies import COPIES
+from delegraph_cpu.aot.graph_patterns import is_last, slice_of, sums
 from delegraph_cpu.aot.masks import hidden_by
 from delegraph_cpu.aot.node_facts import dtype_of, in_words, rank_of, shape_of
 

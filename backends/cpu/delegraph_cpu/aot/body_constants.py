@@ -16,13 +16,15 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from delegraph_cpu.aot.bodies import graphs_within
+
 __all__ = ["bring_out_constants", "external_content"]
 
 
 def bring_out_constants(graph: onnx.GraphProto, file: NDArray[np.uint8]) -> None:
     """Edit `graph`, whose external tensors lie in `file`, so that only itself has external tensors."""
-    bodies = list(_bodies(graph))
-    names = Counter(name for each in (graph, *bodies) for name in _defined(each))
+    _, *bodies = graphs = list(graphs_within(graph))
+    names = Counter(name for each in graphs for name in _defined(each))
     for body in bodies:
         given = {value.name for value in body.output}
         kept = []
@@ -43,14 +45,6 @@ def external_content(tensor: onnx.TensorProto, file: NDArray[np.uint8]) -> NDArr
     offset, length = int(place["offset"]), int(place["length"])
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     return file[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
-
-
-def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield attribute.g
-                yield from _bodies(attribute.g)
 
 
 def _defined(graph: onnx.GraphProto) -> Iterator[str]:

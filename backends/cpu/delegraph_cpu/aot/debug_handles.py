@@ -10,10 +10,12 @@ after that node, or its result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
+
+from delegraph_cpu.aot.bodies import graphs_within, nodes_within
 
 __all__ = ["name_nodes"]
 
@@ -25,8 +27,8 @@ def name_nodes(
 
     `debug_handles` are those of the values of `converted`.
     """
-    producers = {str(value.name): node for node in _nodes(converted.graph) for value in node.outputs}
-    nodes = list(_protos(optimized.graph))
+    producers = {str(value.name): node for node in nodes_within(converted.graph) for value in node.outputs}
+    nodes = [node for graph in graphs_within(optimized.graph) for node in graph.node]
     kept = {name for node in nodes for name in node.output}
     found: dict[str, tuple[int, ...]] = {}
     for node in nodes:
@@ -48,19 +50,3 @@ def _between(results: list[str], kept: set[str], producers: Mapping[str, ir.Node
             seen |= new
             left += new
     return seen
-
-
-def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
-    for node in graph:
-        yield node
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield from _nodes(attribute.as_graph())
-
-
-def _protos(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _protos(attribute.g)

@@ -16,6 +16,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.program.flat_tensor import TensorLayout
+from delegraph_cpu.aot.bodies import nodes_within
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, onnx_type
 from delegraph_cpu.aot.node_facts import (
     Dim,
@@ -380,17 +381,11 @@ def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.No
 
 def _results(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
     """What `nodes` give, those of their branches included."""
-    for node in nodes:
+    for node in nodes_within(nodes):
         yield from node.outputs
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield from _results(attribute.as_graph())
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value | None]:
     """What `node` reads, the nodes of its branches included."""
-    yield from node.inputs
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            for inner in attribute.as_graph():
-                yield from _read(inner)
+    for inner in nodes_within([node]):
+        yield from inner.inputs

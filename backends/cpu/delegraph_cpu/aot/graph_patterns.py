@@ -1,22 +1,16 @@
-"""What fusions ask of a partition's graph: both readings of a sum or product, parts of the last dim, mere copies."""
+"""What fusions ask of a partition's graph: both readings of a sum or product, parts of the last dim."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from torch.fx import Node
 
-from delegraph.aot import exir_ops, schema_arguments
+from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.node_facts import rank_of, shape_of
 
-__all__ = ["COPIES", "is_last", "products", "slice_of", "sums"]
-
-COPIES: Final = frozenset(
-    [aten(name) for name in ("_to_copy", "clone", "alias", "alias_copy")]
-    + [exir_ops.edge.dim_order_ops._to_dim_order_copy.default, exir_ops.edge.dim_order_ops._clone_dim_order.default]
-)
-"""Operators that copy, and change at most dtype and layout."""
+__all__ = ["is_last", "products", "slice_of", "sums"]
 
 
 def products(node: Any) -> list[tuple[Node, Node]]:

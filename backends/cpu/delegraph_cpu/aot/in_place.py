@@ -10,9 +10,12 @@ copies its input to its output first, unless both have one address (its `scatter
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 import onnx
+
+from delegraph_cpu.aot.bodies import graphs_within
 
 __all__ = ["changed_in_place"]
 
@@ -41,14 +44,10 @@ def changed_in_place(graph: onnx.GraphProto) -> dict[str, str]:
     return {value.name: found[value.name] for value in graph.input if value.name in found}
 
 
-def _read(graph: onnx.GraphProto) -> list[str]:
+def _read(graph: onnx.GraphProto) -> Iterator[str]:
     """What nodes read, those of branches included, and what is an output as it is: each as often as that happens."""
-    names = [value.name for value in graph.output]
-    produced = {name for node in graph.node for name in node.output}
-    names = [name for name in names if name not in produced]
-    for node in graph.node:
-        names += node.input
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                names += _read(body)
-    return names
+    for each in graphs_within(graph):
+        produced = {name for node in each.node for name in node.output}
+        yield from (value.name for value in each.output if value.name not in produced)
+        for node in each.node:
+            yield from node.input

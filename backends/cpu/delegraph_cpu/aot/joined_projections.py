@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from delegraph_cpu.aot.convert import ConvertedModel
 from delegraph_cpu.aot.graph_builder import initializer
 from delegraph_cpu.aot.in_place import ATTENTION
+from delegraph_cpu.aot.ir_values import content_of, producer_of, readers_of
 from delegraph_cpu.aot.weight_keys import key_of
 
 __all__ = ["with_joined_projections"]
@@ -56,7 +56,7 @@ class Joined:
     def weights(self) -> Iterator[ir.Value]:
         """Three for each product."""
         for part in self.parts():
-            if part.inputs and _producer(part.three[0]).op_type in PRODUCTS:
+            if part.inputs and producer_of(part.three[0]).op_type in PRODUCTS:
                 weight = part.inputs[1]
                 assert isinstance(weight, Joined)
                 yield from weight.three
@@ -68,9 +68,9 @@ def with_joined_projections(converted: Sequence[ConvertedModel]) -> list[Convert
     found = [_joinable(model) for model in converted]
     if not any(found):
         return list(converted)
-    key = cache(lambda weight: key_of(_content(weight)))
+    key = cache(lambda weight: key_of(content_of(weight)))
     wanted = [weight for made in found for each in made.values() for weight in each.weights()]
-    sizes = {_content(weight).nbytes for weight in wanted}  # no other can be one of them: most need no key
+    sizes = {content_of(weight).nbytes for weight in wanted}  # no other can be one of them: most need no key
     held = Counter(key(read) for model in converted for read in _weights_read(model.model.graph, sizes))
     held.update(key_of(codes.packed) for model in converted for codes in model.codes.values())
     joined = Counter(map(key, wanted))
@@ -109,7 +109,7 @@ def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: 
     are stored as `codes` stay as they are."""
     if all(value.const_value is not None for value in three):
         return Joined(tuple(three), dim) if _divide(three, features, dim, codes) else None
-    nodes = [_producer(value) for value in three if _is_read_once(value)]
+    nodes = [producer_of(value) for value in three if _is_read_once(value)]
     if len(nodes) < len(three) or any(_kind(node) != _kind(nodes[0]) for node in nodes):
         return None
     op_type = nodes[0].op_type
@@ -130,7 +130,7 @@ def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: 
 
 def _divide(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: Container[str]) -> bool:
     """Whether each of these constants has as many elements for a feature, and none is for all of them."""
-    arrays = [_content(value) for value in three]
+    arrays = [content_of(value) for value in three]
     if any(array.ndim == 0 for array in arrays) or any(value.name in codes for value in three):
         return False
     elsewhere = {(array.dtype, array.ndim, np.delete(array.shape, dim).tobytes()) for array in arrays}
@@ -159,10 +159,10 @@ def _with(made: Mapping[ir.Node, Joined], converted: ConvertedModel) -> Converte
             attention.replace_input_with(place, given)
         for part in joined.parts():
             if part.inputs:
-                graph.remove([_producer(old) for old in part.three])
+                graph.remove([producer_of(old) for old in part.three])
                 handles[part.name] = tuple(sorted({h for old in part.three for h in handles.get(str(old.name), ())}))
     for name, weight in list(graph.initializers.items()):
-        if not _readers(weight):
+        if not readers_of(weight):
             del graph.initializers[name]
     return replace(converted, debug_handles=handles)
 
@@ -173,10 +173,10 @@ def _added(joined: Joined, attention: ir.Node) -> ir.Value:
     assert isinstance(graph, ir.Graph)
     if not joined.inputs:
         if joined.name not in graph.initializers:
-            array = np.concatenate([_content(value) for value in joined.three], joined.dim)
+            array = np.concatenate([content_of(value) for value in joined.three], joined.dim)
             graph.initializers[joined.name] = initializer(joined.name, array)
         return graph.initializers[joined.name]
-    like = _producer(joined.three[0])
+    like = producer_of(joined.three[0])
     inputs = [_added(given, attention) if isinstance(given, Joined) else given for given in joined.inputs]
     attributes = {**like.attributes}
     if _FEATURES in attributes:
@@ -190,29 +190,13 @@ def _added(joined: Joined, attention: ir.Node) -> ir.Value:
 # ---- values -------------------------------------------------------------------------------------------------------
 
 
-def _producer(value: ir.Value) -> ir.Node:
-    node = value.producer()
-    assert node is not None
-    return node
-
-
-def _readers(value: ir.Value) -> list[ir.Node]:
-    """The nodes of the model that read `value`, each as often as it does: others were left out of it."""
-    return [use.node for use in value.uses() if use.node.graph is not None]
-
-
 def _is_read_once(value: ir.Value) -> bool:
     """Whether it is what a node gives, and one node alone takes."""
-    return value.producer() is not None and len(_readers(value)) == 1 and not value.is_graph_output()
-
-
-def _content(value: ir.Value) -> NDArray[Any]:
-    assert value.const_value is not None
-    return value.const_value.numpy()
+    return value.producer() is not None and len(readers_of(value)) == 1 and not value.is_graph_output()
 
 
 def _weights_read(graph: ir.Graph, sizes: Container[int]) -> Iterator[ir.Value]:
     """Constants of two dims or more and one of these `sizes` in bytes, each as often as it is read."""
     for value in graph.initializers.values():
-        if _content(value).ndim > 1 and _content(value).nbytes in sizes:
-            yield from [value] * len(_readers(value))
+        if content_of(value).ndim > 1 and content_of(value).nbytes in sizes:
+            yield from [value] * len(readers_of(value))

@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_patterns import COPIES
+from delegraph_cpu.aot.copies import COPIES
 from delegraph_cpu.aot.node_facts import in_words, rank_of, shape_of
 
 __all__ = ["Constants", "Positions", "positions_of", "same_value"]

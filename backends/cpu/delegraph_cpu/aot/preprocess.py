@@ -27,8 +27,10 @@ from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.aot.indexed import indexed_inputs
 from delegraph_cpu.aot.joined_projections import with_joined_projections
 from delegraph_cpu.aot.stored_kernels import widen_kernels
+from delegraph_cpu.aot.tied_codes import read_tied_codes
 from delegraph_cpu.aot.tied_tables import read_tied_tables
 from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
 from delegraph_cpu.aot.weight_keys import key_of
@@ -37,6 +39,7 @@ from delegraph_cpu.blob import (
     ALIGNMENT,
     BLOB_VERSION,
     Blob,
+    PlacesInfo,
     StateInfo,
     TensorInfo,
     UnpackedWeight,
@@ -72,6 +75,7 @@ class Compiled:
     external: tuple[ExternalWeight, ...]
     unpacked: tuple[UnpackedWeight, ...]
     multiply_adds: int | None
+    places: tuple[PlacesInfo, ...]
     debug_handles: dict[str, tuple[int, ...]]
 
 
@@ -113,7 +117,8 @@ def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec
 
 def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> ConvertedModel:
     asked = {spec.key for spec in compile_specs}
-    return read_tied_tables(convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked))
+    converted = convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked)
+    return read_tied_codes(read_tied_tables(converted))
 
 
 def _compile(converted: ConvertedModel, program: ExportedProgram) -> Compiled:
@@ -129,8 +134,9 @@ def _compile(converted: ConvertedModel, program: ExportedProgram) -> Compiled:
     weights |= {name: array for name, array in held.items() if name in read}
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
-    adds = multiply_adds(program.graph, ResolvedSignature.of(program).constants)
-    return Compiled(converted, graph, in_place, weights, external, unpacked, adds, debug_handles)
+    signature = ResolvedSignature.of(program)
+    adds, places = multiply_adds(program.graph, signature.constants), indexed_inputs(program.graph, signature)
+    return Compiled(converted, graph, in_place, weights, external, unpacked, adds, places, debug_handles)
 
 
 def _as_codes(
@@ -171,7 +177,7 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
     states, contents = _states(compiled)
     blob = Blob(
         onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph, states=states,
-        multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked,
+        multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked, places=compiled.places,
     )  # fmt: skip
     chunks += contents
     return PreprocessResult(

@@ -11,7 +11,7 @@ from typing import Final
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_patterns import COPIES
+from delegraph_cpu.aot.copies import COPIES
 from delegraph_cpu.aot.node_facts import in_words, rank_of, shape_of
 
 __all__ = ["REPEATING", "repeats_heads", "unrepeated"]

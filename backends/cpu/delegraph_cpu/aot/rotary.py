@@ -21,7 +21,8 @@ from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_patterns import COPIES, is_last, products, slice_of, sums
+from delegraph_cpu.aot.copies import COPIES
+from delegraph_cpu.aot.graph_patterns import is_last, products, slice_of, sums
 from delegraph_cpu.aot.node_facts import rank_of, shape_of
 from delegraph_cpu.aot.positions import Constants, Positions, positions_of
 

@@ -19,8 +19,9 @@ from torch.fx import Graph, Node
 
 from delegraph_cpu.aot.converters.attention import joined_heads
 from delegraph_cpu.aot.converters.table import aten
+from delegraph_cpu.aot.copies import COPIES
 from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.graph_patterns import COPIES, is_last
+from delegraph_cpu.aot.graph_patterns import is_last
 from delegraph_cpu.aot.node_facts import dtype_of, rank_of, same_sizes, shape_of
 from delegraph_cpu.aot.rotary import turns_of
 

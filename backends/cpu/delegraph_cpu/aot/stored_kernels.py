@@ -18,6 +18,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from delegraph_cpu.aot.bodies import graphs_within
+
 __all__ = ["read_by_nodes", "widen_kernels"]
 
 KERNELS: Final[Mapping[str, slice]] = {
@@ -73,11 +75,9 @@ def _kernels(graph: onnx.GraphProto) -> set[str]:
 
 def read_by_nodes(graph: onnx.GraphProto) -> Iterator[str]:
     """What nodes read, those of bodies included."""
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from read_by_nodes(body)
+    for each in graphs_within(graph):
+        for node in each.node:
+            yield from node.input
 
 
 def _widened(

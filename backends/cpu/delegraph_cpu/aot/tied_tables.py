@@ -3,19 +3,24 @@
     y = Gather(table, ids)           y = Gather(table, ids)
     z = MatMul(x, transposed)        z = FusedMatMul(x, table, transB=1)
 
+    y = Gather(table, ids)           y = Gather(table, ids)                              of int8
+    z = DynamicQuantizeMatMul(…)     z = DynamicQuantizeMatMul(x, Transpose(table))      once, when a session is made
+
 Language models read their largest matrix twice, to embed tokens and for the scores of the next one; the two layouts of
 it would be twice the memory. Either is packed when it is loaded, and as fast.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from delegraph_cpu.aot.convert import ConvertedModel
+from delegraph_cpu.aot.ir_values import content_of, readers_of
 from delegraph_cpu.aot.quantized.values import CONTRIB
 
 __all__ = ["read_tied_tables"]
@@ -26,18 +31,18 @@ def read_tied_tables(converted: ConvertedModel) -> ConvertedModel:
     graph = converted.model.graph
     tables = [value for value in graph.initializers.values() if _is_looked_up(value)]
     for weight in list(graph.initializers.values()) if tables else ():
-        table = next((one for one in tables if _is_transposed(_content(one), _content(weight))), None)
-        products = [use.node for use in weight.uses()]
-        if table is None or not all(node.op_type == "MatMul" and node.inputs[1] is weight for node in products):
+        table = next((one for one in tables if _is_transposed(content_of(one), content_of(weight))), None)
+        products = readers_of(weight)
+        if table is None or not all(node.op_type in _READ and node.inputs[1] is weight for node in products):
             continue
         for node in products:
-            _read_table(node, table)
+            _READ[node.op_type](node, table)
         del graph.initializers[str(weight.name)]
     return converted
 
 
 def _is_looked_up(value: ir.Value) -> bool:
-    return any(use.node.op_type == "Gather" and use.idx == 0 for use in value.uses())
+    return any(node.op_type == "Gather" and node.inputs[0] is value for node in readers_of(value))
 
 
 def _is_transposed(table: NDArray[Any], weight: NDArray[Any]) -> bool:
@@ -46,11 +51,6 @@ def _is_transposed(table: NDArray[Any], weight: NDArray[Any]) -> bool:
         return False
     same_memory = weight.ctypes.data == table.ctypes.data and weight.strides == table.strides[::-1]
     return same_memory or np.array_equal(weight.T, table)
-
-
-def _content(value: ir.Value) -> NDArray[Any]:
-    assert value.const_value is not None
-    return value.const_value.numpy()
 
 
 def _read_table(product: ir.Node, table: ir.Value) -> None:
@@ -62,3 +62,18 @@ def _read_table(product: ir.Node, table: ir.Value) -> None:
     product.graph.insert_before(product, fused)
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     product.graph.remove(product, safe=True)
+
+
+def _read_turned(product: ir.Node, table: ir.Value) -> None:
+    turned = ir.Node("", "Transpose", [table], [ir.AttrInt64s("perm", [1, 0])])
+    turned.outputs[0].name = f"{product.outputs[0].name}.turned"
+    assert isinstance(product.graph, ir.Graph)
+    product.graph.insert_before(product, turned)
+    product.replace_input_with(1, turned.outputs[0])
+
+
+_READ: Final[Mapping[str, Callable[[ir.Node, ir.Value], None]]] = {
+    "MatMul": _read_table,
+    "DynamicQuantizeMatMul": _read_turned,
+}
+"""Products -> how they read the table."""

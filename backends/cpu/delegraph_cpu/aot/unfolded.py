@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from delegraph_cpu.aot.ir_values import readers_of
 from delegraph_cpu.aot.stored_kernels import read_by_nodes
 
 __all__ = ["constants_again", "held_back", "refer_to_weights"]
@@ -25,12 +26,13 @@ _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flat
 
 
 def held_back(model: ir.Model, least_bytes: int) -> dict[str, NDArray[Any]]:
-    """Turn constants of `model` that are larger than `least_bytes` and widened into inputs. Returns what they hold."""
+    """Turn constants of `model` that are larger than `least_bytes` and widened, or moved and looked up as well, into
+    inputs. Returns what they hold."""
     graph, held = model.graph, {}
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
         assert tensor is not None
-        if tensor.dtype in _NARROW and tensor.nbytes > least_bytes and _is_widened(value):
+        if tensor.dtype in _NARROW and tensor.nbytes > least_bytes and (_is_widened(value) or _is_looked_up(value)):
             held[name] = array = tensor.numpy()
             graph.initializers.pop(name)
             value.const_value, value.type, value.shape = None, ir.TensorType(tensor.dtype), ir.Shape(array.shape)
@@ -43,6 +45,12 @@ def _is_widened(value: ir.Value) -> bool:
         use.node.op_type in _WIDENING or (use.node.op_type in _MOVES and _is_widened(use.node.outputs[0]))
         for use in value.uses()
     )
+
+
+def _is_looked_up(value: ir.Value) -> bool:
+    """Whether it would be there twice, in another layout, if the move were folded."""
+    readers = {node.op_type for node in readers_of(value)}
+    return "Gather" in readers and not readers.isdisjoint(_MOVES)
 
 
 def constants_again(model: onnx.ModelProto, nbytes: Mapping[str, int]) -> frozenset[str]:

@@ -10,6 +10,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+from delegraph_cpu.aot.copies import COPIES
+
 __all__ = ["multiply_adds"]
 
 ELEMENT: Final = 16
@@ -48,8 +50,8 @@ def _of_call(node: Node) -> int | None:
     tensors = [value for value in (*results, *operands) if isinstance(value, torch.Tensor)]
     if not all(isinstance(dim, int) for tensor in tensors for dim in tensor.shape):
         return None
-    if _name(node) in _COPIES and results[0].dtype == tensors[-1].dtype:
-        return 0
+    if node.target in COPIES and results[0].dtype == tensors[-1].dtype:
+        return 0  # within a delegate there is nothing to do
     products = _PRODUCTS.get(_name(node))
     elements = sum(result.numel() for result in results)
     return ELEMENT * elements + (products(node, elements) if products else 0)
@@ -93,9 +95,6 @@ def _recurrent(node: Node, elements: int) -> int:
     count: int = sum(prod(weight.meta["val"].shape) for weight in weights if isinstance(weight, Node))
     return count * prod(_shape(node, 0)[:-1])
 
-
-_COPIES: Final = frozenset({"alias_copy", "clone", "_clone_dim_order", "_to_copy", "_to_dim_order_copy"})
-"""Within a delegate there is nothing to do for them where the dtype stays."""
 
 _PRODUCTS: Final[dict[str, Callable[[Node, int], int]]] = {
     "mm": _matrix_product(0),

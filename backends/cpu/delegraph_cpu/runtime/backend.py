@@ -34,6 +34,7 @@ from delegraph_cpu.blob import (
 )
 from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, call_of_the_moment
+from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
 from delegraph_cpu.runtime.options import CpuOptions, OptionValue, refuse_unknown
@@ -119,7 +120,7 @@ class CpuBackend(BackendInterface):
         inputs = _bind_inputs(binding, handle.inputs, given)
         copies = _bind_outputs(context, binding, handle, inputs, outputs)
         _bind_states(binding, handle)
-        _run_bound(session.run_with_iobinding, binding, handle.options, handle.states)
+        _run_bound(session.run_with_iobinding, binding, handle.options, handle.states, handle.blob, inputs)
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
@@ -270,7 +271,7 @@ def _bound(
     from delegraph_cpu.sessions import run_of
 
     run, bound = run_of(session, binding)
-    return partial(_run_bound, run, bound, handle.options, handle.states, (binding, inputs))
+    return partial(_run_bound, run, bound, handle.options, handle.states, handle.blob, inputs, binding)
 
 
 def _run_bound(
@@ -278,12 +279,14 @@ def _run_bound(
     binding: object,
     options: onnxruntime.RunOptions,
     states: Sequence[HeldState],
+    blob: Blob,
+    inputs: Sequence[NDArray[Any] | None],
     keep: object = None,
 ) -> None:
-    """Run `binding`. `keep` lives as long as a call with it in it: the arrays that the binding only points to."""
+    """Run `binding`. What a call has in it lives as long: `inputs`, to which the binding only points, and `keep`."""
     try:
         run(binding, options)
     except Exception as error:  # pybind's exceptions have no common base
-        raise Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}") from error
+        raise fault_of(error, blob, inputs) from error
     for state in states:
         state.take_over()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 import openvino
@@ -19,6 +19,7 @@ from delegraph.aot.authoring import lower_sharing_weights, operator_name
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_openvino.aot.graph_builder import INLINE_BYTES, GraphBuilder, dtype_of, tensor_info
+from delegraph_openvino.aot.rounded_values import PRODUCTS
 from delegraph_openvino.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, Weight, pack, places
 from delegraph_openvino.ir_check import check_ir
 
@@ -132,14 +133,5 @@ def _narrowed(output: Output, dtype: torch.dtype) -> Output:
 
 def _multiplies_bfloat16(graph: Graph) -> bool:
     """Whether there are products (of matrices, convolutions, attention), and all of bfloat16."""
-    dtypes = {dtype_of(node) for node in graph.nodes if operator_name(node).split(".")[0] in _PRODUCTS}
+    dtypes = {dtype_of(node) for node in graph.nodes if operator_name(node).split(".")[0] in PRODUCTS}
     return dtypes == {torch.bfloat16}
-
-
-_PRODUCTS: Final = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("linear", "mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "scaled_dot_product_attention"),
-        *("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    )
-)

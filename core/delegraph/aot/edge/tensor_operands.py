@@ -145,7 +145,9 @@ class TensorOperands:
         return cast
 
     def _filled(self, node: Node, name: str, number: complex, dtype: torch.dtype) -> Node:
-        return self._call(node, name, aten.full.default, ([], number), dtype)
+        filled = self._call(node, name, aten.full.default, ([], number), dtype)
+        filled.meta[OPERAND] = number  # which a partition knows that has the tensor for an input
+        return filled
 
     def _call(self, node: Node, name: str, op: OpOverload, args: tuple[Any, ...], dtype: torch.dtype) -> Node:
         """A call of `op` before `node`, for its argument `name`."""
@@ -154,7 +156,7 @@ class TensorOperands:
         with graph.inserting_before(node), self.mode:
             call = graph.call_function(op, args, {"dtype": dtype})
             value = op(*fakes, dtype=dtype)
-        call.meta = {**node.meta, "val": value, SOURCE: f"{source_of(node)}/{name}", OPERAND: True}
+        call.meta = {**node.meta, "val": value, SOURCE: f"{source_of(node)}/{name}", OPERAND: None}
         return call
 
 

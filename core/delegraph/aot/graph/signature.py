@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as call_delegate
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
@@ -166,7 +167,11 @@ def live_nodes(graph: Graph, roots: Sequence[Any]) -> set[Node]:
 
 
 def _acts(node: Node) -> bool:
-    """Whether a call writes into one of its arguments. Assertions do not: they leave no trace in a program."""
+    """Whether a call writes into one of its arguments, or is of a delegate that changes a buffer, which may be all that
+    it does. Assertions do not: they leave no trace in a program."""
+    if node.target is call_delegate:
+        delegate: Any = node.graph.owning_module.get_submodule(str(node.args[0].target))  # type: ignore[union-attr]
+        return bool(delegate.original_module.graph_signature.buffers_to_mutate)
     schema = getattr(node.target, "_schema", None)
     return node.op == "call_function" and isinstance(schema, torch.FunctionSchema) and schema.is_mutable
 

@@ -6,6 +6,9 @@
     training.py         the same way for a model that is trained before it is converted
     batch_norm.py       batch norm of such a model, and the convolution that it becomes
 
+    body_weights.py     weights that bodies of control flow are given -> attributes of the bodies, and back
+    computed_weights.py weights that are computed from the model's -> weights
+
     composed.py         several quantizers -> one; an earlier one's annotations stay
     masked_scores.py    a graph -> what stands between a mask and a softmax, which stays float
     generic.py          the quantizer for kernel libraries and for backends that bring none
@@ -24,6 +27,7 @@
 
     measure.py          the model in float and quantized, on one batch -> how far each layer is off
     layers.py           what was measured -> a row for each layer, and the layers that lose most
+    float_layers.py     the layers whose weights stay float although their recipe is another one, and why
     report.py           rows -> a table, JSON, a picture
     picture.py          named numbers -> an SVG with a bar for each
     torchao.py          torchao's functions, or what to install

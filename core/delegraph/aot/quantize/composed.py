@@ -130,17 +130,18 @@ def _with_specs(annotation: Any, changed: Callable[[Any], Any]) -> Any:
 
 def _without_dangling(own: dict[Node, Any], asked: Collection[Node], others: Mapping[Node, Any]) -> dict[Node, Any]:
     """Those of the annotations `own` that rest on nothing that was dropped, where all of `asked` were annotated: they
-    share a scale with what they or `others` have, and are no result of a call that is not there."""
-    dropped = len(asked) - len(own)
-    while dropped:
+    share a scale with what they or `others` have, and are no result of a call that is not there. A call that one of
+    `others` has annotated may leave float what was to be shared."""
+    while True:
         known, gone = _points({**others, **own}), set(asked) - own.keys()
         fit = {
             node: one
             for node, one in own.items()
             if known.issuperset(_shared_with(one)) and not (_is_rest(one) and gone & {*node.all_input_nodes})
         }
-        dropped, own = len(own) - len(fit), fit
-    return own
+        if len(fit) == len(own):
+            return own
+        own = fit
 
 
 def _is_rest(annotation: Any) -> bool:

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.annotations import (
     annotate,
     annotation_of,
@@ -28,7 +27,7 @@ from delegraph.aot.quantize.annotations import (
     is_weight,
     shared_spec,
 )
-from delegraph.aot.quantize.layer_weights import PROJECTIONS, LayerWeight, channel_dim, is_projection
+from delegraph.aot.quantize.layer_weights import channel_dim
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.specs import activation_spec, weight_spec
 
@@ -111,9 +110,6 @@ class GenericQuantizer:
         channels = channel_dim(node)
         if channels is not None:
             return self._weighted(node, channels)
-        projection = PROJECTIONS.get(operator_name(node))
-        if projection is not None and is_weight(node.args[projection.argument]):
-            return self._projected(node, projection)
         if self._recipe.dynamic:
             return None
         if node.target in _ARITHMETIC:
@@ -133,20 +129,9 @@ class GenericQuantizer:
         # in dim 1 an index is a channel of each group
         grouped = channels == 1 and weight.meta["val"].shape[1] != node.meta["val"].shape[1]
         recipe = replace(self._recipe, weight_axis="tensor") if grouped else self._recipe
-        return self._layer(node, x, weight, weight_spec(recipe, channels))
-
-    def _projected(self, node: Node, layer: LayerWeight) -> _Specs | None:
-        """Of `x @ W`, behind a bias or without one."""
-        x, weight = node.args[layer.argument - 1 : layer.argument + 1]
-        if not is_float_tensor(x) or not is_projection(weight):
-            return None
-        return self._layer(node, x, weight, weight_spec(self._recipe, layer.channels))
-
-    def _layer(self, node: Node, x: Any, weight: Any, spec: Any) -> _Specs:
-        """Four bits are no annotation: `weight_only.py` stores them."""
-        if self._recipe.weight_bits != 8:
+        if self._recipe.weight_bits != 8:  # `weight_only.py` stores them
             return {x: self._value}, None
-        return {x: self._value, weight: spec}, self._result(node)
+        return {x: self._value, weight: weight_spec(recipe, channels)}, self._result(node)
 
     def _arithmetic(self, node: Node) -> _Specs | None:
         values = node.args[:2]

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from delegraph.aot.graph.operator_names import operator_name
 
-__all__ = ["EXPERTS", "PROJECTIONS", "WEIGHTS", "LayerWeight", "channel_dim", "is_projection"]
+__all__ = ["EXPERTS", "WEIGHTS", "LayerWeight", "channel_dim", "transposed_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +35,12 @@ _PRODUCTS: Final[Mapping[str, LayerWeight]] = {
 }
 """A value times a weight, which quantizers annotate; `.padding` has it as a word, "same" or "valid"."""
 
-PROJECTIONS: Final[Mapping[str, LayerWeight]] = {
-    "aten::addmm": LayerWeight(2, channels=1),
-    "aten::matmul": LayerWeight(1, channels=1),
-    "aten::mm": LayerWeight(1, channels=1),
-}
-"""The same written as a product of matrices, `x @ W`, W (inputs, outputs), as GPT-2 has it: layers if the model has W.
-What is multiplied stands before the weight."""
-
 EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
 """Products of groups of rows, each with a matrix of its own, (experts, inputs, outputs): of a parameter that is
 (experts, outputs, inputs), and transposed, or that has just this shape."""
 
 WEIGHTS: Final[Mapping[str, LayerWeight]] = {
     **_PRODUCTS,
-    **PROJECTIONS,
     "aten::lstm.input": LayerWeight(2, channels=0),
     "aten::gru.input": LayerWeight(2, channels=0),
     "aten::embedding": LayerWeight(0, channels=0),
@@ -66,8 +57,12 @@ def channel_dim(node: Node) -> int | None:
     return None if layer is None else layer.channels
 
 
-def is_projection(weight: Any) -> bool:
-    """Whether the second matrix of such a product is one that sums are made with: of one row, which makes angles of
-    positions, is none."""
-    shape = weight.meta["val"].shape
-    return len(shape) == 2 and shape[0] != 1
+def transposed_source(view: Any) -> Node | None:
+    """What a value is a view of with its last two dims swapped, however that is said; None of another value."""
+    if not isinstance(view, Node) or view.op != "call_function" or not getattr(view.target, "is_view", False):
+        return None
+    (source,) = view.all_input_nodes
+    swapped, seen = source.meta["val"].mT if source.meta["val"].ndim > 1 else None, view.meta["val"]
+    if swapped is None or (seen.shape, seen.stride(), seen.storage_offset()) != (swapped.shape, swapped.stride(), 0):
+        return None
+    return source

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.float_layers import float_layers
 from delegraph.aot.quantize.measure import Measured, Recorded
 from delegraph.aot.quantize.packing import bags_of_rows, gathered_rows
 from delegraph.aot.quantize.recipes import Recipe
@@ -43,18 +44,12 @@ def method_report(
     measured: Measured | None,
     kept: Sequence[str],
     program: ExportedProgram,
+    recipe_of: Callable[[Node], Recipe],
 ) -> MethodQuantization:
-    """What quantizing did to one method: `module` is the quantized one, `program` the one in float."""
-    nodes = {node.name: node for node in module.graph.nodes}
-    constant = _constant(module)
-    weights = {name: _weights(nodes[name], constant) for name in nodes if name in layers}
-    alone = {} if measured is None else measured.alone
-    rows = [
-        _row(module, nodes[name], layers[name], own, wanted, measured)
-        for name, own in weights.items()
-        if own or alone.get(name, math.inf) < math.inf
-    ]
-    stored = {str(node.target): referenced(module, node) for node in nodes.values() if node.op == "get_attr"}
+    """What quantizing did to one method: `module` is the quantized one, `program` the one in float; `layers` are those
+    that had something done to them, and `recipe_of` is what any call asks for."""
+    rows = [row for _, part in graph_modules(module) for row in _rows(part, layers, wanted, measured)]
+    stored = {id(held): held for _, part in graph_modules(module) for held in attributes(part).values()}
     return MethodQuantization(
         layers=tuple(rows),
         output_sqnr=None if measured is None else measured.outputs,
@@ -62,7 +57,20 @@ def method_report(
         nbytes=sum(tensor.nbytes for tensor in stored.values() if isinstance(tensor, torch.Tensor)),
         float_nbytes=sum(tensor.nbytes for tensor in {**program.constants, **program.state_dict}.values()
                          if isinstance(tensor, torch.Tensor)),
+        left_float=float_layers(module, recipe_of, kept),
     )  # fmt: skip
+
+
+def _rows(
+    module: GraphModule, layers: Mapping[str, Recipe], wanted: Recorded | None, measured: Measured | None
+) -> Iterator[LayerQuantization]:
+    """Of one graph."""
+    constant = _constant(module)
+    alone = {} if measured is None else measured.alone
+    for node in module.graph.nodes:
+        own = _weights(node, constant) if node.name in layers else []
+        if own or alone.get(node.name, math.inf) < math.inf:
+            yield _row(module, node, layers[node.name], own, wanted, measured)
 
 
 def _row(

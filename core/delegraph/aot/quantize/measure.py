@@ -13,22 +13,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
-__all__ = ["Measured", "Recorded", "measured", "recorded", "sqnr"]
+from delegraph.aot.graph.bodies import graph_modules, referenced
+
+__all__ = ["Measured", "Recorded", "first_inputs", "measured", "recorded", "sqnr"]
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Values that the float model gave on one batch: of calls by name, the first of several; and in the end."""
+    """Values that the float model gave on one batch: of calls by name, the first of several; and in the end. `inputs`
+    are what its graphs were given, by path: its own, and those of the bodies that were entered, for the first time."""
 
     values: Mapping[str, torch.Tensor]
     outputs: Sequence[Any]
+    inputs: Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +46,55 @@ class Measured:
 
 
 def recorded(module: GraphModule, inputs: Sequence[Any], names: Collection[str]) -> Recorded:
-    """Run the float `module` on the flat `inputs`, and keep what the calls of these names give."""
-    run = _Run(module, names)
-    return Recorded(run.seen, pytree.tree_leaves(run.outputs(inputs)))
+    """Run the float `module` on the flat `inputs`, and keep what the calls of these names give, those in bodies too."""
+    with first_inputs(module) as given:
+        run = _Run(module, names)
+        outputs = pytree.tree_leaves(run.outputs(inputs))
+    values = run.seen
+    for graph, own in _graphs(module, given):
+        inner = _Run(graph, names)
+        inner.outputs(own)
+        values |= inner.seen
+    return Recorded(values, outputs, {"": inputs, **given})
 
 
 def measured(module: GraphModule, inputs: Sequence[Any], wanted: Recorded) -> Measured:
     """Run the quantized `module` twice, whose calls have the names of the float one's, and compare."""
-    alone = _Run(module, wanted.values, instead=wanted.values)
-    alone.outputs(inputs)
-    in_all = _Run(module, wanted.values)
-    outputs = pytree.tree_leaves(in_all.outputs(inputs))
-    return Measured(alone.compared(wanted), in_all.compared(wanted), sqnr(*_pairs(wanted.outputs, outputs)))
+    alone: dict[str, float] = {}
+    for graph, own in _graphs(module, wanted.inputs):
+        run = _Run(graph, wanted.values, instead=wanted.values)
+        run.outputs(own)
+        alone |= run.compared(wanted)
+    with first_inputs(module) as given:
+        whole = _Run(module, wanted.values)
+        outputs = pytree.tree_leaves(whole.outputs(inputs))
+    in_all = whole.compared(wanted)
+    for graph, own in _graphs(module, given):
+        run = _Run(graph, wanted.values)
+        run.outputs(own)
+        in_all |= run.compared(wanted)
+    return Measured(alone, in_all, sqnr(*_pairs(wanted.outputs, outputs)))
+
+
+@contextmanager
+def first_inputs(module: GraphModule) -> Iterator[dict[str, Sequence[Any]]]:
+    """By path, what the bodies of `module` that are entered while this is open are given, for the first time."""
+    given: dict[str, Sequence[Any]] = {}
+    hooks = [
+        body.register_forward_pre_hook(lambda _body, inputs, path=path: given.setdefault(path, inputs) and None)
+        for path, body in graph_modules(module)
+        if body is not module
+    ]
+    try:
+        yield given
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _graphs(module: GraphModule, inputs: Mapping[str, Sequence[Any]]) -> list[tuple[GraphModule, Sequence[Any]]]:
+    """The graphs of `module` at the paths that there are inputs for."""
+    return [(graph, inputs[path]) for path, graph in graph_modules(module) if path in inputs]
 
 
 def sqnr(*pairs: tuple[torch.Tensor, torch.Tensor]) -> float:
@@ -76,9 +118,13 @@ class _Run(Interpreter):
         self._alone: dict[str, float] = {}
 
     def outputs(self, inputs: Sequence[Any]) -> Any:
-        """Run on the flat inputs."""
+        """Run on the flat inputs. What the module writes into its buffers is as before afterwards."""
+        held = [(tensor, tensor.clone()) for tensor in _written(self.module, self.graph)]
         with torch.no_grad():
-            return self.run(*inputs, enable_io_processing=False)
+            results = self.run(*inputs, enable_io_processing=False)
+            for tensor, before in held:
+                tensor.copy_(before)
+        return results
 
     def run_node(self, n: Node) -> Any:
         """Of a call with several results (an LSTM, a bag of embeddings), the first is what counts."""
@@ -97,6 +143,12 @@ class _Run(Interpreter):
         """SQNR by name."""
         seen = {name: sqnr((wanted.values[name], value)) for name, value in self.seen.items() if name in wanted.values}
         return self._alone or seen
+
+
+def _written(module: torch.nn.Module, graph: Graph) -> Iterator[torch.Tensor]:
+    for node in graph.find_nodes(op="get_attr"):
+        if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
+            yield referenced(module, node)
 
 
 def _pairs(wanted: Sequence[Any], got: Sequence[Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-__all__ = ["add_constant", "name_constants"]
+__all__ = ["add_constant", "name_constants", "owner_of", "parameter_name", "register"]
 
 
 def name_constants(module: GraphModule) -> None:
@@ -32,19 +32,39 @@ def name_constants(module: GraphModule) -> None:
 
 
 def add_constant(module: GraphModule, name: str, tensor: torch.Tensor) -> str:
-    """Put a buffer into the submodule that `name` says, or at the top where there is none; its name there."""
+    """Put a buffer, or a parameter that is one, where `name` says; its name there, which another one may have had."""
     path, _, attribute = name.rpartition(".")
-    owner: torch.nn.Module = module
-    try:
-        owner = module.get_submodule(path)
-    except AttributeError:
-        path, attribute = "", name.replace(".", "_")
+    owner = owner_of(module, path)
     number, free = 1, attribute
     while hasattr(owner, free):
         number, free = number + 1, f"{attribute}_{number}"
-    owner.register_buffer(free, tensor)
+    register(owner, free, tensor)
     return f"{path}.{free}" if path else free
 
+
+def owner_of(module: torch.nn.Module, path: str) -> torch.nn.Module:
+    """The submodule at `path`: one that is not there, as torchao takes out those that nothing is read of, is made."""
+    for name in path.split(".") if path else ():
+        if not hasattr(module, name):
+            module.add_module(name, torch.nn.Module())
+        module = getattr(module, name)
+    return module
+
+
+def register(owner: torch.nn.Module, attribute: str, tensor: torch.Tensor) -> None:
+    """Let `owner` have `tensor`, itself, as the parameter that it is, or as a buffer."""
+    if isinstance(tensor, torch.nn.Parameter):
+        owner.register_parameter(attribute, tensor)
+    else:
+        owner.register_buffer(attribute, tensor)
+
+
+def parameter_name(kept: str) -> str:
+    """The name of the parameter that `torch.nn.utils.parametrizations` keeps as `kept`; any other name is one."""
+    return _PARAMETRIZED.sub(r"\1", kept)
+
+
+_PARAMETRIZED: Final = re.compile(r"\bparametrizations\.(\w+)\.original\d*$")
 
 _PARTS: Final = ("", "_scales", "_zero_points")
 """What the first arguments of a dequantize call are, behind the integers' dtype."""

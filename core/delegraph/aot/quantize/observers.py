@@ -11,13 +11,17 @@ Imported when somebody quantizes, for it imports torchao.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e import observer as torchao
 from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
+
+from delegraph.aot.graph.bodies import graph_modules
+from delegraph.aot.quantize.annotations import is_weight
+from delegraph.aot.quantize.computed_weights import constant_value
 
 __all__ = [
     "OBSERVERS",
@@ -185,15 +189,35 @@ OBSERVERS: Final[Mapping[str, Any]] = {
 """By the name that a recipe gives them."""
 
 
-def leave_unseen(prepared: GraphModule) -> None:
-    """Take out of a calibrated module, in place, the observers of `OBSERVERS` that have seen no finite value: what is
-    empty or infinite in every batch has no range, and stays float."""
-    for node in list(prepared.graph.find_nodes(op="call_module")):
-        observer: Any = prepared.get_submodule(str(node.target))
-        if type(observer) in OBSERVERS.values() and observer.min_val > observer.max_val:
-            node.replace_all_uses_with(node.args[0])
-            prepared.graph.erase_node(node)
-    prepared.recompile()
+def leave_unseen(prepared: GraphModule, entered: Container[str]) -> None:
+    """Take observers that have no range out of a calibrated module, in place; what they observe stays float.
+
+    They are those of `OBSERVERS` that have seen no finite value, for it is empty or infinite in every batch; and all of
+    values in bodies that are not among the `entered` ones, by path. Weights in these are observed now.
+    """
+    for path, part in graph_modules(prepared):
+        if path and path not in entered:
+            _observe_weights(part)
+        for node in list(part.graph.find_nodes(op="call_module")):
+            observer: Any = part.get_submodule(str(node.target))
+            if type(observer) in OBSERVERS.values() and observer.min_val > observer.max_val:
+                _take_out(node)
+        part.recompile()
+
+
+def _observe_weights(part: GraphModule) -> None:
+    """Let the observers of weights see them, and take out those of values that are not found as the model runs."""
+    for node in list(part.graph.find_nodes(op="call_module")):
+        observer: Any = part.get_submodule(str(node.target))
+        if is_weight(node.args[0]):
+            observer(constant_value(part, node.args[0]))
+        elif not getattr(observer, "is_dynamic", False):
+            _take_out(node)
+
+
+def _take_out(observed: Node) -> None:
+    observed.replace_all_uses_with(observed.args[0])  # type: ignore[arg-type]  # a value
+    observed.graph.erase_node(observed)
 
 
 def _finite(x: torch.Tensor) -> torch.Tensor:

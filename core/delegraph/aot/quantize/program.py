@@ -8,7 +8,8 @@
 The way is torchao's (`torchao/quantization/pt2e/quantize_pt2e.py`): a quantizer annotates, observers are inserted,
 batches are run, observers become calls. Before it mutation becomes data flow, while composite operators stay whole:
 torchao puts an observer where a value is made, and what is written into a buffer afterwards would pass it by. The
-weights of recipes that leave values in float are stored afterwards (`weight_only.py`).
+weights of recipes that leave values in float are stored afterwards (`weight_only.py`). Bodies of control flow go the
+same way, each by itself (`body_weights.py`).
 """
 
 from __future__ import annotations
@@ -22,15 +23,20 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.quantize.batch_norm import hidden_batch_norms, join_norms, part_norms
+from delegraph.aot.quantize.body_weights import weights_into_bodies
 from delegraph.aot.quantize.calibrate import Arguments, calibrate
 from delegraph.aot.quantize.composed import ComposedQuantizer
+from delegraph.aot.quantize.computed_weights import fold_computed_weights
 from delegraph.aot.quantize.layers import method_report, worst_layers
-from delegraph.aot.quantize.measure import Measured, Recorded, measured, recorded
+from delegraph.aot.quantize.measure import Measured, Recorded, first_inputs, measured, recorded
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.reexport import exported_again, flat_inputs, positional_inputs
 from delegraph.aot.quantize.report import MethodQuantization
 from delegraph.aot.quantize.request import Quantization
-from delegraph.aot.quantize.torchao import calling_torchao, pt2e
+from delegraph.aot.quantize.stored_products import products_as_layers
+from delegraph.aot.quantize.torchao import calling_torchao, graph_by_graph, pt2e
 from delegraph.aot.quantize.torchao_weights import with_plain_weights
 from delegraph.aot.quantize.weight_only import store_weights, stored_bits
 
@@ -59,11 +65,11 @@ def quantize_program(method: str, program: ExportedProgram, how: Quantization) -
     left = worst_layers(attempt.layers, attempt.measured, how.keep_float, how.min_sqnr)
     if left:
         attempt = _attempt(method, program, how, left)
-    again = exported_again(method, attempt.module, program)
     report = None
     if how.report:
-        report = method_report(attempt.module, attempt.layers, attempt.wanted, attempt.measured, sorted(left), program)
-    return Quantized(again, report)
+        found = attempt.wanted, attempt.measured
+        report = method_report(attempt.module, attempt.layers, *found, sorted(left), program, how.recipe_of)
+    return Quantized(exported_again(method, attempt.module, program), report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,37 +84,55 @@ class _Attempt:
 
 def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Collection[str]) -> _Attempt:
     """Quantize all but the calls in `left`."""
-    module = functionalize(program, {}, only=lambda _node: False).module()
-    assert isinstance(module, GraphModule)
+    module = _of_layers(program, how, left)
     buffers = dict(module.named_buffers(remove_duplicate=False))
-    _set_buffers(module, _clones(buffers))  # calibration counts, and fills caches
-    recipes = {n.name: how.recipe_of(n) for n in module.graph.nodes if n.op == "call_function" and n.name not in left}
-    layers = {node.name: recipes[node.name] for node in module.graph.nodes if stored_bits(node, recipes.get(node.name))}
+    found = how.shared_buffers.found_by(method, buffers)
+    _set_buffers(module, _clones(found))  # calibration counts, and fills caches
+    nodes = list(all_nodes(module))
+    recipes = {n.name: how.recipe_of(n) for n in nodes if n.op == "call_function" and n.name not in left}
+    layers = {node.name: recipes[node.name] for node in nodes if stored_bits(node, recipes.get(node.name))}
     prepared, first = module, None
     if how.quantizers:
         prepared, annotated = _prepared(method, module, how, left)
         layers |= annotated
-    if how.batches is not None:
-        first = calibrate(method, prepared, positional_inputs(program), how.batches)
-    elif how.quantizers and program.example_inputs is not None:  # weights have observers too, which have to run
-        args, kwargs = program.example_inputs
-        with torch.no_grad():
-            prepared(*args, **kwargs)
+    with first_inputs(prepared) as entered:
+        if how.batches is not None:
+            first = calibrate(method, prepared, positional_inputs(program), how.batches)
+        elif how.quantizers and program.example_inputs is not None:  # weights have observers too, which have to run
+            args, kwargs = program.example_inputs
+            with torch.no_grad():
+                prepared(*args, **kwargs)
     if how.quantizers:
         from delegraph.aot.quantize.observers import leave_unseen
 
-        leave_unseen(prepared)
-    _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant
+        leave_unseen(prepared, entered)
+    how.shared_buffers.leave(dict(prepared.named_buffers(remove_duplicate=False)))
+    _set_buffers(prepared, _clones(found))
     wanted, inputs = _recorded(prepared, program, first, layers, how)
-    _set_buffers(prepared, _clones(buffers))
+    _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant
     converted = prepared
     if how.quantizers:
-        converted = calling_torchao(method, how.quantizers, lambda: pt2e().convert_pt2e(prepared))
-    store_weights(converted, layers, how.stored_weights)
-    _set_buffers(converted, _clones(buffers))
-    found = measured(converted, inputs, wanted) if wanted is not None else None
+        converted = calling_torchao(method, how.quantizers, lambda: graph_by_graph(prepared, _converted))
+    for _, graph in graph_modules(converted):
+        store_weights(graph, layers, how.stored_weights)
+    how.shared_buffers.unmark(converted)
+    _set_buffers(converted, _clones(found))
+    loss = measured(converted, inputs, wanted) if wanted is not None else None
     _set_buffers(converted, buffers)
-    return _Attempt(converted, layers, wanted, found)
+    return _Attempt(converted, layers, wanted, loss)
+
+
+def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> GraphModule:
+    """A module to edit: bodies have their weights, products with a weight are layers, and no weight is computed that
+    need not be."""
+    module = functionalize(program, {}, only=lambda _node: False).module()
+    assert isinstance(module, GraphModule)
+    how.shared_buffers.mark(module)  # what is no constant is no weight
+    weights_into_bodies(module)
+    for _, graph in graph_modules(module):
+        products_as_layers(graph, lambda node: node.name not in left and how.recipe_of(node) is not None)
+    fold_computed_weights(module, lambda node: node.name not in left and not how.recipe_of(node).is_float)
+    return module
 
 
 def _prepared(
@@ -121,9 +145,24 @@ def _prepared(
         recipes[node.name] = how.recipe_of(node)
         return node.name not in left and how.may_annotate(quantizer, node)
 
-    composed = ComposedQuantizer(method, how.quantizers, may_annotate)
-    prepared = calling_torchao(method, how.quantizers, lambda: pt2e().prepare_pt2e(module, composed))
-    return prepared, {name: recipes[name] for name in composed.annotated}
+    def step(graph: GraphModule) -> GraphModule:
+        composed = ComposedQuantizer(method, how.quantizers, may_annotate)
+        part_norms(graph.graph)
+        made: GraphModule = pt2e().prepare_pt2e(graph, composed)
+        join_norms(made)
+        annotated.update(composed.annotated)
+        return made
+
+    annotated = set[str]()
+    prepared = calling_torchao(method, how.quantizers, lambda: graph_by_graph(module, step))
+    return prepared, {name: recipes[name] for name in annotated}
+
+
+def _converted(graph: GraphModule) -> GraphModule:
+    with hidden_batch_norms(graph.graph):
+        made: GraphModule = pt2e().convert_pt2e(graph)
+    made.recompile()
+    return made
 
 
 def _recorded(

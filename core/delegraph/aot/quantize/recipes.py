@@ -9,7 +9,7 @@ Several of them are rules, by the name of a module or its type; the first that f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, TypeAlias
 
@@ -150,14 +150,17 @@ RecipeOrRules: TypeAlias = "str | Recipe | Mapping[str | type[torch.nn.Module], 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which recipe a call gets: the first rule that fits one of the modules that it stands in, else `default`."""
+    """Which recipe a call gets: the first rule that fits one of the modules that it stands in, else `default`. Of the
+    modules in bodies of control flow torch says no types: these are in `types`, by path."""
 
     default: Recipe
     rules: Sequence[tuple[str | type[torch.nn.Module], Recipe]] = ()
+    types: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def recipe_of(self, node: Node) -> Recipe:
         """The recipe of a call."""
-        stack = [(str(path), _type_name(kind)) for path, kind in (node.meta.get("nn_module_stack") or {}).values()]
+        modules = (node.meta.get("nn_module_stack") or {}).values()
+        stack = [(str(path), _type_name(kind) or self.types.get(str(path), "")) for path, kind in modules]
         return next((recipe for rule, recipe in self.rules if _fits(rule, stack)), self.default)
 
     @property
@@ -187,8 +190,9 @@ def recipe_named(text: str | Recipe) -> Recipe:
     return replace(RECIPES[written.name], **written.options)
 
 
-def rules_from(given: RecipeOrRules) -> Rules:
-    """What the user wrote as rules. Raises as `recipe_named`, and for a mapping without `"default"`."""
+def rules_from(given: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram] = ()) -> Rules:
+    """What the user wrote as rules, for these models. Raises as `recipe_named`, and for a mapping without
+    `"default"`."""
     if not isinstance(given, Mapping):
         return Rules(recipe_named(given))
     if "default" not in given:
@@ -197,7 +201,13 @@ def rules_from(given: RecipeOrRules) -> Rules:
         if not isinstance(rule, str) and not (isinstance(rule, type) and issubclass(rule, torch.nn.Module)):
             raise LoweringError(f"a rule of recipe is for a module's name, a pattern or a type, not for {rule!r}")
     rules = tuple((rule, recipe_named(recipe)) for rule, recipe in given.items() if rule != "default")
-    return Rules(recipe_named(given["default"]), rules)
+    types = {
+        path: _type_name(type(module))
+        for model in models
+        if isinstance(model, torch.nn.Module)
+        for path, module in model.named_modules(remove_duplicate=False)
+    }
+    return Rules(recipe_named(given["default"]), rules, types)
 
 
 def check_rules(given: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram]) -> None:

@@ -6,7 +6,7 @@ finds again, for a module made from a program asserts it; the limits are the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -17,14 +17,17 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from delegraph.aot.graph.bodies import attributes, bodies, graph_modules
+from delegraph.aot.quantize.body_weights import weights_out_of_bodies
 from delegraph.aot.quantize.names import name_constants
 from delegraph.errors import LoweringError
 
-__all__ = ["drop_unread", "exported_again", "flat_inputs", "positional_inputs"]
+__all__ = ["exported_again", "flat_inputs", "positional_inputs"]
 
 
 def exported_again(method: str, module: GraphModule, program: ExportedProgram) -> ExportedProgram:
-    """`module`, without the weights of `program` that it does not read any more, as a program.
+    """`module`, without the weights that it does not read, as a program; what bodies of control flow have they are
+    given then.
 
     Raises `LoweringError` if `program` has no example inputs or torch.export fails.
     """
@@ -33,8 +36,10 @@ def exported_again(method: str, module: GraphModule, program: ExportedProgram) -
             f"method {method!r} was exported without its example inputs, which quantizing needs: export it again"
         )
     args, kwargs = program.example_inputs
-    drop_unread(module, program.state_dict)
-    name_constants(module)
+    for _, part in graph_modules(module):
+        name_constants(part)
+    _drop_unread(module)
+    weights_out_of_bodies(module)
     module.recompile()
     try:
         again = torch.export.export(module, args, kwargs, dynamic_shapes=_dynamic_shapes(program, kwargs))
@@ -54,15 +59,15 @@ def positional_inputs(program: ExportedProgram) -> int:
     return len(program.call_spec.in_spec.child(0).children())
 
 
-def drop_unread(module: GraphModule, names: Iterable[str]) -> None:
-    """Take out the parameters and buffers of these names that no call reads any more."""
-    read = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
-    submodules = dict(module.named_modules(remove_duplicate=False))
-    for name in names:
-        owner, _, attribute = name.rpartition(".")
-        if name not in read and owner in submodules:
-            submodules[owner]._parameters.pop(attribute, None)
-            submodules[owner]._buffers.pop(attribute, None)
+def _drop_unread(module: GraphModule) -> None:
+    """Take out the parameters and buffers that no call reads, of the bodies in it as well."""
+    for _, part in graph_modules(module):
+        read, of_bodies = attributes(part), tuple(f"{name}." for name in bodies(part))
+        held = [*part.named_parameters(remove_duplicate=False), *part.named_buffers(remove_duplicate=False)]
+        for name, _ in held:
+            if name not in read and not name.startswith(of_bodies):
+                path, _, attribute = name.rpartition(".")
+                delattr(part.get_submodule(path), attribute)
 
 
 def flat_inputs(program: ExportedProgram, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> list[Any]:

@@ -11,7 +11,7 @@ from delegraph import notebook
 from delegraph.aot.quantize.picture import bars
 from delegraph.tables import Table, print_table
 
-__all__ = ["LayerQuantization", "MethodQuantization", "QuantizationReport"]
+__all__ = ["FloatLayer", "LayerQuantization", "MethodQuantization", "QuantizationReport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,21 @@ class LayerQuantization:
 
 
 @dataclass(frozen=True, slots=True)
+class FloatLayer:
+    """A layer whose weights stay float although its recipe is another one, and why."""
+
+    name: str
+    operator: str
+    module: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class MethodQuantization:
     """One method. `output_sqnr`, in dB, is of all its outputs together on the first batch; None without data.
 
-    `kept_float` are the layers that measuring decided to leave; `nbytes` and `float_nbytes` of all its constants.
+    `kept_float` are the layers that measuring decided to leave, `left_float` those that cannot be otherwise; `nbytes`
+    and `float_nbytes` of all its constants.
     """
 
     layers: Sequence[LayerQuantization]
@@ -47,6 +58,7 @@ class MethodQuantization:
     kept_float: Sequence[str]
     nbytes: int
     float_nbytes: int
+    left_float: Sequence[FloatLayer] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +83,9 @@ class QuantizationReport:
             print_table(table)
 
     def tables(self) -> list[Table]:
-        """A table for each method."""
-        return [_table(name, method) for name, method in self.methods.items()]
+        """A table for each method, and one more where it has layers that are left in float."""
+        made = [(_table(name, method), _left_table(name, method)) for name, method in self.methods.items()]
+        return [table for layers, left in made for table in (layers, left) if table is layers or left.rows]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; an SQNR that is infinite is None."""
@@ -107,6 +120,11 @@ def _table(name: str, method: MethodQuantization) -> Table:
         for layer in method.layers
     ]
     return Table(title, _COLUMNS, rows, frozenset(_COLUMNS[3:]))
+
+
+def _left_table(name: str, method: MethodQuantization) -> Table:
+    rows = [(layer.module or layer.name, layer.operator, layer.reason) for layer in method.left_float]
+    return Table(f"{name}: layers left in float", ("layer", "operator", "why"), rows)
 
 
 def _bar(layer: LayerQuantization) -> tuple[str, float, str]:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any, Final, TypeAlias
 
+import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.arguments import check_list, check_method_names, made_by_name, unique_name
 from delegraph.aot.quantize.recipes import Recipe, RecipeOrRules, Rules, rules_from
+from delegraph.aot.quantize.shared_buffers import SharedBuffers
 from delegraph.aot.quantize.torchao import check_torchao
 from delegraph.aot.quantize.weight_only import StoredWeights
 from delegraph.errors import LoweringError, restated
@@ -58,7 +61,7 @@ class Quantization:
 
     With `rules` a quantizer annotates the calls of its own recipe alone, which `recipes` has by the quantizer's name.
     `keep_float` layers that lose most stay float, and all that by themselves fall below `min_sqnr` dB. report: measure.
-    What is stored of weights is there for all methods that have the same `stored_weights`.
+    What is stored of weights is there for all methods that have the same `stored_weights`, and so are their buffers.
     """
 
     quantizers: Mapping[str, Quantizer]
@@ -69,6 +72,7 @@ class Quantization:
     min_sqnr: float | None = None
     report: bool = False
     stored_weights: StoredWeights = field(default_factory=StoredWeights)
+    shared_buffers: SharedBuffers = field(default_factory=SharedBuffers)
 
     @property
     def measures_first(self) -> bool:
@@ -100,14 +104,15 @@ def quantization_by_recipe(
     methods: Collection[str],
     plugins: PluginRegistry,
     *,
+    models: Iterable[torch.nn.Module | ExportedProgram] = (),
     keep_float: int = 0,
     min_sqnr: float | None = None,
 ) -> dict[str, Quantization]:
-    """How each method is quantized by a recipe, with the quantizers of `backends`.
+    """How each method is quantized by a recipe, with the quantizers of `backends`. `models` are those of the methods.
 
     Raises as `quantization_by_method` and `rules_from`.
     """
-    rules = rules_from(given)
+    rules = rules_from(given, models)
     check_list("backends", backends)
     check_torchao()
     batches = batches_by_method(calibration_data, methods)
@@ -115,7 +120,7 @@ def quantization_by_recipe(
     if keep_float or min_sqnr is not None:
         needs_data.append("keep_float")
     made: dict[str, Quantization] = {}
-    stored = StoredWeights()
+    among_methods: Any = {"stored_weights": StoredWeights(), "shared_buffers": SharedBuffers()}
     for method in methods:
         if needs_data and method not in batches:
             raise LoweringError(
@@ -124,7 +129,7 @@ def quantization_by_recipe(
             )
         quantizers, recipes = _by_recipe(rules, backends, plugins)
         made[method] = Quantization(
-            quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True, stored_weights=stored
+            quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True, **among_methods
         )
     return made
 
@@ -218,8 +223,11 @@ def quantization_by_method(
                 f"method {method!r} has calibration data but no quantizers: name them, quantizers=[…], or leave the"
                 " data out"
             )
+    shared = SharedBuffers()
     return {
-        method: Quantization(own, batches[method], keep_float=keep_float, min_sqnr=min_sqnr, report=report)
+        method: Quantization(
+            own, batches[method], shared_buffers=shared, keep_float=keep_float, min_sqnr=min_sqnr, report=report
+        )
         for method, own in made.items()
     }
 

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import ZERO_CODE, dequantized_weight, gathered_rows, pack
-from delegraph.aot.quantize.reexport import drop_unread, exported_again
+from delegraph.aot.quantize.reexport import exported_again
 from delegraph.aot.quantize.torchao import pt2e
 
 __all__ = ["with_plain_weights"]
@@ -48,7 +48,7 @@ def with_plain_weights(
     pt2e()  # registers the operators of `quantized_decomposed`
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
-    inner = _unwrap(module)
+    _unwrap(module)
     for node in list(module.graph.nodes):
         known = node.op == "call_function" and node.target not in preserved
         rule = _RULES.get(str(node.target)) if known else None
@@ -57,12 +57,11 @@ def with_plain_weights(
             node.replace_all_uses_with(made)
     module.graph.eliminate_dead_code()
     module.recompile()
-    drop_unread(module, inner)
     return exported_again(method, module, program)
 
 
-def _unwrap(module: GraphModule) -> list[str]:
-    """Let the graph read the tensors inside, and forget what it asserts about the ones outside; their names."""
+def _unwrap(module: GraphModule) -> None:
+    """Let the graph read the tensors inside, and forget what it asserts about the ones outside."""
     graph = module.graph
     inner: dict[str, Node] = {}
     for node in graph.find_nodes(op="call_function", target=torch.ops.export.access_subclass_inner_tensor.default):
@@ -77,7 +76,6 @@ def _unwrap(module: GraphModule) -> list[str]:
         graph.erase_node(node)
     for node in graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default):
         graph.erase_node(node)
-    return [str(node.target) for node in inner.values()]
 
 
 # ---- one rule for each operator; the result stands for the node's --------------------------------------

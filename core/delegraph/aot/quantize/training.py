@@ -17,13 +17,16 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.export import ExportRequest, export_method
+from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.quantize.batch_norm import fold_batch_norms, hidden_batch_norms, remember_numbers, restore_numbers
+from delegraph.aot.quantize.body_weights import weights_into_bodies
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.layers import method_report
 from delegraph.aot.quantize.program import Quantized
 from delegraph.aot.quantize.recipes import RecipeOrRules
-from delegraph.aot.quantize.reexport import drop_unread, exported_again
+from delegraph.aot.quantize.reexport import exported_again
 from delegraph.aot.quantize.request import Quantization, quantization_for_training
+from delegraph.aot.quantize.stored_products import products_as_layers
 from delegraph.aot.quantize.torchao import calling_torchao, pt2e
 from delegraph.aot.quantize.weight_only import store_weights
 from delegraph.errors import LoweringError
@@ -74,6 +77,7 @@ def prepared_for_training(
     program = _exported_for_training(request)
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
+    products_as_layers(module, lambda _node: True)
     remember_numbers(module.graph)
     composed = ComposedQuantizer("forward", how.quantizers, how.may_annotate, trainable)
     prepared = calling_torchao("forward", how.quantizers, lambda: pt2e().prepare_qat_pt2e(module, composed))
@@ -92,11 +96,13 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
     with hidden_batch_norms(prepared.graph):
         converted = calling_torchao("forward", ["prepare_qat"], lambda: pt2e().convert_pt2e(prepared))
     _drop_batch_counts(converted)
-    drop_unread(converted, list(converted.state_dict()))
-    layers = {node.name: origin.how.recipe_of(node) for node in converted.graph.nodes if node.op == "call_function"}
-    store_weights(converted, layers)
-    again = exported_again("forward", converted, origin.program)
-    return Quantized(again, method_report(converted, layers, None, None, (), origin.program))
+    weights_into_bodies(converted)
+    recipe_of = origin.how.recipe_of
+    layers = {node.name: recipe_of(node) for node in all_nodes(converted) if node.op == "call_function"}
+    for _, graph in graph_modules(converted):
+        store_weights(graph, layers)
+    report = method_report(converted, layers, None, None, (), origin.program, recipe_of)
+    return Quantized(exported_again("forward", converted, origin.program), report)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
         y = linear(x, w, b)       w' = dequantized_weight(w_packed, w_scales)
                                   y  = linear(x, w', b)
         e = embedding(w, i)       e  = gathered_rows(i, w_int8, w_int8_scales)
-        p = addmm(b, x, w)        w' = dequantized_weight(w_int8, w_int8_scales)
+        p = linear(x, w.T, b)     w' = dequantized_weight(w_int8, w_int8_scales)
                                   p  = linear(x, w', b)          its rows are the columns of w
         m = grouped_mm(x, w.mT)   w' = dequantized_weight(w_int8, w_int8_scales).view(experts, outputs, inputs)
                                   m  = grouped_mm(x, w'.mT)
@@ -25,7 +25,7 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.schema_binding import schema_arguments
-from delegraph.aot.quantize.layer_weights import EXPERTS, PROJECTIONS, WEIGHTS, is_projection
+from delegraph.aot.quantize.layer_weights import EXPERTS, WEIGHTS, transposed_source
 from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
 from delegraph.aot.quantize.recipes import Recipe
@@ -40,8 +40,11 @@ _TABLES: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """Layers that read some rows of their weight, and what does that with stored ones: no values meet them in a product."""
 
-_FOUR_BITS: Final = frozenset({"aten::linear", *PROJECTIONS, *_TABLES, *EXPERTS})
+_FOUR_BITS: Final = frozenset({"aten::linear", *_TABLES, *EXPERTS})
 """Layers whose weights are matrices, packed where they may be."""
+
+_MATRICES: Final = frozenset({"aten::linear", *EXPERTS})
+"""Layers whose weight may be the transposed one of the model's."""
 
 _BY_ANY_RECIPE: Final = frozenset({*_TABLES, *EXPERTS})
 """Layers that no quantizer annotates: recipes for values store them, too."""
@@ -101,33 +104,24 @@ def stored_bits(node: Node, recipe: Recipe | None) -> int:
 
 def _weights(node: Node) -> list[Node]:
     """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
-    given = _behind_transpose(node) or node.args[WEIGHTS[operator_name(node)].argument]
-    nodes = [one for one in (given if isinstance(given, list | tuple) else [given]) if isinstance(one, Node)]
-    own = [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
-    return list(filter(is_projection, own)) if operator_name(node) in PROJECTIONS else own
+    argument = node.args[WEIGHTS[operator_name(node)].argument]
+    given = argument if isinstance(argument, list | tuple) else [_source(node) or argument]
+    nodes = [one for one in given if isinstance(one, Node)]
+    return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
 
 
-def _behind_transpose(node: Node) -> Node | None:
-    """What the matrices of experts are the transposed ones of, by whichever view; None of another layer."""
-    view = node.args[1] if operator_name(node) in EXPERTS else None
-    if not isinstance(view, Node) or view.op != "call_function" or len(view.all_input_nodes) != 1:
-        return None
-    (source,) = view.all_input_nodes
-    if source.op != "get_attr" or source.meta["val"].ndim != 3:
-        return None
-    swapped, seen = source.meta["val"].mT, view.meta["val"]
-    same = (seen.shape, seen.stride(), seen.storage_offset()) == (swapped.shape, swapped.stride(), 0)
-    return source if same and view.target.is_view else None  # type: ignore[union-attr]
+def _source(node: Node) -> Node | None:
+    """What the matrices of a linear layer, or of experts, are the transposed ones of; None of another layer."""
+    return transposed_source(node.args[1]) if operator_name(node) in _MATRICES else None
 
 
 def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
-    """What is stored of a weight that `node` reads: of experts the rows of all, one after the other; of `x @ W`
-    the columns."""
-    if operator_name(node) in PROJECTIONS:
-        return weight.mT
-    if operator_name(node) not in EXPERTS:
+    """What is stored of a weight that `node` reads: rows of what is summed, of experts those of all, one after the
+    other."""
+    if operator_name(node) not in _MATRICES:
         return weight
-    by_rows = weight if _behind_transpose(node) is not None else weight.mT
+    seen = weight if _source(node) is None else weight.mT
+    by_rows = seen.mT if operator_name(node) in EXPERTS else seen
     return by_rows.reshape(-1, by_rows.shape[-1])
 
 
@@ -172,20 +166,4 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
             by_rows = graph.call_method("view", (made, experts, outputs, inputs))
             node.replace_input_with(node.args[1], graph.call_method("transpose", (by_rows, 1, 2)))  # type: ignore[arg-type]
             return
-        if name in PROJECTIONS and not _becomes_linear(node, weight, made):
-            made = graph.call_method("transpose", (made, 0, 1))
-    node.replace_input_with(weight, made)
-
-
-def _becomes_linear(node: Node, weight: Node, rows: Node) -> bool:
-    """Edit `node`, a product with `weight`, to the layer that it is, with `rows`, whose weights backends multiply as
-    they are stored; False: it is a sum that no layer makes."""
-    place = node.args.index(weight)
-    x, bias = node.args[place - 1], node.args[0] if place == 2 else None
-    added = None if not isinstance(bias, Node) else bias.meta["val"]
-    if node.kwargs or len(node.args) > place + 1 or (added is not None and added.ndim != 1):
-        return False
-    if added is not None and added.shape != rows.meta["val"].shape[1:]:
-        return False
-    node.target, node.args = aten.linear.default, (x, rows, bias)
-    return True
+    node.replace_input_with(node.args[1] if name in _MATRICES else weight, made)  # type: ignore[arg-type]

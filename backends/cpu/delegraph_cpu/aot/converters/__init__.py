@@ -21,6 +21,7 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     numbers,
     pointwise,
     pooling,
+    powers,
     recurrent,
     reductions,
     resampling,

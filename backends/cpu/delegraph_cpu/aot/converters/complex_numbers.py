@@ -19,9 +19,9 @@ import delegraph_cpu.aot.converters.indexing  # the rows that pairs are moved by
 import delegraph_cpu.aot.converters.reductions
 import delegraph_cpu.aot.converters.shapes  # noqa: F401
 from delegraph.aot.authoring import numpy_dtype
-from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.pointwise import arc_tangent, length
 from delegraph_cpu.aot.converters.table import TABLE, Check, OnnxConverter, aten
+from delegraph_cpu.aot.copies import CASTS
 from delegraph_cpu.aot.dtypes import COMPLEX
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder, Scalar
 from delegraph_cpu.aot.node_facts import are_known, dtype_of, outer_dtype_of, rank_of, same_sizes, shape_of

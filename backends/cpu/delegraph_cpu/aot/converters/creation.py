@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import onnx_ir as ir
 import torch
@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from delegraph.aot import exir_ops
 from delegraph_cpu.aot.converters.table import aten, convert_with
+from delegraph_cpu.aot.copies import CASTS
 from delegraph_cpu.aot.dtypes import ALL, HALVES, NUMBERS, NUMBERS_OR_BOOL
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, Size, TensorLike
 from delegraph_cpu.aot.node_facts import are_known, dtype_of, outer_dtype_of, same_sizes, shape_of
@@ -134,18 +135,6 @@ def _range(g: GraphBuilder, node: Node, start: TensorLike, end: TensorLike, step
 
 
 # ---- casts --------------------------------------------------------------------------------------------------------
-
-
-_DIM_ORDER_COPIES = [
-    exir_ops.edge.dim_order_ops._to_dim_order_copy.default,
-    exir_ops.edge.dim_order_ops._clone_dim_order.default,
-]
-"""Copies into another memory layout: inside the delegate the layout is onnxruntime's business."""
-
-
-CASTS: Final = frozenset(
-    [*_DIM_ORDER_COPIES, *map(aten, ["_to_copy", "to.dtype", "to.dtype_layout", "to.device", "type_as"])]
-)
 
 
 @convert_with(CASTS, dtypes=ALL)

@@ -12,13 +12,15 @@ from delegraph_cpu.aot.dtypes import INDICES, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
 from delegraph_cpu.aot.node_facts import dtype_of
 
+__all__ = ["floor_of_integers"]
+
 
 @convert_with("div.Tensor_mode div.Scalar_mode", dtypes=NUMBERS)
 def div_mode(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, rounding_mode: str | None) -> ir.Value:
     dtype = dtype_of(node)
-    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
     if rounding_mode == "floor":
-        return _floor_divide(g, a, b, dtype)
+        return floor_divide(g, node, self, other)
+    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
     if dtype in INDICES:  # ONNX: integers are divided towards zero
         return g.op("Div", *_divisible(g, a, b, dtype))
     quotient = g.op("Div", a, b)
@@ -28,12 +30,9 @@ def div_mode(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, r
 @convert_with("floor_divide", dtypes=NUMBERS)
 def floor_divide(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
     dtype = dtype_of(node)
-    return _floor_divide(g, g.tensor(self, dtype), g.tensor(other, dtype), dtype)
-
-
-def _floor_divide(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
+    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
     if dtype in INDICES:
-        return _floor_of_integers(g, *_divisible(g, a, b, dtype), dtype)
+        return floor_of_integers(g, *_divisible(g, a, b, dtype), dtype)
     # As Python and torch: a - fmod(a, b) is a multiple of b too, so that rounding its quotient corrects the last bit
     # only; where fmod's sign is not the divisor's, the floor is one below. (floor(1 / 0.1) is 10, but 1 // 0.1 is 9.)
     zero = g.tensor(0.0, dtype)
@@ -43,8 +42,8 @@ def _floor_divide(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype)
     return g.op("Where", g.op("Equal", b, zero), g.op("Div", a, b), floor)
 
 
-def _floor_of_integers(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """The quotient towards zero, or one less where that is above: no step leaves the dtype."""
+def floor_of_integers(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """The quotient towards zero, or one less where that is above: no step leaves the dtype. No `b` is -1."""
     quotient = g.op("Div", a, b)
     multiple = g.op("Mul", quotient, b)
     if b.const_value is not None and bool((b.const_value.numpy() > 0).all()):
@@ -57,10 +56,33 @@ def _floor_of_integers(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.d
 def _divisible(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> tuple[ir.Value, ir.Value]:
     """Integers of the same quotient and rest, of which the second is never -1: the lowest integer divided by that ends
     the process on x86, and is itself in torch."""
+    b = _known_in_the_run(g, a, b)
     if b.const_value is not None and not bool((b.const_value.numpy() == -1).any()):
         return a, b
     turned = g.op("Equal", b, g.tensor(-1, dtype))
     return g.op("Where", turned, g.op("Neg", a), a), g.op("Where", turned, g.tensor(1, dtype), b)
+
+
+def _known_in_the_run(g: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """`b`, as something of the run if it is made of constants and may be 0: onnxruntime refuses a graph that divides by
+    a constant 0, where torch fails when it divides."""
+    if not _is_constant(b) or (b.const_value is not None and bool(b.const_value.numpy().all())):
+        return b
+    return g.op("Where", g.op("Equal", a, a), b, b)
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """Whether nothing that a run is given goes into `value`."""
+    seen, ahead = set[ir.Node](), [value]
+    while ahead:
+        source = ahead.pop()
+        producer = source.producer()
+        if producer is None and source.const_value is None:
+            return False
+        if producer is not None and producer not in seen:
+            seen.add(producer)
+            ahead += [operand for operand in producer.inputs if operand is not None]
+    return True
 
 
 def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, zero: ir.Value) -> ir.Value:
@@ -68,7 +90,7 @@ def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, zero: ir.Value) -> ir
     return g.op("Less", g.op("Mul", g.op("Sign", a), g.op("Sign", b)), zero)
 
 
-@convert_with("remainder.Tensor remainder.Scalar", dtypes=NUMBERS)
+@convert_with("remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", dtypes=NUMBERS)
 def remainder(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
     dtype = dtype_of(node)
     a, b = g.tensor(self, dtype), g.tensor(other, dtype)
@@ -82,7 +104,9 @@ def remainder(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) 
 def fmod(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
     dtype = dtype_of(node)
     a, b = g.tensor(self, dtype), g.tensor(other, dtype)
-    if dtype != torch.int64:
+    if dtype not in INDICES:
         return g.op("Mod", a, b, fmod=1)
+    if dtype == torch.int32:
+        return g.op("Mod", a, _known_in_the_run(g, a, b), fmod=1)
     a, b = _divisible(g, a, b, dtype)  # onnxruntime's fmod is one of doubles
     return g.op("Sub", a, g.op("Mul", g.op("Div", a, b), b))

@@ -18,6 +18,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.attention import causal_bias
+from delegraph_cpu.aot.converters.scatter import put_rows
 from delegraph_cpu.aot.converters.table import convert_named
 from delegraph_cpu.aot.dtypes import ALL, FLOATS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
@@ -26,22 +27,19 @@ from delegraph_cpu.aot.node_facts import are_known, dtype_of, shape_of
 FLOAT, INT64 = torch.float32, torch.int64
 
 
-@convert_named("llama::update_cache", dtypes=ALL)
+def _batch_is_known(node: Node, value: Node, *_: object) -> str | None:
+    return None if are_known(shape_of(value)[0]) else "a batch of a dynamic size"
+
+
+@convert_named("llama::update_cache", dtypes=ALL, check=_batch_is_known)
 def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_pos: TensorLike) -> Sequence[ir.Value]:
-    """ScatterND, which writes rows where they lie; the first result is a number that nobody reads."""
+    """Rows are written where they lie; the first result is a number that nobody reads."""
     given = g.reshape(g.tensor(start_pos, INT64), [])
     # from the end on is nothing that the operator means: ScatterND refuses what lies behind it
     behind = g.op("Shape", g.value(cache), start=1, end=2)
     first = g.op("Where", g.op("Less", given, g.tensor(0, INT64)), g.reshape(behind, []), given)
-    batch, rows = (g.size(g.value(value), dim) for dim in (0, 1))
-    places = g.op("Range", first, g.op("Add", first, rows), g.tensor(1, INT64))
-    batches = g.op("Range", g.tensor(0, INT64), batch, g.tensor(1, INT64))
-    sizes = g.op("Shape", g.value(value), start=0, end=2)
-    grid = [
-        g.op("Unsqueeze", g.op("Expand", g.reshape(index, shape), sizes), g.ints([-1]))
-        for index, shape in ((batches, [-1, 1]), (places, [1, -1]))
-    ]
-    written = g.op("ScatterND", g.value(cache), g.op("Concat", *grid, axis=-1), g.value(value))
+    places = g.op("Range", first, g.op("Add", first, g.size(g.value(value), 1)), g.tensor(1, INT64))
+    written = put_rows(g, g.value(cache), [int(shape_of(value)[0])], places, 1, g.value(value))
     return [g.tensor_of_zeros([1], dtype_of(value)), written]
 
 

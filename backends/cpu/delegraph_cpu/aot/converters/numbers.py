@@ -17,6 +17,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.powers import power_of_integers
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import ALL, NUMBERS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
@@ -124,6 +125,8 @@ def floor_quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
 @convert_with([operator.pow])
 def power(g: GraphBuilder, node: Node, base: Any, exponent: Any) -> ir.Value:
     dtype = dtype_of(node)
+    if dtype == torch.int64:
+        return power_of_integers(g, node, base, exponent)
     return g.op("Pow", g.tensor(base, dtype), g.tensor(exponent, dtype))
 
 

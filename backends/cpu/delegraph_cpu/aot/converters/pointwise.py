@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import onnx_ir as ir
 import torch
@@ -12,7 +12,7 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS, computed_in
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike
-from delegraph_cpu.aot.node_facts import dtype_of, outer_dtype_of
+from delegraph_cpu.aot.node_facts import dtype_of
 
 BOOL = torch.bool
 
@@ -138,6 +138,15 @@ def truncated(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
     return g.op("Where", g.op("Less", value, g.tensor(0.0, dtype)), g.op("Ceil", value), g.op("Floor", value))
 
 
+@convert_with("round.decimals", dtypes=REALS)
+def round_decimals(g: GraphBuilder, node: Node, self: Node, decimals: int) -> ir.Value:
+    """In steps of a power of ten, which is no float itself where there are decimals: multiplied and divided by."""
+    dtype = dtype_of(node)
+    value, power = g.value(self), g.tensor(float(f"1e{abs(decimals)}"), dtype)
+    there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    return g.op(back, g.op("Round", g.op(there, value, power)), power)
+
+
 @convert_with("sign sgn", dtypes=NUMBERS)
 def sign(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     """The sign of NaN is 0 in torch and NaN in ONNX."""
@@ -213,40 +222,6 @@ def _scaled(g: GraphBuilder, node: Node, operand: TensorLike, alpha: Scalar) -> 
     dtype = dtype_of(node)
     value = g.tensor(operand, dtype)
     return value if alpha == 1 else g.op("Mul", value, g.tensor(alpha, dtype))
-
-
-@convert_with("pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar", dtypes=NUMBERS)
-def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) -> ir.Value:
-    dtype = dtype_of(node)
-    base = g.tensor(self, dtype)
-    known = g.number(exponent)
-    if known in (1, 2):
-        return base if known == 1 else g.op("Mul", base, base)
-    if known == 0.5:
-        return g.op("Sqrt", base)
-    if known == -0.5 and outer_dtype_of(node) != torch.float16:  # torch: the reciprocal root, but for float16
-        return g.op("Reciprocal", g.op("Sqrt", base))
-    if dtype in INDICES and isinstance(known, int) and 2 < known <= _MULTIPLIED:
-        return _multiplied(g, base, known)
-    power = g.tensor(exponent, dtype)
-    result = g.op("Pow", base, power)
-    if dtype not in INDICES or (known is not None and known >= 0):
-        return result
-    zero = g.tensor(0, dtype)  # whose reciprocal no integer is; torch gives 0
-    return g.op("Where", g.op("And", g.op("Equal", base, zero), g.op("Less", power, zero)), zero, result)
-
-
-_MULTIPLIED: Final = 64
-"""Powers of integers up to this one are products, which wrap as torch's; onnxruntime's Pow is one of doubles."""
-
-
-def _multiplied(g: GraphBuilder, base: ir.Value, exponent: int) -> ir.Value:
-    """By squares: x^6 = (x^3)^2."""
-    if exponent == 1:
-        return base
-    half = _multiplied(g, base, exponent // 2)
-    square = g.op("Mul", half, half)
-    return g.op("Mul", square, base) if exponent % 2 else square
 
 
 # ---- comparison: computed in the operands' common dtype ---------------------------------------------------------
@@ -326,15 +301,15 @@ for _names, _op_type in (
     convert_with(_names, dtypes=ALL)(_logical)
 
 for _names, _logical_type, _bitwise_type in (
-    ("bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor", "And", "BitwiseAnd"),
-    ("bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor", "Or", "BitwiseOr"),
-    ("bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor", "Xor", "BitwiseXor"),
+    ("bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor __and__.Tensor", "And", "BitwiseAnd"),
+    ("bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor __or__.Tensor", "Or", "BitwiseOr"),
+    ("bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor __xor__.Tensor", "Xor", "BitwiseXor"),
 ):
 
     def _bitwise(
         g: GraphBuilder,
         node: Node,
-        self: Node,
+        self: TensorLike,
         other: TensorLike,
         logical: str = _logical_type,
         bitwise: str = _bitwise_type,

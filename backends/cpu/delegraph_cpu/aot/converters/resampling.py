@@ -53,8 +53,11 @@ def _resize(
         return g.op("Resize", g.value(input), None, factors, mode=mode, **attributes)
     known = [size for size in shape_of(node)[2:] if isinstance(size, int)]
     wanted = output_size if len(known) < rank_of(node) - 2 and output_size is not None else known
-    axes = list(range(2, rank_of(node)))
-    return g.op("Resize", g.value(input), None, None, g.sizes(wanted), mode=mode, axes=axes, **attributes)
+    # all dims, and no `axes`: onnxruntime loses the sizes as it moves a transpose past, for a convolution of integers
+    before = enumerate(shape_of(input)[:2])
+    sizes: list[Any] = [size if are_known(size) else g.size(g.value(input), dim) for dim, size in before]
+    sizes += wanted
+    return g.op("Resize", g.value(input), None, None, g.sizes(sizes), mode=mode, **attributes)
 
 
 # ---- the nearest pixel --------------------------------------------------------------------------------------------

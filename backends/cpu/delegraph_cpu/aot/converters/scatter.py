@@ -11,6 +11,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.division import floor_of_integers
 from delegraph_cpu.aot.converters.empty_results import is_empty
 from delegraph_cpu.aot.converters.indexing import places, stacked
 from delegraph_cpu.aot.converters.not_a_number import has_nan
@@ -56,7 +57,7 @@ def index_put(
     if dtype_of(given[0]) == torch.bool:
         return _put_in_order(g, self, given[0], values, accumulate)
     if _puts_rows(self, indices, values):
-        return _put_rows(g, self, indices, values, "add" if accumulate else None)
+        return _put_rows(g, self, dims[0], given[0], values, "add" if accumulate else None)
     rest = [dim for dim in range(rank_of(self)) if dim not in dims]
     front, width = [*dims, *rest], max(rank_of(i) for i in given)
     places, lead = stacked(g, given), dims[0]
@@ -97,21 +98,27 @@ _ROW = 8
 """Elements of a row from which an address for each is worth it: an address is a number of 8 bytes for each dim."""
 
 
-def _put_rows(
-    g: GraphBuilder, self: Node, indices: Sequence[Node | None], values: Node, reduction: str | None
-) -> ir.Value:
-    """self[:, …, index] = values, as ScatterND at the addresses (…, index) of all rows.
+def _put_rows(g: GraphBuilder, self: Node, dim: int, index: Node, values: Node, reduction: str | None) -> ir.Value:
+    lead = [int(size) for size in shape_of(self)[:dim]]
+    places = g.tensor(index, torch.int64)
+    return put_rows(g, g.value(self), lead, places, rank_of(index), g.value(values), reduction)
+
+
+def put_rows(
+    g: GraphBuilder, target: ir.Value, lead: Sequence[int], index: ir.Value, rank: int, values: ir.Value,
+    reduction: str | None = None,
+) -> ir.Value:  # fmt: skip
+    """target[:, …, index] = values, as ScatterND at the addresses (…, index) of all rows; `index`, int64, has `rank`
+    dims, and `lead` are the sizes before the one that it is in.
 
     addresses = grid of the leading dims, 0 last  +  index * (0, …, 0, 1)      [*lead, *index.shape, len(lead) + 1]
     """
-    dim, index = next((dim, i) for dim, i in enumerate(indices) if i is not None)
-    lead = [int(size) for size in shape_of(self)[:dim]]
     grid = np.stack([*np.indices(lead), np.zeros(lead, np.int64)], -1).astype(np.int64)
-    grid = grid.reshape(*lead, *[1] * rank_of(index), len(lead) + 1)
+    grid = grid.reshape(*lead, *[1] * rank, len(lead) + 1)
     unit = np.eye(len(lead) + 1, dtype=np.int64)[-1]
-    last = g.op("Unsqueeze", g.tensor(index, torch.int64), g.ints([-1]))
+    last = g.op("Unsqueeze", index, g.ints([-1]))
     addresses = g.op("Add", g.constant(grid), g.op("Mul", last, g.constant(unit))) if lead else last
-    return g.op("ScatterND", g.value(self), addresses, g.value(values), reduction=reduction)
+    return g.op("ScatterND", target, addresses, values, reduction=reduction)
 
 
 def _sizes_of(g: GraphBuilder, value: ir.Value, dims: Sequence[int]) -> ir.Value:
@@ -171,27 +178,33 @@ def masked_scatter(g: GraphBuilder, node: Node, self: Node, mask: Node, source: 
 # ---- scatter ------------------------------------------------------------------------------------------------------
 
 
+REDUCTIONS: Final = {
+    **{"sum": "add", "prod": "mul", "amax": "max", "amin": "min"},
+    **{"add": "add", "multiply": "mul"},  # what the older operators call them
+}
+"""What torch calls them: ONNX's name."""
+
+
 @convert_with("scatter.src", dtypes=NUMBERS_OR_BOOL, check=has_dims)
-def scatter(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
-    return g.op("ScatterElements", g.value(self), places(g, index), _indexed_part(g, index, src), axis=dim)
+@convert_with("scatter.reduce", dtypes=NUMBERS, check=has_dims)
+def scatter(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node, reduce: str = "") -> ir.Value:
+    values = _indexed_part(g, index, src)
+    return g.op("ScatterElements", g.value(self), places(g, index), values, axis=dim, reduction=REDUCTIONS.get(reduce))
 
 
 @convert_with("scatter.value", dtypes=NUMBERS_OR_BOOL, check=has_dims)
-def scatter_value(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, value: TensorLike) -> ir.Value:
+@convert_with("scatter.value_reduce", dtypes=NUMBERS, check=has_dims)
+def scatter_value(
+    g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, value: TensorLike, reduce: str = ""
+) -> ir.Value:
     where = places(g, index)
     filled = g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", where))
-    return g.op("ScatterElements", g.value(self), where, filled, axis=dim)
+    return g.op("ScatterElements", g.value(self), where, filled, axis=dim, reduction=REDUCTIONS.get(reduce))
 
 
 @convert_with("scatter_add", dtypes=NUMBERS, check=has_dims)
 def scatter_add(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node) -> ir.Value:
-    return g.op(
-        "ScatterElements", g.value(self), places(g, index), _indexed_part(g, index, src), axis=dim, reduction="add"
-    )
-
-
-REDUCTIONS: Final = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-"""What torch calls them: ONNX's name."""
+    return scatter(g, node, self, dim, index, src, "add")
 
 
 def _neutral(reduce: str, dtype: torch.dtype) -> Scalar:
@@ -226,16 +239,11 @@ def scatter_reduce(
     result = scattered(start, source, REDUCTIONS.get(reduce, "add"))
     if reduce == "mean":
         counts = scattered(filled(int(include_self), target), filled(1, where), "add")
-        return _mean(g, result, g.op("Max", counts, g.tensor(1, dtype)), dtype)
+        count = g.op("Max", counts, g.tensor(1, dtype))
+        return floor_of_integers(g, result, count, dtype) if dtype in INDICES else g.op("Div", result, count)
     if reduce in ("amax", "amin") and dtype.is_floating_point:
         return g.choose(has_nan(g, start, source), with_nan, lambda: [result])[0]
     return result
-
-
-def _mean(g: GraphBuilder, total: ir.Value, count: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """Integers are rounded down."""
-    whole = total if dtype.is_floating_point else g.op("Sub", total, g.op("Mod", total, count))
-    return g.op("Div", whole, count)
 
 
 def _indexed_part(g: GraphBuilder, index: Node, src: Node) -> ir.Value:

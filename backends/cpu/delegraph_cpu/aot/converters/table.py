@@ -78,13 +78,9 @@ class OnnxTable(ConverterTable):
         super().__init__(BACKEND_ID)
         self.of_complex = ConverterTable(BACKEND_ID)
         """Rows of operators on complex tensors."""
-        self.of_bytes = ConverterTable(BACKEND_ID)
-        """Rows of operators whose first operand is of uint8."""
 
     def row(self, node: Node) -> Converter | None:
         """The row for `node`, if there is one."""
-        if node.target in self.of_bytes and _first_dtype(node) == torch.uint8:
-            return self.of_bytes[node.target]
         if any(tensor.dtype in COMPLEX for tensor in tensors_of(node)):
             return self.of_complex.row(node)
         return super().row(node)
@@ -145,11 +141,6 @@ def only_first_result_used(node: Node) -> str | None:
 def has_dims(node: Node, self: Node, *_: object) -> str | None:
     """For operators along a dim, of which torch lets a tensor without dims have one."""
     return None if rank_of(self) else "a tensor without dims"
-
-
-def _first_dtype(node: Node) -> torch.dtype | None:
-    first = node.args[0]
-    return getattr(first.meta.get("val"), "dtype", None) if isinstance(first, Node) else None
 
 
 def _admitted_as(dtype: torch.dtype) -> torch.dtype:

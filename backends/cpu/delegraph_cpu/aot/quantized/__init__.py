@@ -10,6 +10,7 @@
     by_row.py       linear layers whose rows have scales of their own
     recurrent.py    LSTMs, quantized at run time
     packed.py       linear layers in float whose weights alone are quantized, to 8 or 4 bits
+    packed_weights.py   these weights
     casts.py        weights of bytes that are cast, and scaled behind the product
     embedding.py    rows of quantized tables
     weights.py      the weights and biases that kernels for integers take

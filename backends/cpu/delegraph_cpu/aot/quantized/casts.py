@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.table import aten
+from delegraph_cpu.aot.copies import CASTS
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.node_facts import outer_dtype_of
 from delegraph_cpu.aot.quantized.moves import moved

@@ -32,11 +32,13 @@ def embedding(g: GraphBuilder, node: Node, weight: Node, indices: Node, *_: obje
         if found is None:
             return None
         values, zero_point, scales = found.inputs[0], found.zero_point, found.inputs[1]
-    chosen, inserted = places(g, indices), g.ints([rank_of(indices)])
+    chosen = places(g, indices)
 
     def of_rows(parameters: ir.Value) -> ir.Value:
         """One number for each of the rows, with a dim for the columns; or one for all."""
-        return g.op("Unsqueeze", g.op("Gather", parameters, chosen), inserted) if zero_point.ndim else parameters
+        if not zero_point.ndim:
+            return parameters
+        return g.op("Gather", g.op("Reshape", parameters, g.ints([-1, 1])), chosen)
 
     rows = g.cast(g.op("Gather", values, chosen), torch.float32)
     if zero_point.any():

@@ -1,60 +1,27 @@
 """Linear layers and experts whose weights alone are quantized, to 8 or 4 bits: MatMulNBits, which reads them packed.
 
-A weight of 4 bits arrives as two codes a byte, the lower half first, unpacked by calls that are matched here and then
-left out. One of 8 bits is stored as two of 4, `w = 16 * high + low`, whose products are added: their kernel computes in
-float32 as fast as a product of floats, which the one for 8 bits does only if it may round the input. Where many rows
-are multiplied, it is dequantized in each run, which then costs less than a second product.
+Where many rows are multiplied, a weight of 8 bits is dequantized in each run, which then costs less than the second
+product that it is packed for (`packed_weights.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import onnx_ir as ir
 import torch
-from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring import Quantizations
-from delegraph_cpu.aot.converters.table import TABLE, OnnxConverter, aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.by_row import product_by_row, product_by_token, unpacked_product_by_row
-from delegraph_cpu.aot.quantized.values import CONTRIB, shifted
-from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight, is_settled, symmetric_weight
+from delegraph_cpu.aot.quantized.packed_weights import PackedPart, packed_parts
+from delegraph_cpu.aot.quantized.values import CONTRIB
+from delegraph_cpu.aot.quantized.weights import constant_weight
 
 __all__ = ["float_linear", "products_of_experts"]
-
-Bytes = NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True)
-class _Codes:
-    """A weight (rows, inner) as MatMulNBits has it: unsigned codes, a scale and a zero point for each group of them."""
-
-    bits: int
-    shape: tuple[int, int, int]
-    """Rows, groups of a row, codes of a group"""
-    codes: ir.Value
-    """uint8 (rows, groups, bytes of a group)"""
-    scales: ir.Value
-    """float32 (rows * groups,)"""
-    zero_points: ir.Value | None = None
-    """Two to a byte; None: the middle of what the bits hold"""
-    filled_from: int = 0
-    """Of how many elements each group was before it was filled up, if it was"""
-
-    def some(self, g: GraphBuilder, start: int, count: int) -> _Codes:
-        """`count` rows from `start` on."""
-        groups = self.shape[1]
-        first, end = start * groups, (start + count) * groups
-        zero_points = self.zero_points and _sliced(g, self.zero_points, start, start + count)
-        codes, scales = _sliced(g, self.codes, start, start + count), _sliced(g, self.scales, first, end)
-        return replace(self, shape=(count, *self.shape[1:]), codes=codes, scales=scales, zero_points=zero_points)
 
 
 def float_linear(g: GraphBuilder, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
@@ -78,7 +45,7 @@ def products_of_experts(g: GraphBuilder, matrices: Node, rows: Node) -> Callable
     those of (experts, outputs, inner), one after the other."""
     if dtype_of(matrices) != torch.float32:
         return None
-    parts, (_, inner, outputs) = _parts(g, rows, g.int8_inputs), map(int, shape_of(matrices))
+    parts, (_, inner, outputs) = packed_parts(g, rows, g.int8_inputs), map(int, shape_of(matrices))
 
     def product(x: ir.Value, expert: int) -> ir.Value:
         own = [part.some(g, expert * outputs, outputs) for part in parts]
@@ -90,18 +57,12 @@ def products_of_experts(g: GraphBuilder, matrices: Node, rows: Node) -> Callable
 def _of_codes(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
     rounded = g.int8_inputs and _rows(g, input)[0] < MANY_ROWS
-    parts, inner = _parts(g, weight, rounded), int(shape_of(weight)[1])
+    parts, inner = packed_parts(g, weight, rounded), int(shape_of(weight)[1])
     return _product_of_codes(g, g.value(input), rank_of(input), parts, inner, rounded) if parts else None
 
 
-def _parts(g: GraphBuilder, weight: Node, rounded: bool) -> list[_Codes]:
-    """What adds up to `weight`; none if it is of another form."""
-    packed = _packed_weight(g, weight)
-    return _parts_of_bytes(g, weight, rounded) if packed is None else [packed]
-
-
 def _product_of_codes(
-    g: GraphBuilder, x: ir.Value, rank: int, parts: Sequence[_Codes], inner: int, rounded: bool
+    g: GraphBuilder, x: ir.Value, rank: int, parts: Sequence[PackedPart], inner: int, rounded: bool
 ) -> ir.Value:
     first = parts[0]
     if first.filled_from:
@@ -109,14 +70,7 @@ def _product_of_codes(
     return g.total([_matmul(g, x, part, inner, rounded) for part in parts])
 
 
-def _sliced(g: GraphBuilder, value: ir.Value, start: int, end: int) -> ir.Value:
-    """Of the first dim; of a constant one of its own."""
-    if value.const_value is not None:
-        return g.weight(str(value.name), value.const_value.numpy()[start:end])
-    return g.op("Slice", value, g.ints([start]), g.ints([end]), g.ints([0]))
-
-
-def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: _Codes) -> ir.Value:
+def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: PackedPart) -> ir.Value:
     """`x` with zeros behind the elements of each group, as the weight has been filled up."""
     rows, groups = [0] * (rank - 1), weight.shape[1]
     parts = g.op("Reshape", x, g.ints([*rows, groups, weight.filled_from]))  # 0: the size as it is
@@ -125,7 +79,7 @@ def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: _Codes) -> ir.Value
     return g.op("Reshape", filled, g.ints([*rows, groups * weight.shape[2]]))
 
 
-def _matmul(g: GraphBuilder, x: ir.Value, weight: _Codes, inner: int, rounded: bool) -> ir.Value:
+def _matmul(g: GraphBuilder, x: ir.Value, weight: PackedPart, inner: int, rounded: bool) -> ir.Value:
     return g.op(
         "MatMulNBits",
         x,
@@ -167,206 +121,3 @@ rows 1122 us against 992, at 128 rows 2983 against 2019 (in float 1446). So does
 _FLOAT32: Final = 1
 _ROUNDED: Final = 4
 """`accuracy_level`s of MatMulNBits: computes in float32, or rounds blocks of the input to int8."""
-
-
-def _pairs(codes: NDArray[np.integer[Any]]) -> Bytes:
-    """Two codes of 4 bits a byte, the lower half first; an odd last one is alone in its."""
-    even = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, codes.shape[-1] % 2)]).astype(np.uint8)
-    return np.asarray(even[..., ::2] | even[..., 1::2] << 4, np.uint8)
-
-
-# ---- 8 bits -------------------------------------------------------------------------------------------------------
-
-
-def _parts_of_bytes(g: GraphBuilder, node: Node, rounded: bool) -> list[_Codes]:
-    """An int8 weight with scales by row, or for all of it; two parts that add up to it where the input stays exact.
-    Where it is rounded, also one in groups: else to dequantize it in each run takes no longer."""
-    found = _bytes_by_row(g, node) or (_bytes_in_groups(g, node) if rounded else None)
-    if found is None:
-        return _parts_of_external_bytes(g, node)
-    codes, scales = found
-    rows, groups, group = codes.shape
-    shape = (rows, groups, group)
-    if g.int8_inputs:
-        return [_Codes(8, shape, g.weight(f"{node.name}.codes", codes), _scales(g, node, scales))]
-    high, low = (g.weight(f"{node.name}.codes", _pairs(half)) for half in (codes >> 4, codes & 15))
-    zero = _zero_points(g, node, np.zeros(scales.shape, np.int64))
-    return [
-        _Codes(4, shape, high, _scales(g, node, scales * 16)),
-        _Codes(4, shape, low, _scales(g, node, scales), zero),
-    ]
-
-
-def _scales(g: GraphBuilder, node: Node, scales: NDArray[np.float32]) -> ir.Value:
-    return g.weight(f"{node.name}.scales", scales.reshape(-1))
-
-
-def _zero_points(g: GraphBuilder, node: Node, zero_points: NDArray[np.integer[Any]]) -> ir.Value:
-    return g.weight(f"{node.name}.zero_points", _pairs(zero_points))
-
-
-def _parts_of_external_bytes(g: GraphBuilder, node: Node) -> list[_Codes]:
-    """The same of a weight whose content is known when it is loaded; by row, and of groups that need not be filled."""
-    weight = constant_weight(g, node, 0)
-    if weight is None or isinstance(weight, KnownWeight) or len(weight.shape) != 2 or weight.zero_point.any():
-        return []
-    rows, inner = weight.shape
-    group = next((size for size in _GROUPS if inner % size == 0), None)
-    if group is None:
-        return []
-    shape = (rows, inner // group, group)
-    codes = g.op("Reshape", shifted(g, weight.inputs[0], torch.uint8), g.ints(shape))
-    scales = g.op("Expand", g.op("Reshape", weight.inputs[1], g.ints([-1, 1])), g.ints(shape[:2]))
-    fine = g.op("Reshape", scales, g.ints([-1]))
-    if g.int8_inputs:
-        return [_Codes(8, shape, codes, fine)]
-    first, second = _pairs_of(g, codes)
-    high = g.op("BitwiseOr", _shifted(g, first, "RIGHT"), g.op("BitwiseAnd", second, _byte(g, 240)))
-    low = g.op("BitwiseOr", g.op("BitwiseAnd", first, _byte(g, 15)), _shifted(g, second, "LEFT"))
-    coarse = g.op("Mul", fine, g.constant(np.array(16, np.float32)))
-    zero = _zero_points(g, node, np.zeros(shape[:2], np.int64))
-    return [_Codes(4, shape, high, coarse), _Codes(4, shape, low, fine, zero)]
-
-
-def _pairs_of(g: GraphBuilder, codes: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The first, third … along the last dim, and the second, fourth …"""
-    ends = (g.ints([2**31 - 1]), g.ints([-1]), g.ints([2]))
-    return g.op("Slice", codes, g.ints([0]), *ends), g.op("Slice", codes, g.ints([1]), *ends)
-
-
-def _shifted(g: GraphBuilder, codes: ir.Value, direction: str) -> ir.Value:
-    return g.op("BitShift", codes, _byte(g, 4), direction=direction)
-
-
-def _byte(g: GraphBuilder, number: int) -> ir.Value:
-    return g.constant(np.array(number, np.uint8))
-
-
-def _bytes_by_row(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
-    """Codes, 128 higher, (rows, groups, elements of a group) and their scales, (rows, groups)."""
-    weight = symmetric_weight(g, node, 0)
-    if weight is None or weight.content.ndim != 2:
-        return None
-    rows, inner = weight.content.shape
-    group = _fewest_bytes(inner, 8)
-    groups = -(-inner // group)
-    codes = np.full((rows, groups * group), 128, np.uint8)
-    codes[:, :inner] = _higher(weight.content)
-    return codes.reshape(rows, groups, group), np.repeat(weight.scale.reshape(-1, 1), groups, 1)
-
-
-def _bytes_in_groups(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
-    """As `_bytes_by_row`, where the weight has groups that MatMulNBits takes."""
-    weight = Quantizations(g.constants).weight(node)
-    if weight is None or weight.stored.dtype != np.int8 or not weight.quantization.is_symmetric:
-        return None
-    of = weight.quantization
-    if of.group_size is None or of.group_size not in _GROUPS:
-        return None
-    codes = _higher(weight.integers).reshape(weight.shape[0], -1, of.group_size)
-    return codes, of.scale.astype(np.float32)
-
-
-def _higher(content: NDArray[np.int8]) -> Bytes:
-    """128 higher, unsigned."""
-    return np.asarray(content.view(np.uint8) ^ np.uint8(128), np.uint8)
-
-
-_GROUPS: Final = (256, 128, 64, 32, 16)
-"""What MatMulNBits takes, the fewest scales first."""
-
-_SCALES: Final = 8
-"""The bytes of a group's two scales: a group too large is filled up, one too small has more of them."""
-
-
-def _fewest_bytes(elements: int, bits: int) -> int:
-    """The size of groups in which as many elements take the least memory."""
-    return min(_GROUPS, key=lambda size: -(-elements // size) * (size * bits // 8 + _SCALES))
-
-
-# ---- 4 bits -------------------------------------------------------------------------------------------------------
-
-
-def _packed_weight(g: GraphBuilder, node: Node) -> _Codes | None:
-    """A weight that is stored packed, by rows or in groups; filled up where the kernel's groups don't divide them."""
-    weight = Quantizations(g.constants).weight(node)
-    if weight is None:
-        return _external_packed_weight(g, node)
-    if weight.packed is None:
-        return None
-    rows, inner = weight.shape
-    of = weight.quantization
-    scales, zeros = of.scale.reshape(rows, -1).astype(np.float32), of.zero_point.reshape(rows, -1)
-    given = inner // scales.shape[1]
-    group = _group_of(given) or _fewest_bytes(given, 4)
-    filled = -(-given // group) * group
-    codes = weight.packed.reshape(rows, -1)
-    if filled != given:
-        unpacked = np.stack([codes & 15, codes >> 4], -1).reshape(rows, -1)[:, :inner].reshape(rows, -1, given)
-        codes = _pairs(np.pad(unpacked, [(0, 0), (0, 0), (0, filled - given)]))
-    times = filled // group  # of the groups that the kernel takes, for one that was given
-    shape = (rows, scales.shape[1] * times, group)
-    return _Codes(
-        4,
-        shape,
-        g.weight(f"{node.name}.codes", codes.reshape(rows, -1, group // 2)),
-        _scales(g, node, scales.repeat(times, 1)),
-        None if (zeros == _MIDDLE).all() else _zero_points(g, node, zeros.repeat(times, 1)),
-        given if filled != given and scales.shape[1] > 1 else 0,  # what is behind a row's end the kernel leaves out
-    )
-
-
-def _external_packed_weight(g: GraphBuilder, node: Node) -> _Codes | None:
-    """The same of a weight whose content is known when it is loaded, if its groups need not be filled up."""
-    weight = Quantizations(g.constants).stored(node)
-    if weight is None or not weight.is_packed or weight.node not in g.external or len(weight.shape) != 2:
-        return None
-    call, (rows, inner) = weight.call, weight.shape
-    zeros = np.zeros(1) if call.zero_point is None else g.constants.array(call.zero_point)
-    if zeros is None or not isinstance(call.scale, Node) or not is_settled(g, replace(call, source=weight.node)):
-        return None
-    given = inner * rows // call.scale.meta["val"].numel()
-    group = _group_of(given) if rows * inner % given == 0 else None
-    if group is None or inner % given:
-        return None
-    groups, times = inner // group, given // group
-    real = g.op("Reshape", g.tensor(call.scale, torch.float32), g.ints([-1, 1]))
-    scales = g.op("Reshape", g.op("Expand", real, g.ints([rows * groups // times, times])), g.ints([-1]))
-    of_groups = np.broadcast_to(zeros.reshape(-1, 1), (rows * groups // times, times)).reshape(rows, groups)
-    return _Codes(
-        4,
-        (rows, groups, group),
-        g.op("Reshape", g.value(weight.node), g.ints([rows, groups, group // 2])),
-        scales,
-        None if (of_groups == _MIDDLE).all() else _zero_points(g, node, of_groups.astype(np.int64)),
-    )
-
-
-def _group_of(given: int) -> int | None:
-    """The largest of the kernel's groups that divides one of the weight's."""
-    return next((size for size in _GROUPS if given % size == 0), None)
-
-
-_MIDDLE: Final = 8
-"""The zero point of codes of 4 bits that MatMulNBits takes for granted."""
-
-
-# ---- codes for which there is no kernel: unpacked at run time ------------------------------------------------------
-
-
-def _lower_half(g: GraphBuilder, node: Node, packed: Node, mask: int) -> ir.Value:
-    return g.op("BitwiseAnd", g.value(packed), g.tensor(mask, torch.uint8))
-
-
-def _higher_half(g: GraphBuilder, node: Node, packed: Node, divisor: TensorLike, rounding_mode: str) -> ir.Value:
-    wide = [g.cast(g.tensor(value, torch.uint8), torch.int32) for value in (packed, divisor)]
-    return g.cast(g.op("Div", *wide), torch.uint8)
-
-
-def _rounds_down(node: Node, packed: Node, divisor: object, rounding_mode: str | None) -> str | None:
-    return None if rounding_mode == "floor" else f"division of bytes with rounding mode {rounding_mode}"
-
-
-_BYTES: Final = frozenset({torch.uint8})
-TABLE.of_bytes.add(aten("bitwise_and.Scalar"), OnnxConverter(_lower_half, _BYTES))
-TABLE.of_bytes.add(aten("div.Tensor_mode"), OnnxConverter(_higher_half, _BYTES, _rounds_down))

@@ -11,8 +11,8 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import Granularity, quantize_call
-from delegraph_cpu.aot.converters.creation import CASTS
 from delegraph_cpu.aot.converters.table import aten, schema_arguments
+from delegraph_cpu.aot.copies import CASTS
 from delegraph_cpu.aot.dtypes import FLOATS, HALVES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
 from delegraph_cpu.aot.node_facts import outer_dtype_of

@@ -1,8 +1,8 @@
-"""Transposed convolutions of uint8 in the plane: a convolution whose channels are the places between, put in place.
+"""Transposed convolutions of uint8: a convolution whose channels are the places between, put in place.
 
 With a stride s, an output at s * q + r, counted from where the padding begins, is a sum over the kernel's elements
 r, r + s, …: for each of the s places r a convolution of its own, of the input as it is. One QLinearConv computes them
-all, as s * s channels for each, which are then put where they belong; what padding takes away is cut off.
+all, in the plane as s * s channels for each, which are then put where they belong; what padding takes away is cut off.
 
     x [n, c, h, w] ── QLinearConv ── [n, s * s * o, h', w'] ── to places ── Slice ── [n, o, H, W]
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import per_dim
+from delegraph_cpu.aot.dtypes import INT64_MAX
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.node_facts import are_known, rank_of, shape_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
@@ -31,7 +33,7 @@ from delegraph_cpu.aot.quantized.weights import float_bias, in_steps, symmetric_
 __all__ = ["conv_transpose"]
 
 
-@integers_for("conv_transpose2d.input")
+@integers_for("conv_transpose1d conv_transpose2d.input conv_transpose3d.input")
 def conv_transpose(
     g: GraphBuilder,
     node: Node,
@@ -44,85 +46,97 @@ def conv_transpose(
     groups: int,
     dilation: Sequence[int],
 ) -> Integers | None:
-    """For the same stride down and across, sizes that are known, and a result that is on a grid."""
+    """For kernels without gaps, inputs of which one size at most is dynamic, and a result that is on a grid."""
     taken, factors, wanted = activation(g, input), symmetric_weight(g, weight, 1), g.wanted.get(node)
-    sizes = [*shape_of(input)[-2:], *shape_of(node)[-2:]]
-    fits = rank_of(weight) == rank_of(node) == 4 and len(set(stride)) == len(set(dilation)) == 1
-    if taken is None or factors is None or wanted is None or not fits or dilation[0] != 1:
+    if taken is None or factors is None or wanted is None or set(dilation) != {1}:
         return None
-    if not are_known(*sizes):
+    sizes = shape_of(input)[2:]
+    if rank_of(node) != rank_of(weight) or sum(not are_known(size) for size in sizes) > 1:
         return None
-    h, w, height, width = map(int, sizes)
-    pads, kernel, step = per_dim(padding, 2), factors.content.shape[2:], stride[0]
-    down = _Places.of(h, kernel[0], step, pads[0], height)
-    across = _Places.of(w, kernel[1], step, pads[1], width)
-    if min(down.before, down.after, across.before, across.after) < 0:
+    steps, pads, more = (per_dim(given, len(sizes)) for given in (stride, padding, output_padding))
+    along = [_Places.of(*of) for of in zip(factors.content.shape[2:], steps, pads, more, strict=True)]
+    if min(min(each.before, each.after) for each in along) < 0:
         return None  # the padding takes away whole rows or columns of the input
-    (x, grid), added = taken, float_bias(g, bias)
-    scale = _for_places(np.tile(factors.scale, groups), step, groups)
-    steps = None if added is None else in_steps(_for_places(added, step, groups), grid.scale * scale)
-    if bias is not None and steps is None:
+    (x, grid), added, places = taken, float_bias(g, bias), prod(steps)
+    scale = _for_places(np.tile(factors.scale, groups), places, groups)
+    of_bias = None if added is None else in_steps(_for_places(added, places, groups), grid.scale * scale)
+    if bias is not None and of_bias is None:
         return None
-    content = g.weight(weight.name, _by_place(factors.content, step, groups))
+    content = g.weight(weight.name, _by_place(factors.content, steps, groups))
     zero_points = g.weight(f"{weight.name}.zero_points", np.zeros(scale.shape, np.int8))
     result = g.op(
         "QLinearConv",
         *(x.value, *x.inputs(g), content, g.constant(scale), zero_points, *wanted.inputs(g)),
-        None if steps is None else g.constant(steps),
-        pads=[down.before, across.before, down.after, across.after],
+        None if of_bias is None else g.constant(of_bias),
+        pads=[*(each.before for each in along), *(each.after for each in along)],
         group=groups,
     )
-    result = _to_places(g, result, down.made // step, across.made // step, step, groups, int(shape_of(node)[1]))
-    first, last = [down.cut, across.cut], [down.cut + height, across.cut + width]
-    if [*first, *last] != [0, 0, down.made, across.made]:
-        result = g.op("Slice", result, g.ints(first), g.ints(last), g.ints([2, 3]))
+    made = [
+        step * (size + each.more) if isinstance(size, int) else -1
+        for size, step, each in zip(sizes, steps, along, strict=True)
+    ]
+    result = _to_places(g, result, made, steps, groups, int(shape_of(node)[1]))
+    if any(each.first or each.behind for each in along):
+        ends = [-each.behind if each.behind else INT64_MAX for each in along]
+        result = g.op("Slice", result, *map(g.ints, ([each.first for each in along], ends, range(2, 2 + len(along)))))
     return Integers.on(result, wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Along a dim: how the input is padded, what is made of it, and how much of its beginning is cut off."""
+    """Along a dim: how the input is padded, how many inputs more than there are that makes of it for each place, and
+    how much of the result's beginning and end is cut off."""
 
     before: int
     after: int
-    made: int
-    cut: int
+    more: int
+    first: int
+    behind: int
 
     @classmethod
-    def of(cls, size: int, kernel: int, stride: int, padding: int, wanted: int) -> _Places:
+    def of(cls, kernel: int, stride: int, padding: int, output_padding: int) -> _Places:
         reach = -(-kernel // stride) - 1  # of a place: how many inputs before its own it reads
-        first, last = padding // stride, (padding + wanted - 1) // stride
-        return cls(reach - first, last - (size - 1), stride * (last - first + 1), padding - stride * first)
+        skipped, first = divmod(padding, stride)
+        after = (kernel + output_padding - 1 - padding) // stride
+        more = after - skipped
+        wanted = kernel + output_padding - stride - 2 * padding  # more than `stride` for each input
+        return cls(reach - skipped, after, more, first, stride * more - first - wanted)
 
 
-def _to_places(g: GraphBuilder, x: ir.Value, h: int, w: int, stride: int, groups: int, outputs: int) -> ir.Value:
-    """[n, groups * s * s * o, h, w] -> [n, groups * o, h * s, w * s].
+def _to_places(
+    g: GraphBuilder, x: ir.Value, made: Sequence[int], steps: Sequence[int], groups: int, outputs: int
+) -> ir.Value:
+    """[n, groups * s * … * o, h, …] -> [n, groups * o, h * s, …]; these sizes are `made`, of which one may be -1.
 
     With channels last, as convolutions of integers have them: then a place's channels lie in a row, and are moved
     together. DepthToSpace moves byte by byte (onnxruntime 1.31, one thread, 16 channels of 128 x 128: 1 ms, this 0.2).
     """
-    last = g.op("Transpose", x, perm=[0, 2, 3, 1])
-    parts = g.op("Reshape", last, g.ints([-1, h, w, groups, stride, stride, outputs // groups]))
-    placed = g.op("Transpose", parts, perm=[0, 1, 4, 2, 5, 3, 6])
-    joined = g.op("Reshape", placed, g.ints([-1, h * stride, w * stride, outputs]))
-    return g.op("Transpose", joined, perm=[0, 3, 1, 2])
+    dims = len(made)
+    last = g.op("Transpose", x, perm=[0, *range(2, 2 + dims), 1])
+    parts = g.op("Reshape", last, g.ints([*[0] * (1 + dims), groups, *steps, outputs // groups]))  # 0: as it is
+    interleaved = [axis for dim in range(1, 1 + dims) for axis in (dim, dim + 1 + dims)]
+    placed = g.op("Transpose", parts, perm=[0, *interleaved, 1 + dims, 2 + 2 * dims])
+    joined = g.op("Reshape", placed, g.ints([0, *made, outputs]))
+    return g.op("Transpose", joined, perm=[0, 1 + dims, *range(1, 1 + dims)])
 
 
 _T = TypeVar("_T", bound=np.generic)
 
 
-def _for_places(of_channels: NDArray[_T], stride: int, groups: int) -> NDArray[_T]:
-    """[groups * o] -> [groups * s * s * o]: each place has those of its group."""
-    return np.tile(of_channels.reshape(groups, 1, -1), (1, stride * stride, 1)).reshape(-1)
+def _for_places(of_channels: NDArray[_T], places: int, groups: int) -> NDArray[_T]:
+    """[groups * o] -> [groups * places * o]: each place has those of its group."""
+    return np.tile(of_channels.reshape(groups, 1, -1), (1, places, 1)).reshape(-1)
 
 
-def _by_place(weight: NDArray[np.int8], stride: int, groups: int) -> NDArray[np.int8]:
-    """[in, out / groups, h, w] -> [stride * stride * out, in / groups, ⌈h / stride⌉, ⌈w / stride⌉], turned around; by
-    groups, within each by places."""
+def _by_place(weight: NDArray[np.int8], steps: Sequence[int], groups: int) -> NDArray[np.int8]:
+    """[in, out / groups, h, …] -> [s * … * out, in / groups, ⌈h / s⌉, …], turned around; by groups, within each by
+    places."""
     inputs, outputs, *kernel = weight.shape
-    h, w = (-(-size // stride) for size in kernel)
-    whole = np.zeros((inputs, outputs, h * stride, w * stride), np.int8)
-    whole[:, :, : kernel[0], : kernel[1]] = weight
-    parts = whole.reshape(groups, inputs // groups, outputs, h, stride, w, stride)[:, :, :, ::-1, :, ::-1]
-    ordered = parts.transpose(0, 4, 6, 2, 1, 3, 5)  # groups, two places, outputs, inputs, h, w
-    return np.ascontiguousarray(ordered.reshape(groups * outputs * stride**2, inputs // groups, h, w))
+    counts = [-(-size // step) for size, step in zip(kernel, steps, strict=True)]
+    filled = [(0, count * step - size) for size, count, step in zip(kernel, counts, steps, strict=True)]
+    whole = np.pad(weight, [(0, 0), (0, 0), *filled])
+    split = [size for pair in zip(counts, steps, strict=True) for size in pair]
+    parts = whole.reshape(groups, inputs // groups, outputs, *split)
+    of_counts, of_places = range(3, parts.ndim, 2), range(4, parts.ndim, 2)
+    ordered = np.flip(parts, tuple(of_counts)).transpose(0, *of_places, 2, 1, *of_counts)
+    return np.ascontiguousarray(ordered.reshape(groups * prod(steps) * outputs, inputs // groups, *counts))

@@ -11,6 +11,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import operator_name
 from delegraph_openvino.aot.converters.quantized import on_grid, rounding
 from delegraph_openvino.aot.graph_builder import GraphBuilder, shape_of
+from delegraph_openvino.aot.rounded_values import bias_of
 from delegraph_openvino.aot.table import converts
 
 _PADDINGS: Final = ("aten::pad", "aten::constant_pad_nd")
@@ -87,7 +88,7 @@ def transposed_convolution(
         result = g.op("convolution_backprop_data", x, weight, **settings)
     else:
         result = g.op("group_convolution_backprop_data", x, _grouped(g, weight, groups), **settings)
-    return _biased(g, result, bias, dims)
+    return _biased(g, result, x, weight, bias)
 
 
 def _convolved(
@@ -106,7 +107,7 @@ def _convolved(
     else:
         grouped = _grouped(g, weight, groups)
         result = g.op("group_convolution", value, grouped, **settings)
-    return _biased(g, result, bias, len(strides))
+    return _biased(g, result, x, weight, bias)
 
 
 def _padding_taken(
@@ -149,10 +150,12 @@ def _grouped(g: GraphBuilder, weight: Node, groups: int) -> Output:
     return g.op("reshape", weight, g.vector([groups, first // groups, *rest]), special_zero=False)
 
 
-def _biased(g: GraphBuilder, result: Output, bias: Node | None, dims: int) -> Output:
-    if bias is None:
+def _biased(g: GraphBuilder, result: Output, x: Node, weight: Node, bias: Node | None) -> Output:
+    added = bias_of(g, x, weight, bias, result.get_partial_shape()[1].get_length())
+    if added is None:
         return result
-    return g.op("add", result, g.op("reshape", bias, g.vector([1, -1, *[1] * dims]), special_zero=False))
+    shape = [1, -1, *[1] * (len(shape_of(weight)) - 2)]
+    return g.op("add", result, g.op("reshape", added, g.vector(shape), special_zero=False))
 
 
 def _each(setting: Any, dims: int) -> list[int]:

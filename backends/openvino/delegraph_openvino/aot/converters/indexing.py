@@ -22,7 +22,14 @@ def embedding(g: GraphBuilder, node: Node, weight: Node, indices: Node, *_: Any)
 def index_select(g: GraphBuilder, node: Node, x: Node, dim: int, index: Node) -> Output:
     if not shape_of(x):
         return g.value(x)
-    return g.op("gather", x, index, g.axis(dim % len(shape_of(x))))
+    return _picked(g, x, dim, index)
+
+
+def _picked(g: GraphBuilder, x: Node, dim: int, index: Node) -> Output:
+    """The elements of `x` at the places `index` of `dim`, which is counted from behind: a permutation of channels that
+    is counted from the front OpenVINO takes into the weights of the convolution that reads it, and inverts it there."""
+    rank = len(shape_of(x))
+    return g.op("gather", x, index, g.axis(dim % rank - rank))
 
 
 def _cuttable(node: Node, x: Node, dim: int, index: Node, *_: Any) -> str | None:
@@ -65,7 +72,7 @@ def index(g: GraphBuilder, node: Node, x: Node, indices: Sequence[Node | None]) 
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) == 1:
         dim, picked = given[0]
-        return g.op("gather", x, picked, g.axis(dim))
+        return _picked(g, x, dim, picked)
     rank, first, count = len(shape_of(x)), given[0][0], len(given)
     sizes = g.shape(x)
     shape = _broadcast_shape(g, [picked for _, picked in given])

@@ -11,7 +11,8 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantizations
 from delegraph_openvino.aot.converters.found_in_the_run import found_rounding
 from delegraph_openvino.aot.converters.quantized import rounding
-from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of, shape_of
+from delegraph_openvino.aot.rounded_values import bias_of
 from delegraph_openvino.aot.table import converts
 
 
@@ -23,7 +24,8 @@ def product(g: GraphBuilder, node: Node, x: Node, y: Node) -> Output:
 @converts("linear.default", keep=True)
 def linear(g: GraphBuilder, node: Node, x: Node, weight: Node, bias: Node | None) -> Output:
     result = g.op("matmul", _multiplied(g, x, weight), weight, transpose_a=False, transpose_b=True)
-    return result if bias is None else g.op("add", result, bias)
+    added = bias_of(g, x, weight, bias, shape_of(weight)[0])
+    return result if added is None else g.op("add", result, added)
 
 
 def _multiplied(g: GraphBuilder, x: Node, weight: Node) -> Node:

@@ -10,6 +10,7 @@ from openvino import Output
 from torch.fx import Node
 
 from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of, shape_of
+from delegraph_openvino.aot.rounded_values import with_reals
 from delegraph_openvino.aot.table import ALL, converts
 
 LAST: Final = 2**31 - 1
@@ -143,7 +144,8 @@ def pad_by(g: GraphBuilder, node: Node, x: Node, pad: Sequence[int], mode: str, 
     ends = (g.vector([*missing, *reversed(side)]) for side in (before, after))
     if mode != "constant":
         return g.op("pad", x, *ends, pad_mode=_PADDING[mode])
-    return g.op("pad", x, *ends, pad_mode="constant", arg_pad_value=g.cast(value or 0, dtype_of(node)))
+    padded = with_reals(g, x, node) if value else g.value(x)  # around integers there would be the integer next to it
+    return g.op("pad", padded, *ends, pad_mode="constant", arg_pad_value=g.cast(value or 0, dtype_of(node)))
 
 
 def _is_image(node: Node, x: Node, *_: Any) -> str | None:

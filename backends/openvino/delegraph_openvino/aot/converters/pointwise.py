@@ -10,6 +10,7 @@ from openvino import Output
 from torch.fx import Node
 
 from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of
+from delegraph_openvino.aot.rounded_values import with_reals
 from delegraph_openvino.aot.table import ALL, FLOATS, NUMBERS, converts
 
 _BOOL: Final = frozenset({torch.bool})
@@ -138,9 +139,9 @@ def softplus(g: GraphBuilder, node: Node, x: Node, *_: float) -> Output:
 
 @converts("hardtanh.default", "clamp.default", dtypes=NUMBERS)
 def clamp(g: GraphBuilder, node: Node, x: Node, low: Any, high: Any) -> Output:
+    value = with_reals(g, x, node)
     if dtype_of(node).is_floating_point and None not in (low, high) and low <= high:
-        return g.op("clamp", g.cast(x, dtype_of(node)), min_value=float(low), max_value=float(high))
-    value = g.cast(x, dtype_of(node))
+        return g.op("clamp", value, min_value=float(low), max_value=float(high))
     for op, bound in (("maximum", low), ("minimum", high)):
         value = value if bound is None else g.op(op, value, bound, dtype=dtype_of(node))
     return value
@@ -148,7 +149,7 @@ def clamp(g: GraphBuilder, node: Node, x: Node, low: Any, high: Any) -> Output:
 
 @converts("clamp.Tensor", dtypes=NUMBERS)
 def clamp_tensor(g: GraphBuilder, node: Node, x: Node, low: Node | None, high: Node | None) -> Output:
-    value = g.cast(x, dtype_of(node))
+    value = with_reals(g, x, node)
     for op, bound in (("maximum", low), ("minimum", high)):
         value = value if bound is None else g.op(op, value, g.cast(bound, dtype_of(node)))
     return value
@@ -184,8 +185,6 @@ def add(g: GraphBuilder, node: Node, x: Any, y: Any, alpha: Any) -> Output:
 _BINARY: Final = {
     "mul.Tensor": "multiply",
     "mul.Scalar": "multiply",
-    "maximum.default": "maximum",
-    "minimum.default": "minimum",
     "pow.Tensor_Tensor": "power",
     "pow.Tensor_Scalar": "power",
     "pow.Scalar": "power",
@@ -204,11 +203,17 @@ _BINARY: Final = {
 
 @converts(*(name for name in _BINARY if name.startswith("bitwise")), dtypes=ALL)
 @converts("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar", dtypes=NUMBERS)
-@converts("mul.Tensor", "mul.Scalar", "maximum.default", "minimum.default", dtypes=NUMBERS)
+@converts("mul.Tensor", "mul.Scalar", dtypes=NUMBERS)
 @converts("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def binary(g: GraphBuilder, node: Node, x: Any, y: Any) -> Output:
     left, right = (g.cast(operand, dtype_of(node)) for operand in (x, y))
     return g.op(_BINARY[str(node.target).removeprefix("aten.")], left, right)
+
+
+@converts("maximum.default", "minimum.default", dtypes=NUMBERS)
+def extreme_of_two(g: GraphBuilder, node: Node, x: Node, y: Node) -> Output:
+    """One behind the other are a Clamp to OpenVINO."""
+    return g.op(str(node.target).split(".")[1], *(with_reals(g, operand, node) for operand in (x, y)))
 
 
 def _float_result(node: Node, *_: Any) -> str | None:

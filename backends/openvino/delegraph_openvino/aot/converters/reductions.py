@@ -28,6 +28,17 @@ def _reduced(g: GraphBuilder, op: str, value: Output, axes: list[int], keep_dims
     return g.op(op, value, g.vector(axes), keep_dims=keep_dims) if axes else value
 
 
+def _largest_or_least(g: GraphBuilder, op: str, value: Output, axes: list[int], keep_dims: bool) -> Output:
+    """In two steps, the second of which leaves all numbers as they are: OpenVINO's kernel that also rounds its result
+    keeps the extremes that it has found so far as integers of 8 bits already, but sums in float."""
+    if not axes:
+        return value
+    found = g.op(op, value, g.vector(axes), keep_dims=True)
+    if not keep_dims:
+        return g.op("squeeze", found, g.vector(axes))
+    return g.op("reduce_sum", found, g.vector(axes), keep_dims=True)
+
+
 @converts("sum.dim_IntList", dtypes=_WITH_BOOL)
 def total(g: GraphBuilder, node: Node, x: Node, dims: Any, keep_dims: bool, *_: Any) -> Output:
     return _reduced(g, "reduce_sum", g.cast(x, dtype_of(node)), _axes(x, dims), keep_dims)
@@ -57,13 +68,13 @@ def mean(g: GraphBuilder, node: Node, x: Node, dims: Any, keep_dims: bool, *_: A
 @converts("amax.default", "amin.default", dtypes=NUMBERS)
 def extreme(g: GraphBuilder, node: Node, x: Node, dims: Any, keep_dims: bool) -> Output:
     op = "reduce_max" if "amax" in str(node.target) else "reduce_min"
-    return _reduced(g, op, g.value(x), _axes(x, dims), keep_dims)
+    return _largest_or_least(g, op, g.value(x), _axes(x, dims), keep_dims)
 
 
 @converts("max.default", "min.default", dtypes=NUMBERS)
 def extreme_of_all(g: GraphBuilder, node: Node, x: Node) -> Output:
     op = "reduce_max" if ".max." in str(node.target) else "reduce_min"
-    return _reduced(g, op, g.value(x), _axes(x, None), False)
+    return _largest_or_least(g, op, g.value(x), _axes(x, None), False)
 
 
 @converts("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims", dtypes=ALL)

@@ -1,0 +1,85 @@
+"""A value -> the rounded ones whose integers OpenVINO may put in its place, and what keeps it from that.
+
+    dequantize ─> max_pool ─> cat ─> clamp       the clamp's operand may become integers
+    dequantize ─> conv ─> + bias ─> clamp        a layer's result is reals
+
+Its low-precision transformations move the scale and the zero point behind whatever stands between two layers. Not of
+everything are they right then: a limit lies between two integers, and padding is none of them; nor are scales by
+channel moved with the channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from openvino import Output
+from torch.fx import Node
+
+from delegraph.aot.authoring import operator_name
+from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of
+
+__all__ = ["PRODUCTS", "bias_of", "roundings_behind", "with_reals"]
+
+PRODUCTS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("linear", "mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "scaled_dot_product_attention"),
+        *("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    )
+)
+"""Layers and products: operators by their names without overloads."""
+
+
+def roundings_behind(value: Any) -> list[Node]:
+    """The dequantize calls from which `value` comes by way of other operators than products."""
+    found: list[Node] = []
+    left = [value] if isinstance(value, Node) else []
+    seen = set(left)
+    while left:
+        node = left.pop()
+        name = operator_name(node)
+        if name.startswith("quantized_decomposed::dequantize"):
+            found.append(node)
+        elif name.split(".")[0] not in PRODUCTS:
+            new = [source for source in node.all_input_nodes if source not in seen]
+            seen.update(new)
+            left += new
+    return found
+
+
+def with_reals(g: GraphBuilder, value: Any, node: Node) -> Output:
+    """`value` in the dtype of `node`, which computes on it; behind a choice that always takes `value` if integers may
+    stand for it, for OpenVINO moves none through a choice."""
+    dtype = dtype_of(node)
+    result = g.cast(value, dtype)
+    if not dtype.is_floating_point or not roundings_behind(value):
+        return result
+    least = g.cast(-np.inf, dtype)
+    return g.op("select", g.op("greater", result, least), result, least)
+
+
+def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels: int) -> Output | None:
+    """What is added to the product of `x` and `weight`: a bias, or zeros if there is none and OpenVINO may multiply
+    integers. Scales of integers by channel it moves through selections and sums, as they are, but through no bias."""
+    if bias is not None and not _is_zero(g, bias):
+        return g.value(bias)
+    on_integers = any(_is_fixed(call) for call in roundings_behind(x)) and roundings_behind(weight)
+    return _kept_zeros(g, channels) if on_integers else None
+
+
+def _is_zero(g: GraphBuilder, bias: Node) -> bool:
+    content = g.constants.array(bias)
+    return content is not None and not content.any()
+
+
+def _is_fixed(dequantize: Node) -> bool:
+    """Whether its scale is not found in the run."""
+    return isinstance(dequantize.args[1], float)
+
+
+def _kept_zeros(g: GraphBuilder, channels: int) -> Output:
+    """Zeros that are rounded, to zeros: a sum with others OpenVINO leaves out before it looks for integers, and zeros
+    that are dequantized are moved on like scales."""
+    low, high = (g.tensor(np.array(end, np.float32)) for end in (-1, 1))
+    return g.op("fake_quantize", g.tensor(np.zeros(channels, np.float32)), low, high, low, high, levels=255)

@@ -1,0 +1,59 @@
+"""A quantized module -> the layers whose weights stay float although their recipe is another one, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.graph.bodies import graph_modules, referenced
+from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.annotations import is_weight
+from delegraph.aot.quantize.computed_weights import behind, weights_of
+from delegraph.aot.quantize.layer_weights import WEIGHTS
+from delegraph.aot.quantize.recipes import Recipe
+from delegraph.aot.quantize.report import FloatLayer
+
+__all__ = ["float_layers"]
+
+_GIVEN: Final = "a body of control flow is given its weight, which is computed outside of it, or changes"
+_CHANGES: Final = "its weight may be another one in each run"
+_COMPUTED: Final = "its weight is computed, from what is smaller or is read elsewhere too: stored, it would take more"
+_LEFT: Final = "no quantizer annotates it"
+
+
+def float_layers(
+    module: GraphModule, recipe_of: Callable[[Node], Recipe], kept: Collection[str]
+) -> tuple[FloatLayer, ...]:
+    """Those of `module` and of the bodies in it, without those that are `kept` by name."""
+    found = []
+    for path, part in graph_modules(module):
+        for node in part.graph.nodes:
+            if node.op != "call_function" or operator_name(node) not in WEIGHTS or node.name in kept:
+                continue
+            recipe = recipe_of(node)
+            reason = None if recipe.is_float else _reason(part, node, recipe, in_body=bool(path))
+            if reason is not None:
+                stack = list((node.meta.get("nn_module_stack") or {}).values())
+                found.append(FloatLayer(node.name, operator_name(node), str(stack[-1][0]) if stack else "", reason))
+    return tuple(found)
+
+
+def _reason(part: GraphModule, node: Node, recipe: Recipe, *, in_body: bool) -> str | None:
+    """Why the weights of a layer are float; None if they are not, or are values: a body may be given its weights."""
+    weights = [weight for weight in weights_of(node) if "val" not in weight.meta or weight.meta["val"].ndim > 1]
+    sources = [one for one in behind(weights) if not one.all_input_nodes]
+    given = in_body and any(weight.op == "placeholder" for weight in weights)
+    if any(one.op == "placeholder" for one in sources) and not given:
+        return None
+    held = [referenced(part, one) for one in sources if one.op == "get_attr"]
+    if any(isinstance(one, torch.Tensor) and one.ndim and not one.is_floating_point() for one in held):
+        return None  # it is stored as integers
+    if given:
+        return _GIVEN
+    if not all(map(is_weight, weights)):
+        return _CHANGES
+    stored_here = recipe.weight_only or recipe.weight_bits == 4
+    return _COMPUTED if stored_here and any(weight.op != "get_attr" for weight in weights) else _LEFT
