@@ -160,8 +160,10 @@ class Nested(nn.Module):
         return y
 
 
-@pytest.mark.parametrize(("recipe", "decibels"), [("int8_weight_only", 40), ("int8_dynamic", 36), ("int8", 20)])
-@pytest.mark.parametrize("backends", [[], ["cpu"]])
+@pytest.mark.parametrize(
+    ("recipe", "decibels", "backends"),
+    [("int8_weight_only", 40, []), ("int8_dynamic", 36, ["cpu"]), ("int8", 20, []), ("int8", 20, ["cpu"])],
+)
 def test_nested_bodies(recipe: str, decibels: int, backends: list[str]) -> None:
     model, index = made(Nested), torch.arange(4)
     batches = [(x, index) for (x,) in data()]

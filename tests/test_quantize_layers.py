@@ -196,8 +196,10 @@ PRODUCTS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("call", PRODUCTS.values(), ids=PRODUCTS)
-@pytest.mark.parametrize(("recipe", "decibels", "stored"), [("int8", 36, 2560), ("int4_weight_only", 19, 1408)])
-@pytest.mark.parametrize("backends", BACKENDS)
+@pytest.mark.parametrize(
+    ("recipe", "decibels", "stored", "backends"),
+    [*(("int8", 36, 2560, names) for names in BACKENDS), ("int4_weight_only", 19, 1408, [])],
+)
 def test_a_product_with_a_matrix_is_a_layer_however_it_is_said(
     call: Callable[..., torch.Tensor], recipe: str, decibels: float, stored: int, backends: list[str]
 ) -> None:
