@@ -28,6 +28,8 @@ MODEL = """
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.models
+
 def net():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8)).eval()

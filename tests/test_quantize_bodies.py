@@ -19,6 +19,8 @@ from torch.nn.utils.parametrizations import weight_norm
 import delegraph
 from delegraph.aot.quantize.measure import sqnr
 
+pytestmark = pytest.mark.models
+
 Batch = tuple[torch.Tensor, ...]
 
 

@@ -12,6 +12,8 @@ from torch import nn
 import delegraph
 from delegraph.aot.quantize.measure import sqnr
 
+pytestmark = pytest.mark.models
+
 Tensor = torch.Tensor
 
 
