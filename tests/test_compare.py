@@ -22,13 +22,13 @@ from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import Times
 from delegraph.errors import LoweringError, PluginError
 
+pytestmark = pytest.mark.models
+
 QUICK: Any = {"rounds": 2, "seconds": 0.01}
 SHORT = ("--rounds", "2", "--seconds", "0.01")
 MODEL = """
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.models
 
 def net():
     torch.manual_seed(0)
