@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 KINDS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], nn.Module], tuple[int, ...]]] = {
     "conv1d": (lambda: nn.Conv1d(3, 8, 3, padding=1), nn.BatchNorm1d, (4, 3, 16)),
     "conv2d": (lambda: nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d, (4, 3, 8, 8)),
+    "conv2d, padded by a word": (lambda: nn.Conv2d(3, 8, 3, padding="same"), nn.BatchNorm2d, (4, 3, 8, 8)),
     "conv_transpose2d": (lambda: nn.ConvTranspose2d(3, 8, 3, padding=1), nn.BatchNorm2d, (4, 3, 8, 8)),
     "linear": (lambda: nn.Linear(16, 8), nn.BatchNorm1d, (32, 16)),
 }

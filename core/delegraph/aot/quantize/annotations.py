@@ -8,7 +8,16 @@ from typing import Any, Final, TypeGuard
 import torch
 from torch.fx import Node
 
-__all__ = ["ANNOTATION", "annotate", "annotation_of", "is_float_tensor", "is_read_once", "is_weight", "shared_spec"]
+__all__ = [
+    "ANNOTATION",
+    "annotate",
+    "annotation_of",
+    "is_float_tensor",
+    "is_read_once",
+    "is_weight",
+    "is_written",
+    "shared_spec",
+]
 
 ANNOTATION: Final = "quantization_annotation"
 """Where torchao keeps a node's `QuantizationAnnotation` (`Q_ANNOTATION_KEY` of `pt2e/quantizer/quantizer.py`)."""
@@ -66,6 +75,11 @@ def is_read_once(value: Node) -> bool:
     annotation = annotation_of(value)
     shares = annotation is not None and hasattr(annotation.output_qspec, "edge_or_node")
     return len(value.users) == 1 and (not shares or all(map(is_read_once, annotation.input_qspec_map)))
+
+
+def is_written(held: Node) -> bool:
+    """Whether a run writes into what the model has, as a functional graph does that: it is copied there in the end."""
+    return any(user.target is torch.ops.aten.copy_.default and user.args[0] is held for user in held.users)
 
 
 def _is_changing(node: Node) -> bool:

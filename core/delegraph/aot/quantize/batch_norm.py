@@ -26,6 +26,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot.quantize.computed_weights import constant_value
+from delegraph.aot.quantize.layer_weights import channel_dim
 from delegraph.aot.quantize.names import add_constant
 
 __all__ = ["fold_batch_norms", "hidden_batch_norms", "join_norms", "part_norms", "remember_numbers", "restore_numbers"]
@@ -47,15 +48,11 @@ _CONVOLUTIONS: Final = frozenset(
 """What torchao scales."""
 
 
-_LAYERS: Final = _CONVOLUTIONS | {aten.conv3d.default, aten.conv_transpose3d.input, aten.linear.default}
-"""What torchao folds into."""
-
-
 def part_norms(graph: Graph) -> None:
     """Put an alias before each batch norm that is not to be folded, until `join_norms`."""
     for norm in _batch_norms(graph):
         layer: Any = norm.args[0]
-        if layer.target in _LAYERS and not _is_foldable(norm, layer):
+        if channel_dim(layer) is not None and not _is_foldable(norm, layer):
             with graph.inserting_before(norm):
                 apart = graph.call_function(aten.alias.default, (layer,))
             apart.meta = {"val": layer.meta["val"], _APART: True}

@@ -19,6 +19,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot.graph.bodies import bodies, referenced
+from delegraph.aot.quantize.annotations import is_written
 from delegraph.aot.quantize.names import add_constant, owner_of, parameter_name, register
 
 __all__ = ["CONTROL_FLOW", "weights_into_bodies", "weights_out_of_bodies"]
@@ -123,9 +124,7 @@ def _give(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> No
 
 def _is_weight(operand: Any) -> bool:
     """Whether it is the model's own, and no run writes it."""
-    if not isinstance(operand, Node) or operand.op != "get_attr":
-        return False
-    return not any(user.target is torch.ops.aten.copy_.default and user.args[0] is operand for user in operand.users)
+    return isinstance(operand, Node) and operand.op == "get_attr" and not is_written(operand)
 
 
 def _hold(body: GraphModule, placeholder: Node, name: str, tensor: torch.Tensor) -> None:

@@ -127,11 +127,15 @@ def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str
     need not be."""
     module = functionalize(program, {}, only=lambda _node: False).module()
     assert isinstance(module, GraphModule)
+
+    def wanted(node: Node) -> bool:
+        return node.name not in left and not how.recipe_of(node).is_float
+
     how.shared_buffers.mark(module)  # what is no constant is no weight
     weights_into_bodies(module)
     for _, graph in graph_modules(module):
-        products_as_layers(graph, lambda node: node.name not in left and how.recipe_of(node) is not None)
-    fold_computed_weights(module, lambda node: node.name not in left and not how.recipe_of(node).is_float)
+        products_as_layers(graph, wanted)
+    fold_computed_weights(module, wanted)
     return module
 
 

@@ -25,6 +25,7 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.schema_binding import schema_arguments
+from delegraph.aot.quantize.annotations import is_written
 from delegraph.aot.quantize.layer_weights import EXPERTS, WEIGHTS, transposed_source
 from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
@@ -107,7 +108,7 @@ def _weights(node: Node) -> list[Node]:
     argument = node.args[WEIGHTS[operator_name(node)].argument]
     given = argument if isinstance(argument, list | tuple) else [_source(node) or argument]
     nodes = [one for one in given if isinstance(one, Node)]
-    return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not _is_changed(one)]
+    return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not is_written(one)]
 
 
 def _source(node: Node) -> Node | None:
@@ -128,10 +129,6 @@ def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
 def _is_matrix(weight: Node) -> bool:
     tensor = weight.meta.get("val")
     return isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.ndim > 1
-
-
-def _is_changed(weight: Node) -> bool:
-    return any(user.target == aten.copy_.default and user.args[0] is weight for user in weight.users)
 
 
 def _group_size(weight: torch.Tensor, bits: int, asked: int) -> int:
