@@ -23,9 +23,12 @@ from tools.site.navigation import expanded
 from tools.site.pages import generated
 from tools.site.parameters import listed
 
+import delegraph
 from delegraph import errors
 from delegraph.cli import command_parser
+from delegraph.plugins import PluginRegistry
 from delegraph.plugins.hookspecs import GROUPS
+from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -240,3 +243,18 @@ def test_commands_have_the_options_that_the_page_names(page: Path) -> None:
         words = re.split(r"[;&|]| {3,}|(?<=--run) ", command)[0].split()[1:]  # what is behind `--run` is the kit's
         named = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert named <= options_of(words), command
+
+
+def test_examples_of_options_are_options() -> None:
+    """Who copies `npu{optimize=size}` from a help text, a docstring or a page gets what it says, and no error."""
+    helps = [parser.format_help() for parser in commands_of(command_parser())[0].values()]
+    docstrings = [str(function.__doc__) for function in (delegraph.lower, delegraph.quantize, delegraph.compare)]
+    texts = " ".join([*helps, *docstrings, *(page.read_text("utf-8") for page in PAGES)])
+    found = set(re.findall(r"\b(?:npu|dsp)\{[^}…]+\}", re.sub(r"\s+", " ", texts)))
+    assert found >= {"npu{optimize=size}", "npu{recipe=int16x8}"}
+    registry = PluginRegistry.discover()
+    for text in found:
+        spec = plugin_spec(text)
+        assert isinstance(spec, PluginSpec)
+        group = "quantizers" if "recipe" in spec.options else "partitioners"
+        assert registry.create(group, spec.name, spec.options)

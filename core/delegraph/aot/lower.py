@@ -254,15 +254,24 @@ def lower(
 ) -> Lowered:
     """Lower a model onto backends, in order of priority; what none of them takes runs on kernel libraries.
 
-    model: an nn.Module (exported here with `args`, `kwargs` and `dynamic_shapes`), an ExportedProgram, or a mapping of
-    either by method name. backends: names of installed partitioners (`"npu"`, `"npu{optimize=3}"`,
-    `("npu", {"optimize": 3})`), or partitioners. quantizers: installed ones, written in the same way, or torchao's, in
-    order of priority, which quantize the model as `quantize` does; calibration_data: the batches that they need, as
-    there. config: a `LoweringConfig`, or one of its two parts alone. memory: the device's memories, or the TOML file
-    that describes them, for `ExecutorchBackendConfig.memory`. plugins: the plug-ins to use instead of the
-    installed ones. prefer: which distribution is meant where two offer one name,
-    `{"partitioners:npu": "acme-npu"}`. progress: show a progress bar on standard error, or tell a
-    watcher of each stage.
+        lowered = delegraph.lower(model.eval(), (torch.randn(1, 3, 224, 224),), backends=["cpu"])
+        print(lowered.report)
+        lowered.save("model.pte")
+
+    model: an nn.Module, an ExportedProgram, or a mapping of either by method name.
+    args: example arguments of the module, by position: the program takes tensors of these shapes and dtypes. By method
+        name where `model` is.
+    kwargs: example arguments by name.
+    backends: in order of priority, names of installed partitioners (`"npu"`, `"npu{optimize=size}"`,
+        `("npu", {"optimize": "size"})`), or partitioners.
+    quantizers: in order of priority, names of installed ones, or torchao's; they quantize the model as `quantize` does.
+    calibration_data: the batches that quantizers need, as for `quantize`.
+    dynamic_shapes: which dims vary, as `torch.export.export` takes them; each needs an upper bound.
+    config: a `LoweringConfig`, or one of its two parts alone.
+    memory: the device's memories, or the TOML file that describes them, for `ExecutorchBackendConfig.memory`.
+    plugins: the plug-ins to use instead of the installed ones.
+    prefer: which distribution is meant where two offer one name, `{"partitioners:npu": "acme-npu"}`.
+    progress: show a progress bar on standard error, or tell a watcher of each stage.
 
     Whatever can be refused is refused before a backend's compiler runs. Raises `LoweringError` with the node and its
     line of user code, or `PluginError`.

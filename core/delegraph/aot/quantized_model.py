@@ -96,22 +96,29 @@ def quantize(
 ) -> QuantizedModel:
     """Quantize a model after training.
 
-    model, args, kwargs, dynamic_shapes, plugins, prefer, progress: as for `lower`. calibration_data: batches of typical
-    inputs, or by method name. A batch is a tuple of positional arguments, or a mapping of all arguments by name.
-    Without `args` and `kwargs` a single module is exported with the first of them. Recipes that find no ranges ahead of
-    time (weight-only and dynamic ones) need no data.
+        batches = [(images,) for images in loader]
+        quantized = delegraph.quantize(model.eval(), batches, recipe="int8", backends=["cpu"])
+        lowered = delegraph.lower(quantized, backends=["cpu"])
 
+    model: an nn.Module, an ExportedProgram, or a mapping of either by method name, as for `lower`.
+    calibration_data: batches of typical inputs, or such batches by method name. A batch is a tuple of positional
+        arguments, or a mapping of all arguments by name. Weight-only and dynamic recipes need none.
+    args: example arguments; without these and `kwargs`, a single module is exported with the first batch.
+    kwargs: example arguments by name.
     recipe: `"int8"` (the default), `"int8_per_tensor"`, `"int8_dynamic"`, `"int8_weight_only"`, `"int4_weight_only"`,
-    `"int8_dynamic_int4_weight"`, `"int16x8"`, with options, `"int4_weight_only{group_size=64}"`; or rules by module
-    name or type, `{"encoder.*": "float", nn.LayerNorm: "float", "default": "int8"}`. backends: those that it will be
-    lowered onto, in order of priority; each brings its quantizer, and a general one stands in where it has none.
-
-    quantizers, instead of recipe and backends: names of installed ones (`"npu"`, `"npu{bits=8}"`,
-    `("npu", {"bits": 8})`) or torchao's, in order of priority, or by method name; a layer that one has annotated keeps
-    its spec.
-
-    keep_float: how many of the layers that lose most stay float, min_sqnr: and all that by themselves fall below so
-    many dB; both as measured on the first batch, however they are quantized.
+        `"int8_dynamic_int4_weight"` or `"int16x8"`, with options, `"int4_weight_only{group_size=64}"`; a `Recipe`; or
+        rules by module name or type, `{"encoder.*": "float", nn.LayerNorm: "float", "default": "int8"}`.
+    backends: those that you will lower onto, in order of priority. Each brings its quantizer; where one has none, a
+        general one stands in.
+    quantizers: instead of recipe and backends, in order of priority, names of installed ones (`"npu"`,
+        `"npu{recipe=int16x8}"`, `("npu", {"recipe": "int16x8"})`) or torchao's, or such lists by method name. A layer
+        that one has annotated keeps its spec.
+    keep_float: how many layers stay float: those that lose most, as measured on the first batch.
+    min_sqnr: in dB; layers that by themselves fall below it on the first batch stay float, too.
+    dynamic_shapes: which dims vary, as for `lower`.
+    plugins: the plug-ins to use instead of the installed ones.
+    prefer: which distribution is meant where two offer one name, as for `lower`.
+    progress: show a progress bar on standard error, or tell a watcher of each stage.
 
     Values and weights go through `quantized_decomposed` calls, weights are stored quantized; `model` is left as it was.
     Needs torchao (the extra `quantize`). Raises `LoweringError` naming the quantizer or batch at fault, `PluginError`.
@@ -176,9 +183,13 @@ def prepare_qat(
 ) -> GraphModule:
     """A module to train, or to train on, that rounds weights and values as the quantized model will.
 
-    The arguments are those of `quantize`. A module is exported as it trains: batch norm with the batch's statistics,
-    dropout on; it has `train()` and `eval()` as any module. Its weights are copies: `model` is left as it was. Recipes
-    are those that quantize values statically. Raises as `quantize`.
+        prepared = delegraph.prepare_qat(model, (x,), recipe="int8")
+        ...  # train `prepared` like any module
+        quantized = delegraph.convert_qat(prepared)
+
+    The arguments are those of `quantize`. The module is exported as it trains: batch norm with the batch's statistics,
+    dropout on; it has `train()` and `eval()` like any module. Its weights are copies: `model` is left as it was.
+    Recipes are those that quantize values statically. Raises as `quantize`.
     """
     plugins = (plugins or default_registry()).preferring(prefer or {})
     requests = export_requests(model, args, kwargs, dynamic_shapes)

@@ -38,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="append",
         required=True,
         metavar="NAMES",
-        help="one candidate: backends in order of priority, with options, 'npu{optimize=3},cpu'; '' is kernels alone;"
+        help="one candidate: its backends in order of priority, 'npu{optimize=size},cpu', or '' for kernels alone;"
         " once for each candidate",
     )
     parser.add_argument(

@@ -32,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--backends",
         default="",
         metavar="NAMES",
-        help="comma-separated, in order of priority, with options: 'npu{optimize=3},cpu' (default: kernels alone)",
+        help="comma-separated, in order of priority, with options: 'npu{optimize=size},cpu' (default: kernels alone)",
     )
     parser.add_argument(
         "--passes", default="", metavar="NAMES", help="passes over the edge program before it is partitioned"

@@ -47,15 +47,26 @@ def compare(
 ) -> Comparison:
     """Lower a model for each of `backends` by each of `recipes`, run them in turns on this machine, and compare.
 
-    model, args, kwargs, dynamic_shapes: as for `lower`. backends: of each candidate, in order of priority:
-    `["cpu", "npu,cpu", [("npu", {"optimize": 3}), "cpu"]]`; `""` is kernel libraries alone. recipes: as for `quantize`,
-    `"float"` for the model as it is; calibration_data: what static ones need. backend_options: by load, as for `load`;
-    a candidate gets those of its own backends.
+        compared = delegraph.compare(model, (x,), backends=["cpu", "openvino"], recipes=["float", "int8_dynamic"])
+        compared.print()
+        compared.fastest(min_sqnr=25).lowered.save("model.pte")
 
-    Every candidate runs in processes of its own, on the example arguments: `rounds` times for about `seconds`, one
-    after the other, each round beginning with another one. One that cannot be lowered or run says why and holds nobody
-    up; neither does one that hangs: a process may take `timeout` seconds, with loading. progress: say on standard error
-    what is done, or tell a function.
+    model: an nn.Module, an ExportedProgram, or a mapping of either by method name, as for `lower`.
+    args: example arguments, as for `lower`: every candidate runs on them.
+    kwargs: example arguments by name.
+    backends: a list of candidates, each with its backends in order of priority:
+        `["cpu", "npu,cpu", [("npu", {"optimize": "size"}), "cpu"]]`; `""` is kernel libraries alone.
+    recipes: as for `quantize`; `"float"` is the model as it is.
+    calibration_data: what static recipes need, as for `quantize`.
+    dynamic_shapes: which dims vary, as for `lower`.
+    backend_options: at load, as for `load`; a candidate gets those of its own backends.
+    rounds: how many turns each candidate gets.
+    seconds: about how long a turn takes.
+    timeout: how many seconds a candidate's process may take, with loading; one that takes longer is left out.
+    progress: say on standard error what is done, or tell a function.
+
+    Every candidate runs in processes of its own, in turns; each round begins with another one. One that cannot be
+    lowered or run says why and holds nobody up.
 
     Backends are installed ones, since another process has to find them. Raises `LoweringError` for a model that cannot
     be exported or has no candidate, `PluginError` for backends that are written wrongly.

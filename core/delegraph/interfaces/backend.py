@@ -213,7 +213,14 @@ class BackendInterface(ABC):
 
     @abstractmethod
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
-        """Run once. `args` are the inputs, then the outputs; outputs are filled in place. Constants are read-only."""
+        """Run once. `args` are the inputs, then the outputs; outputs are filled in place. Constants are read-only.
+
+            x, out = args
+            np.maximum(x, 0, out=context.resize(out, x.shape))
+
+        Tensors are NumPy arrays over planned memory, numbers Python's; the order is that of the partition's
+        placeholders and outputs. Without `context.resize` an output keeps the shape that it had last.
+        """
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]

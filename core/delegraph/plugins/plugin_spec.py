@@ -39,15 +39,17 @@ class PluginSpec:
 def plugin_spec(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> PluginSpec | _T:
     """A plug-in as it was named, or the object that was given in place of a name.
 
-    `"npu{optimize=3}"` and `("npu", {"optimize": 3})` mean the same. Raises `PluginError` for text or a pair that is
-    malformed.
+    `"npu{optimize=size}"` and `("npu", {"optimize": "size"})` mean the same. Raises `PluginError` for text or a pair
+    that is malformed.
     """
     if isinstance(plugin, str):
         return parse_plugin(plugin)
     if not isinstance(plugin, tuple):
         return plugin
     if len(plugin) != 2 or not isinstance(plugin[0], str) or not isinstance(plugin[1], Mapping):
-        raise PluginError(f'a plug-in with options is a name and a mapping, ("npu", {{"optimize": 3}}), not {plugin!r}')
+        raise PluginError(
+            f'a plug-in with options is a name and a mapping, ("npu", {{"optimize": "size"}}), not {plugin!r}'
+        )
     name, options = plugin
     if "{" in name:
         raise PluginError(f"{plugin!r} has options in its name and beside it; write them in one place")

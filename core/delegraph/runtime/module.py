@@ -62,20 +62,31 @@ def load(
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
-    `kernels` are libraries or their names in order of preference, or such orders by operator (see `KernelOrder`;
-    default: all that are installed), `backends` go before installed ones of the same id, `data_path` is the `.ptd`
-    with external weights, or several (where two have the same key, the later one counts), `backend_options` are
-    load-time options by backend (its id in the file, or its name in lowering), `plugins` takes the place of what is
-    installed, and `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
-    `platform` is the machine's clock, log and memory, or the name of an installed one.
-    `limits` say what each method may use (None: the defaults of `Limits`). `inputs` ("auto", "borrow", "copy") say
-    where inputs are read, and `outputs` ("copy", "borrow") whether they are the caller's own: see `Borrowing`.
-    `memory` has buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`), or
-    such buffers by method: `{"decode": {1: sram}}`. What is not given, and other sessions, allocate theirs.
-    `check` watches what kernels and delegates do to their arguments: one that leaves an output as it was, or changes an
-    input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
-    Raises `InvalidArgument` for another one or for a backend that the program does not have, and what `Program.load`
-    and `Program.load_method` raise.
+        run = delegraph.load("model.pte")
+        scores = run(np.zeros((1, 3, 224, 224), np.float32))  # arguments and results have the model's structure
+
+    path_or_bytes: the `.pte`: a path, a URL, its bytes, or what else can be read as one.
+    method: the one that calling the result calls.
+    kernels: libraries or their names in order of preference, or such orders by operator, `{"aten::mm.out": ["mine"],
+        "*": ["portable"]}`; the default is all that are installed.
+    backends: runtime halves by backend id, which go before installed ones.
+    data_path: the `.ptd` with external weights, or several; where two have the same key, the later one counts.
+    backend_options: options at load by backend, `{"cpu": {"num_threads": 1}}`: by its name in lowering, or its id in
+        the file.
+    event_tracer: collects times and values of each load and execution.
+    plugins: the plug-ins to use instead of the installed ones.
+    prefer: which distribution is meant where two offer one name, `{"backends:Npu": "acme-npu"}`.
+    platform: the machine's clock, log and memory, or the name of an installed one.
+    limits: what each method may use; None: the defaults of `Limits`.
+    inputs: `"auto"`, `"borrow"` or `"copy"`, where inputs are read: see `Borrowing`.
+    outputs: `"copy"` or `"borrow"`, whether outputs are the caller's own: see `Borrowing`.
+    memory: buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`), or such
+        buffers by method, `{"decode": {1: sram}}`. What is not given, and other sessions, allocate theirs.
+    check: watch what kernels and delegates do to their arguments: one that leaves an output as it was, or changes an
+        input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
+
+    Raises `InvalidArgument` for an option that there is not or a backend that the program does not have, and what
+    `Program.load` and `Program.load_method` raise.
     """
     plugins = preferring(plugins, prefer)
     platform = platform_called(platform, plugins)

@@ -12,7 +12,7 @@ from delegraph.plugins.registry import PluginRegistry
 __all__ = ["Backend", "Backends", "named_partitioners", "partitioners_by_method"]
 
 Backend: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Partitioner"
-"""An installed partitioner by name, `"npu"`, `"npu{optimize=3}"`, `("npu", {"optimize": 3})`, or a partitioner."""
+"""A partitioner, or an installed one by name, `"npu"`, `"npu{optimize=size}"`, `("npu", {"optimize": "size"})`."""
 
 Backends: TypeAlias = "Backend | Sequence[Backend] | Mapping[str, Backend | Sequence[Backend]] | None"
 """One or several in order of priority, for all methods or by method name."""

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 NamedQuantizer: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Quantizer"
-"""An installed quantizer by name, `"npu"`, `"npu{bits=8}"`, `("npu", {"bits": 8})`, or a quantizer."""
+"""A quantizer, or an installed one by name, `"npu"`, `"npu{recipe=int16x8}"`, `("npu", {"recipe": "int16x8"})`."""
 
 Quantizers: TypeAlias = "Iterable[NamedQuantizer] | Mapping[str, Iterable[NamedQuantizer]]"
 """Quantizers in order of priority, for all methods or by method name."""
