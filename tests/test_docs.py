@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,20 @@ def test_install_commands_name_what_is_there(page: Path) -> None:
     assert [word for word in words if word.startswith("delegraph")] == []
     folders = [word.partition("[")[0] for word in words if word.startswith(".") and word != "./calculator"]
     assert [folder for folder in folders if not (ROOT / folder / "pyproject.toml").exists()] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_install_commands_bring_our_own_dependencies(page: Path) -> None:
+    """What a folder requires of ours is in the same command: pip finds it nowhere else."""
+    for command in re.findall(r"^ *pip install ([^#\n]*)", page.read_text("utf-8"), re.MULTILINE):
+        folders = [word for word in shlex.split(command) if word.startswith(".") and word != "./calculator"]
+        installed: set[str] = set()
+        required: set[str] = set()
+        for folder, _, extras in (word.partition("[") for word in folders):
+            project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
+            installed.add(project["name"])
+            optional = (project["optional-dependencies"][extra] for extra in extras.rstrip("]").split(",") if extra)
+            lists = [project["dependencies"], *optional]
+            required |= {re.split(r"[^\w-]", requirement)[0] for each in lists for requirement in each}
+        ours = {name for name in required if name.startswith("delegraph")}
+        assert ours <= installed, command

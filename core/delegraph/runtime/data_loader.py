@@ -124,7 +124,7 @@ class UrlDataLoader(DataLoader):
     """Whatever fsspec has a file system for: `s3://…`, `https://…`, `memory://…`. Ranges are fetched as they are asked
     for, each once by whoever loads the program.
 
-    Needs the extra `delegraph[url]`; other file systems are plug-ins of fsspec. Raises `AccessFailed`.
+    Needs fsspec (the extra `url`); other file systems are plug-ins of fsspec. Raises `AccessFailed`.
     """
 
     def __init__(self, url: str) -> None:
@@ -132,7 +132,7 @@ class UrlDataLoader(DataLoader):
         try:
             from fsspec.core import url_to_fs
         except ImportError:
-            raise AccessFailed(f"{url}: fsspec, which reads URLs, is missing; pip install delegraph[url]") from None
+            raise AccessFailed(f"{url}: fsspec, which reads URLs, is missing: `pip install fsspec`") from None
         with self._told():
             self._files, self._path = url_to_fs(url)
             self._size = int(self._files.size(self._path))

@@ -154,7 +154,7 @@ def test_urls(files: tuple[Path, Path], kernels: Any) -> None:
 
 def test_urls_without_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(AccessFailed, match=r"s3://b/m\.pte: fsspec, which reads .*; pip install delegraph\[url\]"):
+    with pytest.raises(AccessFailed, match=r"s3://b/m\.pte: fsspec, which reads .*: `pip install fsspec`"):
         load("s3://b/m.pte")
 
 
