@@ -348,7 +348,11 @@ def test_what_has_no_equal_says_what_replaces_it() -> None:
     assert portable_lib._threadpool_get_thread_count() >= 1
     with pytest.raises(ImportError, match="pip install delegraph-aten"):
         import delegraph_executorch.extension.pybindings.aten_lib  # noqa: F401
-    with pytest.raises(ImportError, match="scaled_dot_product_attention"):
+
+
+def test_operators_of_language_models_are_defined_by_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "executorch.extension.llm.custom_ops.custom_ops", None)
+    with pytest.raises(ImportError, match=r"install executorch 1\.4 .* torch\.nn\.functional\.scaled_dot_product"):
         from delegraph_executorch.extension.llm.custom_ops import custom_ops  # noqa: F401
 
 

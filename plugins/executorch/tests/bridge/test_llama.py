@@ -27,7 +27,7 @@ def of_llama(module: str) -> Any:
 
 
 def llama() -> Model:
-    import_module("executorch.extension.llm.custom_ops.custom_ops")  # registers `llama::*`
+    import_module("delegraph_executorch.extension.llm.custom_ops.custom_ops")  # registers `llama::*`
     torch.manual_seed(0)
     arguments = of_llama("model_args").ModelArgs(
         dim=64, n_layers=2, n_heads=4, n_kv_heads=2, vocab_size=VOCABULARY, hidden_dim=128, max_seq_len=CONTEXT,

@@ -1,8 +1,17 @@
-"""ExecuTorch's `executorch.extension.llm.custom_ops.custom_ops`, which has no equal: an ImportError with advice."""
+"""ExecuTorch's `executorch.extension.llm.custom_ops.custom_ops`, which defines `llama::*` in torch: the wheel's own.
 
-raise ImportError(
-    "ExecuTorch's operators llama::sdpa_with_kv_cache, llama::custom_sdpa, llama::update_cache and"
-    " llama::fast_hadamard_transform are not here. Write the cache with index_put_ or slice assignment on a buffer and"
-    " call torch.nn.functional.scaled_dot_product_attention: it is lowered in place and backends take it whole;"
-    " docs/writing-a-kernel.md says how to add an operator of your own"
-)
+Kernels for these operators are here (`delegraph-portable`, and in delegates of `delegraph-cpu`), their definitions are
+not: without the wheel, an ImportError with advice.
+"""
+
+from importlib import import_module
+
+try:
+    import_module("executorch.extension.llm.custom_ops.custom_ops")
+except ImportError as error:
+    raise ImportError(
+        "ExecuTorch's wheel defines llama::custom_sdpa, llama::update_cache and the like in torch, and it cannot be"
+        f" imported here ({error}): install executorch 1.4 where models are lowered; what is lowered runs without it."
+        " Or write the cache with index_put_ or slice assignment on a buffer and call"
+        " torch.nn.functional.scaled_dot_product_attention: it is lowered in place and backends take it whole"
+    ) from error
