@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import delegraph
@@ -35,13 +36,18 @@ CALLS: dict[str, Callable[..., Any]] = {
     "two norms of one weight": lambda m, x: (m.norm(m.layer(x)), m.other(m.layer(x / 2))),
     "one norm of one weight twice": lambda m, x: (m.norm(m.layer(x)), m.norm(m.layer(x / 2))),
     "a weight that is tied": lambda m, x: (m.norm(m.layer(x)), m.layer(x / 2)),
+    "a norm of a norm": lambda m, x: m.other(m.norm(m.layer(x))),
+    "numbers of the batch": lambda m, x: F.batch_norm(m.layer(x), None, None, training=True),
+    "numbers made in forward": lambda m, x: F.batch_norm(m.layer(x), torch.zeros(8), torch.full((8,), 2.0)),
 }
+
+FOLDED = ("alone", "one norm of one weight twice", "a norm of a norm")
 
 KINDS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], nn.Module], tuple[int, ...]]] = {
     "conv1d": (lambda: nn.Conv1d(3, 8, 3, padding=1), nn.BatchNorm1d, (4, 3, 16)),
     "conv2d": (lambda: nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d, (4, 3, 8, 8)),
-    "conv2d, padded by a word": (lambda: nn.Conv2d(3, 8, 3, padding="same"), nn.BatchNorm2d, (4, 3, 8, 8)),
-    "conv_transpose2d": (lambda: nn.ConvTranspose2d(3, 8, 3, padding=1), nn.BatchNorm2d, (4, 3, 8, 8)),
+    "conv2d, padded by a word": (lambda: nn.Conv2d(3, 8, 3, padding="same", bias=False), nn.BatchNorm2d, (4, 3, 8, 8)),
+    "conv_transpose2d": (lambda: nn.ConvTranspose2d(4, 8, 3, padding=1, groups=2), nn.BatchNorm2d, (4, 4, 8, 8)),
     "linear": (lambda: nn.Linear(16, 8), nn.BatchNorm1d, (32, 16)),
 }
 
@@ -72,7 +78,25 @@ def test_a_norm_is_folded_into_what_it_alone_reads(call: Callable[..., Any], kin
     pairs = zip(wanted, got, strict=True) if isinstance(wanted, tuple) else [(wanted, got)]
     assert all(sqnr(pair) > 28 for pair in pairs)
     left = [node for node in quantized.program.graph.nodes if node.target is torch.ops.aten.batch_norm.default]
-    assert (not left) == (call in (CALLS["alone"], CALLS["one norm of one weight twice"]))
+    assert (not left) == (call in [CALLS[name] for name in FOLDED])
+
+
+def test_a_norm_stays_where_one_weight_has_two_biases() -> None:
+    class Biases(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.biases = nn.Parameter(torch.randn(8, 3, 3, 3)), nn.Parameter(torch.randn(2, 8))
+            self.norm = nn.BatchNorm2d(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, second = (self.norm(F.conv2d(x, self.weight, bias)) for bias in self.biases)
+            return first + second
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 8, 8)
+    model = trained(Biases(), x)
+    with torch.no_grad():
+        assert sqnr((model(x), delegraph.quantize(model, [(x,)]).program.module()(x))) > 28
 
 
 def test_norms_that_stay_are_not_looked_for_in_a_hundred_patterns(monkeypatch: pytest.MonkeyPatch) -> None:

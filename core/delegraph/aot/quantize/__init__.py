@@ -4,11 +4,12 @@
     request.py          what else the user wrote -> quantizers and batches, by method
     program.py          the way through the rest: torchao's `prepare_pt2e`, calibration, `convert_pt2e`
     training.py         the same way for a model that is trained before it is converted
-    batch_norm.py       which batch norms are folded; of such a model, the convolution that one becomes
+    batch_norm.py       of such a model, the convolution that a batch norm becomes
 
     body_weights.py     weights that bodies of control flow are given -> attributes of the bodies, and back
     computed_weights.py weights that are computed from the model's -> weights
     stored_products.py  products with a matrix of the model's -> linear layers
+    norm_folding.py     batch norms behind layers -> the layers' weights
     shared_buffers.py   buffers that another method writes, which are no constants
 
     composed.py         several quantizers -> one; an earlier one's annotations stay

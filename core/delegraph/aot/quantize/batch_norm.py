@@ -1,13 +1,6 @@
-"""Batch norm: which torchao may fold into the layer before it; of a model that trains with rounding its numbers, which
-torchao loses, and the convolution it becomes.
+"""Batch norm of a model that trains with rounding: its numbers, which torchao loses, and the convolution it becomes.
 
-torchao folds whatever stands behind a convolution or a linear layer (`torchao/quantization/pt2e/utils.py`,
-`_fuse_conv_bn_`), though others may read the layer's result, or its weight:
-
-    y = conv(x)                       before a ResNet's activation: the sum would get what is normalized
-    z = y + conv2(relu(norm(y)))
-
-For training it puts its own in the place of that behind a convolution, which it scales, and divides the result
+For training torchao puts its own in the place of that behind a convolution, which it scales, and divides the result
 (`torchao/quantization/pt2e/qat_utils.py`, `_get_qat_conv_bn_pattern`):
 
     y = batch_norm(conv(x, round(w * s)) / s + b)        s = gamma / sqrt(running_var + eps)
@@ -26,18 +19,14 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot.quantize.computed_weights import constant_value
-from delegraph.aot.quantize.layer_weights import channel_dim
 from delegraph.aot.quantize.names import add_constant
 
-__all__ = ["fold_batch_norms", "hidden_batch_norms", "join_norms", "part_norms", "remember_numbers", "restore_numbers"]
+__all__ = ["fold_batch_norms", "hidden_batch_norms", "remember_numbers", "restore_numbers"]
 
 aten = torch.ops.aten
 
 _NUMBERS: Final = "delegraph.batch_norm"
 """Where a call's meta holds its arguments from `_TRAINS` on, which torchao's own call in its place gets as well."""
-
-_APART: Final = "delegraph.apart"
-"""What the meta of an alias has that stands before a batch norm."""
 
 _VARIANCE, _TRAINS = 4, 5
 """Which arguments of `aten::batch_norm` these are; behind them momentum, eps and whether cuDNN may do it."""
@@ -46,34 +35,6 @@ _CONVOLUTIONS: Final = frozenset(
     {aten.conv1d.default, aten.conv2d.default, aten.conv_transpose1d.default, aten.conv_transpose2d.input}
 )
 """What torchao scales."""
-
-
-def part_norms(graph: Graph) -> None:
-    """Put an alias before each batch norm that is not to be folded, until `join_norms`."""
-    for norm in _batch_norms(graph):
-        layer: Any = norm.args[0]
-        if channel_dim(layer) is not None and not _is_foldable(norm, layer):
-            with graph.inserting_before(norm):
-                apart = graph.call_function(aten.alias.default, (layer,))
-            apart.meta = {"val": layer.meta["val"], _APART: True}
-            norm.replace_input_with(layer, apart)
-
-
-def join_norms(module: GraphModule) -> None:
-    """Take the aliases out again."""
-    for apart in module.graph.find_nodes(op="call_function", target=aten.alias.default):
-        if _APART in apart.meta:
-            apart.replace_all_uses_with(apart.all_input_nodes[0])
-            module.graph.erase_node(apart)
-    module.recompile()
-
-
-def _is_foldable(norm: Node, layer: Node) -> bool:
-    """Whether nobody else reads the layer's result, and all who read its weight and bias are normalized alike."""
-    parameters = [parameter for parameter in layer.args[1:3] if isinstance(parameter, Node)]
-    readers = {reader for parameter in parameters for reader in parameter.users}
-    norms = [[*reader.users] for reader in (layer, *readers)]
-    return all(len(one) == 1 and one[0].target is norm.target and one[0].args[1:] == norm.args[1:] for one in norms)
 
 
 def remember_numbers(graph: Graph) -> None:

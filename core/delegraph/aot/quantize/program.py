@@ -24,13 +24,14 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
-from delegraph.aot.quantize.batch_norm import hidden_batch_norms, join_norms, part_norms
+from delegraph.aot.quantize.batch_norm import hidden_batch_norms
 from delegraph.aot.quantize.body_weights import weights_into_bodies
 from delegraph.aot.quantize.calibrate import Arguments, calibrate
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.computed_weights import fold_computed_weights
 from delegraph.aot.quantize.layers import method_report, worst_layers
 from delegraph.aot.quantize.measure import Measured, Recorded, first_inputs, measured, recorded
+from delegraph.aot.quantize.norm_folding import fold_norms, join_norms, part_norms
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.reexport import exported_again, flat_inputs, positional_inputs
 from delegraph.aot.quantize.report import MethodQuantization
@@ -151,7 +152,8 @@ def _prepared(
 
     def step(graph: GraphModule) -> GraphModule:
         composed = ComposedQuantizer(method, how.quantizers, may_annotate)
-        part_norms(graph.graph)
+        fold_norms(graph)
+        part_norms(graph.graph)  # torchao would fold those that stay
         made: GraphModule = pt2e().prepare_pt2e(graph, composed)
         join_norms(made)
         annotated.update(composed.annotated)
