@@ -108,6 +108,7 @@ def _cut(model: GraphModule, node: Node, mask: _Mask) -> None:
             result = call(aten.mul.Tensor, result, call(aten.any.dim, mask.tensor, -1, True))
     node.replace_all_uses_with(result)
     model.graph.erase_node(node)
+    result.name = node.name  # which what is measured goes by
 
 
 def _tensor(node: Any) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
 
 from delegraph.aot.quantize.request import Batch, not_a_batch
 from delegraph.errors import LoweringError
@@ -19,7 +20,8 @@ Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
 
 
 def calibrate(method: str, module: GraphModule, positional: int, batches: Iterable[Batch]) -> Arguments:
-    """Run `module`, whose first `positional` inputs are passed by position, on every batch, one after the other.
+    """Run `module`, whose first `positional` inputs are passed by position, on every batch, one after the other: on
+    copies, since a module may write into what it is given.
 
     Returns the arguments that the first batch is. Raises `LoweringError` that names the batch if it is not one or the
     module raises, and if there are none.
@@ -32,7 +34,7 @@ def calibrate(method: str, module: GraphModule, positional: int, batches: Iterab
         first = first or (args, kwargs)
         try:
             with torch.no_grad():
-                module(*args, **kwargs)
+                module(*_copied(args), **_copied(kwargs))
         except Exception as cause:
             raise LoweringError(
                 f"{which} does not run: {cause}\n  the inputs are {_names(names, positional)}, and the batch has"
@@ -41,6 +43,10 @@ def calibrate(method: str, module: GraphModule, positional: int, batches: Iterab
     if first is None:
         raise LoweringError(f"method {method!r}: the calibration data is empty; give a few typical inputs")
     return first
+
+
+def _copied(arguments: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, arguments)
 
 
 def _arguments(which: str, batch: Any, names: Sequence[str], positional: int) -> Arguments:

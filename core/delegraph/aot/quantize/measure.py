@@ -1,9 +1,14 @@
-"""What a model computes in float, and quantized, on one batch -> how far each layer is off, by itself and in all.
+"""What the user's program computes in float, and quantized, on one batch -> how far each layer is off, by itself and in
+all.
 
     float       x ── conv1 ── y1 ── conv2 ── y2
                                                     every call is given the float model's values: what is off there,
     by itself   x ── conv1' ─ y1'   y1 ── conv2' ─ y2'    this layer alone has added
     in all      x ── conv1' ─ y1' ─ conv2' ─ y2''         as it will run
+
+Float is the program as the user gave it, before anything was folded or rewritten, so that what is folded wrongly is
+off. What has no counterpart there, such as a product that an attention was cut into, is compared with what the edited
+module computes in float from the user's values.
 
 The measure is SQNR, signal to quantization noise, `10 log10(Σ y² / Σ (y - y')²)` in dB: 20 dB is a tenth of the signal
 off, 40 dB a hundredth.
@@ -28,8 +33,8 @@ __all__ = ["Measured", "Recorded", "first_inputs", "measured", "recorded", "sqnr
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Values that the float model gave on one batch: of calls by name, the first of several; and in the end. `inputs`
-    are what its graphs were given, by path: its own, and those of the bodies that were entered, for the first time."""
+    """Values in float on one batch: of quantized calls by name, the first of several; and in the end. `inputs` are what
+    the graphs were given, by path: its own, and those of the bodies that were entered, for the first time."""
 
     values: Mapping[str, torch.Tensor]
     outputs: Sequence[Any]
@@ -38,42 +43,53 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """SQNR in dB of calls by name, each by itself and in all, and of the outputs together."""
+    """SQNR in dB of calls by name, each by itself and in all, and of the outputs together: None where none is float."""
 
     alone: Mapping[str, float] = field(default_factory=dict)
     in_all: Mapping[str, float] = field(default_factory=dict)
-    outputs: float = math.inf
+    outputs: float | None = None
 
 
-def recorded(module: GraphModule, inputs: Sequence[Any], names: Collection[str]) -> Recorded:
-    """Run the float `module` on the flat `inputs`, and keep what the calls of these names give, those in bodies too."""
-    with first_inputs(module) as given:
-        run = _Run(module, names)
-        outputs = pytree.tree_leaves(run.outputs(inputs))
-    values = run.seen
-    for graph, own in _graphs(module, given):
-        inner = _Run(graph, names)
-        inner.outputs(own)
-        values |= inner.seen
-    return Recorded(values, outputs, {"": inputs, **given})
+def recorded(
+    model: GraphModule,
+    functional: GraphModule,
+    prepared: GraphModule,
+    inputs: Sequence[Any],
+    counterparts: Mapping[str, str],
+) -> Recorded:
+    """What is computed in float from the flat `inputs`: `model` is the user's program, `functional` the same without
+    mutation, in which `counterparts` are what calls that will be quantized stand for, by name. What has none has the
+    name of a call of `prepared`, which is `functional` edited."""
+    outputs = pytree.tree_leaves(_Run(model, ()).outputs(inputs))
+    with first_inputs(functional) as given:
+        run = _Run(functional, set(counterparts.values()))
+        run.outputs(inputs)
+    entered = {"": inputs, **given}
+    seen = run.seen | _seen_in_bodies(functional, entered, run)
+    values = {name: seen[counterpart] for name, counterpart in counterparts.items() if counterpart in seen}
+    parts = counterparts.keys() - values.keys()
+    if parts:
+        for graph, own in _graphs(prepared, entered):
+            edited = _Run(graph, counterparts, instead=values)
+            edited.outputs(own)
+            values = values | {name: value for name, value in edited.seen.items() if name in parts}
+    return Recorded(values, outputs, entered)
 
 
 def measured(module: GraphModule, inputs: Sequence[Any], wanted: Recorded) -> Measured:
-    """Run the quantized `module` twice, whose calls have the names of the float one's, and compare."""
+    """Run the quantized `module` twice and compare its calls by name."""
     alone: dict[str, float] = {}
     for graph, own in _graphs(module, wanted.inputs):
         run = _Run(graph, wanted.values, instead=wanted.values)
         run.outputs(own)
-        alone |= run.compared(wanted)
+        alone |= run.alone
     with first_inputs(module) as given:
         whole = _Run(module, wanted.values)
         outputs = pytree.tree_leaves(whole.outputs(inputs))
-    in_all = whole.compared(wanted)
-    for graph, own in _graphs(module, given):
-        run = _Run(graph, wanted.values)
-        run.outputs(own)
-        in_all |= run.compared(wanted)
-    return Measured(alone, in_all, sqnr(*_pairs(wanted.outputs, outputs)))
+    seen = whole.seen | _seen_in_bodies(module, given, whole)
+    in_all = {name: sqnr((wanted.values[name], value)) for name, value in seen.items()}
+    pairs = [(one, other) for one, other in zip(wanted.outputs, outputs, strict=True) if _is_float(one)]
+    return Measured(alone, in_all, sqnr(*pairs) if pairs else None)
 
 
 @contextmanager
@@ -97,64 +113,78 @@ def _graphs(module: GraphModule, inputs: Mapping[str, Sequence[Any]]) -> list[tu
     return [(graph, inputs[path]) for path, graph in graph_modules(module) if path in inputs]
 
 
+def _seen_in_bodies(module: GraphModule, given: Mapping[str, Sequence[Any]], whole: _Run) -> dict[str, torch.Tensor]:
+    """What the calls in the bodies of `module` give, those of the names that are kept of `whole`."""
+    seen: dict[str, torch.Tensor] = {}
+    for graph, own in _graphs(module, {path: inputs for path, inputs in given.items() if path}):
+        run = _Run(graph, whole.names)
+        run.outputs(own)
+        seen |= run.seen
+    return seen
+
+
 def sqnr(*pairs: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Of pairs (in float, quantized), all together, in dB; infinite where they are equal."""
-    signal = sum(float(wanted.double().square().sum()) for wanted, _ in pairs)
-    noise = sum(float((wanted.double() - got.double()).square().sum()) for wanted, got in pairs)
+    """Of pairs (in float, quantized), all together, in dB; infinite where they are equal: elements that are infinite,
+    or no number, in both count for nothing."""
+    signal = noise = 0.0
+    for wanted, got in pairs:
+        exact, off = wanted.double(), wanted.double() - got.double()
+        if not torch.isfinite(off.sum()):
+            same = (wanted == got) | (wanted.isnan() & got.isnan())
+            exact, off = exact.masked_fill(same & ~exact.isfinite(), 0), off.masked_fill(same, 0)
+        signal += float(exact.square().sum())
+        noise += float(off.square().sum())
     if not noise:
         return math.inf
     return 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf
 
 
 class _Run(Interpreter):
-    """Runs a graph and keeps the values of `names`, or, where a value stands `instead`, how far its own is off."""
+    """Runs a graph, past its observers, and keeps the values of `names`; where one stands `instead`, that goes on, and
+    is kept how far the call's own is off."""
 
     def __init__(
         self, module: GraphModule, names: Collection[str], instead: Mapping[str, torch.Tensor] | None = None
     ) -> None:
         super().__init__(module, garbage_collect_values=True)
         self.seen: dict[str, torch.Tensor] = {}
-        self._names, self._instead = names, instead or {}
-        self._alone: dict[str, float] = {}
+        self.alone: dict[str, float] = {}
+        self.names, self._instead = names, instead or {}
 
     def outputs(self, inputs: Sequence[Any]) -> Any:
-        """Run on the flat inputs. What the module writes into its buffers is as before afterwards."""
+        """Run on the flat inputs. They, and what the module writes into its buffers, are as before afterwards; what is
+        of chance is so in every run alike."""
         held = [(tensor, tensor.clone()) for tensor in _written(self.module, self.graph)]
-        with torch.no_grad():
-            results = self.run(*inputs, enable_io_processing=False)
+        own = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)
+            results = self.run(*own, enable_io_processing=False)
             for tensor, before in held:
                 tensor.copy_(before)
         return results
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """An observer gives what it is given."""
+        return args[0]
 
     def run_node(self, n: Node) -> Any:
         """Of a call with several results (an LSTM, a bag of embeddings), the first is what counts."""
         value = super().run_node(n)
         several = isinstance(value, tuple | list) and len(value) > 0
         first, *rest = value if several else (value,)
-        if n.name not in self._names or not _is_float(first):
+        if n.name not in self.names or not _is_float(first):
             return value
         if n.name not in self._instead:
             self.seen[n.name] = first.detach()
             return value
-        self._alone[n.name] = sqnr((self._instead[n.name], first))
+        self.alone[n.name] = sqnr((self._instead[n.name], first))
         return (self._instead[n.name], *rest) if several else self._instead[n.name]
-
-    def compared(self, wanted: Recorded) -> dict[str, float]:
-        """SQNR by name."""
-        seen = {name: sqnr((wanted.values[name], value)) for name, value in self.seen.items() if name in wanted.values}
-        return self._alone or seen
 
 
 def _written(module: torch.nn.Module, graph: Graph) -> Iterator[torch.Tensor]:
     for node in graph.find_nodes(op="get_attr"):
         if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
             yield referenced(module, node)
-
-
-def _pairs(wanted: Sequence[Any], got: Sequence[Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    for one, other in zip(wanted, got, strict=True):
-        if _is_float(one):
-            yield one, other
 
 
 def _is_float(value: Any) -> bool:

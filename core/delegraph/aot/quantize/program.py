@@ -14,7 +14,8 @@ same way, each by itself (`body_weights.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import copy
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.quantize.batch_norm import hidden_batch_norms
 from delegraph.aot.quantize.body_weights import weights_into_bodies
-from delegraph.aot.quantize.calibrate import Arguments, calibrate
+from delegraph.aot.quantize.calibrate import calibrate
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.computed_weights import fold_computed_weights
 from delegraph.aot.quantize.layers import method_report, worst_layers
@@ -85,16 +86,16 @@ class _Attempt:
 
 def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Collection[str]) -> _Attempt:
     """Quantize all but the calls in `left`."""
-    module = _of_layers(program, how, left)
+    module, functional = _of_layers(program, how, left)
     buffers = dict(module.named_buffers(remove_duplicate=False))
     found = how.shared_buffers.found_by(method, buffers)
     _set_buffers(module, _clones(found))  # calibration counts, and fills caches
     nodes = list(all_nodes(module))
     recipes = {n.name: how.recipe_of(n) for n in nodes if n.op == "call_function" and n.name not in left}
     layers = {node.name: recipes[node.name] for node in nodes if stored_bits(node, recipes.get(node.name))}
-    prepared, first = module, None
+    prepared, first, normed = module, None, dict[str, str]()
     if how.quantizers:
-        prepared, annotated = _prepared(method, module, how, left)
+        prepared, annotated, normed = _prepared(method, module, how, left)
         layers |= annotated
     with first_inputs(prepared) as entered:
         if how.batches is not None:
@@ -108,8 +109,13 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
 
         leave_unseen(prepared, entered)
     how.shared_buffers.leave(dict(prepared.named_buffers(remove_duplicate=False)))
-    _set_buffers(prepared, _clones(found))
-    wanted, inputs = _recorded(prepared, program, first, layers, how)
+    wanted, inputs = None, list[Any]()
+    if first is not None and (how.report or how.measures_first):
+        inputs = flat_inputs(program, first)
+        modules = _module_of(program), functional, prepared
+        for one in modules:
+            _set_buffers(one, _clones(found))
+        wanted = recorded(*modules, inputs, {name: normed.get(name, name) for name in layers})
     _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant
     converted = prepared
     if how.quantizers:
@@ -123,27 +129,35 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     return _Attempt(converted, layers, wanted, loss)
 
 
-def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> GraphModule:
+def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> tuple[GraphModule, GraphModule]:
     """A module to edit: bodies have their weights, products with a weight are layers, and no weight is computed that
-    need not be."""
-    module = functionalize(program, {}, only=lambda _node: False).module()
-    assert isinstance(module, GraphModule)
+    need not be. And as it was when bodies had their weights, and no more had been done."""
+    module = _module_of(functionalize(program, {}, only=lambda _node: False))
 
     def wanted(node: Node) -> bool:
         return node.name not in left and not how.recipe_of(node).is_float
 
     how.shared_buffers.mark(module)  # what is no constant is no weight
     weights_into_bodies(module)
+    held = [*module.parameters(), *module.buffers()]
+    functional = copy.deepcopy(module, {id(tensor): tensor for tensor in held})
     for _, graph in graph_modules(module):
         products_as_layers(graph, wanted)
     fold_computed_weights(module, wanted)
+    return module, functional
+
+
+def _module_of(program: ExportedProgram) -> GraphModule:
+    module = program.module(check_guards=False)
+    assert isinstance(module, GraphModule)
     return module
 
 
 def _prepared(
     method: str, module: GraphModule, how: Quantization, left: Collection[str]
-) -> tuple[GraphModule, dict[str, Recipe]]:
-    """`module` with observers, and the recipes of the calls that have some, those that a quantizer made included."""
+) -> tuple[GraphModule, dict[str, Recipe], dict[str, str]]:
+    """`module` with observers; the recipes of the calls that have some, those that a quantizer made included; and by
+    the names of layers, those of the norms that are folded into them."""
     recipes: dict[str, Recipe] = {}
 
     def may_annotate(quantizer: str, node: Node) -> bool:
@@ -152,16 +166,16 @@ def _prepared(
 
     def step(graph: GraphModule) -> GraphModule:
         composed = ComposedQuantizer(method, how.quantizers, may_annotate)
-        fold_norms(graph)
+        normed.update(fold_norms(graph))
         part_norms(graph.graph)  # torchao would fold those that stay
         made: GraphModule = pt2e().prepare_pt2e(graph, composed)
         join_norms(made)
         annotated.update(composed.annotated)
         return made
 
-    annotated = set[str]()
+    annotated, normed = set[str](), dict[str, str]()
     prepared = calling_torchao(method, how.quantizers, lambda: graph_by_graph(module, step))
-    return prepared, {name: recipes[name] for name in annotated}
+    return prepared, {name: recipes[name] for name in annotated}, normed
 
 
 def _converted(graph: GraphModule) -> GraphModule:
@@ -169,20 +183,6 @@ def _converted(graph: GraphModule) -> GraphModule:
         made: GraphModule = pt2e().convert_pt2e(graph)
     made.recompile()
     return made
-
-
-def _recorded(
-    module: GraphModule,
-    program: ExportedProgram,
-    first: Arguments | None,
-    layers: Collection[str],
-    how: Quantization,
-) -> tuple[Recorded | None, Sequence[Any]]:
-    """What the layers give in float on the first batch, if that is to be measured, and that batch as flat inputs."""
-    if first is None or not (how.report or how.measures_first):
-        return None, ()
-    inputs = flat_inputs(program, first)
-    return recorded(module, inputs, layers), inputs
 
 
 def _clones(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
