@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import delegraph
+from delegraph.errors import LoweringError
 
 
 class Write(nn.Module):
@@ -65,3 +66,22 @@ def test_a_method_is_calibrated_on_what_those_before_it_have_left() -> None:
     layer = next(one for one in quantized.report.methods["read"].layers if "linear" in one.operator)
     assert layer.high is not None and layer.high > 5
     assert not models["read"].held.any()  # the model's own buffers are as they were
+
+
+def test_methods_without_examples_are_exported_with_their_first_batches() -> None:
+    torch.manual_seed(0)
+    models = {"wide": nn.Linear(16, 8).eval(), "narrow": nn.Linear(4, 8).eval()}
+    x, y = torch.randn(3, 16), torch.randn(5, 4)
+    data = {"wide": iter([(x,), (x / 2,)]), "narrow": [{"input": y}]}
+    quantized = delegraph.quantize(models, data)
+    run = delegraph.load(bytes(delegraph.lower(quantized)), method="wide")
+    with torch.no_grad():
+        assert np.abs(np.array(run(x.numpy())) - models["wide"](x).numpy()).max() < 0.1
+        assert np.abs(np.array(run.narrow(input=y.numpy())) - models["narrow"](y).numpy()).max() < 0.1
+    quantized = delegraph.quantize(models, {"wide": [(x,)], "narrow": [(y,)]}, args={"wide": (x[:1],)})
+    assert quantized["wide"].example_inputs[0][0].shape[0] == 1  # type: ignore[index]
+    assert set(delegraph.quantize(models["wide"], {"forward": [(x,)]})) == {"forward"}
+    with pytest.raises(LoweringError, match="method 'narrow', calibration batch 0 is a Tensor; a batch is a tuple"):
+        delegraph.quantize(models, {"wide": [(x,)], "narrow": [y]})
+    with pytest.raises(LoweringError, match=r"(?s)method 'narrow'.*the example is calibration batch 0"):
+        delegraph.quantize(models, {"wide": [(x,)], "narrow": [(y, torch.zeros(5))]})

@@ -26,7 +26,7 @@ from delegraph.aot.quantize.request import (
     check_limits,
     quantization_by_method,
     quantization_by_recipe,
-    with_example,
+    with_examples,
 )
 from delegraph.aot.quantize.training import converted_from_training, prepared_for_training
 from delegraph.aot.stage import Lowering, StageWatcher
@@ -103,7 +103,7 @@ def quantize(
     model: an nn.Module, an ExportedProgram, or a mapping of either by method name, as for `lower`.
     calibration_data: batches of typical inputs, or such batches by method name. A batch is a tuple of positional
         arguments, or a mapping of all arguments by name. Weight-only and dynamic recipes need none.
-    args: example arguments; without these and `kwargs`, a single module is exported with the first batch.
+    args: example arguments; without these and `kwargs`, a module is exported with the first of its own batches.
     kwargs: example arguments by name.
     recipe: `"int8"` (the default), `"int8_per_tensor"`, `"int8_dynamic"`, `"int8_weight_only"`, `"int4_weight_only"`,
         `"int8_dynamic_int4_weight"` or `"int16x8"`, with options, `"int4_weight_only{group_size=64}"`; a `Recipe`; or
@@ -131,11 +131,8 @@ def quantize(
             "backends says whose quantizers a recipe goes to, which quantizers names itself: give one of them"
         )
     check_limits(keep_float, min_sqnr)
-    if args is None and kwargs is None and isinstance(model, torch.nn.Module):
-        calibration_data, args, kwargs = with_example(calibration_data)
-        requests = _requests_by_batch(model, args, kwargs, dynamic_shapes)
-    else:
-        requests = export_requests(model, args, kwargs, dynamic_shapes)
+    calibration_data, example, by_name = with_examples(model, calibration_data, args, kwargs)
+    requests = _requests(model, example, by_name, dynamic_shapes, by_batch=example is not args)
     methods = list(requests)
     limits: Any = {"keep_float": keep_float, "min_sqnr": min_sqnr}
     if quantizers is not None:
@@ -153,11 +150,9 @@ def quantize(
     return QuantizedModel(done.programs, QuantizationReport(done.quantized))
 
 
-def _requests_by_batch(
-    model: torch.nn.Module, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None, dynamic_shapes: Any
-) -> dict[str, ExportRequest]:
-    """What is to be exported with the first batch of calibration data for an example."""
-    if args is None:
+def _requests(model: Model, args: Any, kwargs: Any, dynamic_shapes: Any, *, by_batch: bool) -> dict[str, ExportRequest]:
+    """What is to be exported; `by_batch` with the first batch of calibration data for an example."""
+    if isinstance(model, torch.nn.Module) and args is None and kwargs is None:
         raise LoweringError(
             "an nn.Module needs example arguments to be exported: give calibration_data=[(x,), …], typical inputs, or"
             " args=(x,) for a recipe that needs no data"
@@ -165,6 +160,8 @@ def _requests_by_batch(
     try:
         return export_requests(model, args, kwargs, dynamic_shapes)
     except LoweringError as error:
+        if not by_batch:
+            raise
         raise LoweringError(
             f"{error}\n  the example is calibration batch 0; a batch has the model's arguments alone, without labels"
         ) from error

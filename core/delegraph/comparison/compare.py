@@ -19,7 +19,7 @@ from delegraph.aot.export import Model, export_method, export_requests
 from delegraph.aot.lower import Lowered
 from delegraph.aot.quantize.measure import sqnr
 from delegraph.aot.quantize.recipes import RecipeOrRules
-from delegraph.aot.quantize.request import CalibrationData, batches_by_method, with_example
+from delegraph.aot.quantize.request import CalibrationData, batches_by_method, with_examples
 from delegraph.comparison.candidates import BackendsOfOne, backends_of, candidates, inputs_of, outputs_of
 from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import TIMEOUT, Runner, in_turns
@@ -76,8 +76,7 @@ def compare(
     if rounds < 1 or seconds <= 0 or not 0 < timeout < inf:
         raise LoweringError(f"rounds is {rounds}, seconds {seconds} and timeout {timeout}; all are positive numbers")
     started = progress if callable(progress) else _said if progress else _unsaid
-    if args is None and kwargs is None and isinstance(model, torch.nn.Module):
-        calibration_data, args, kwargs = with_example(calibration_data)
+    calibration_data, args, kwargs = with_examples(model, calibration_data, args, kwargs)
     chosen = [backends_of(one) for one in backends]
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     started(f"exporting {', '.join(requests)}")

@@ -32,7 +32,7 @@ __all__ = [
     "quantization_by_method",
     "quantization_by_recipe",
     "quantization_for_training",
-    "with_example",
+    "with_examples",
 ]
 
 NamedQuantizer: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Quantizer"
@@ -268,12 +268,31 @@ def batches_by_method(given: Any, methods: Collection[str]) -> dict[str, Iterabl
     return dict.fromkeys(methods, given)
 
 
-def with_example(data: Any) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any] | None]:
-    """The batches of a single method, and the positional and named arguments of the first of them.
+def with_examples(model: Any, data: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    """Batches, and example arguments: those that are given, and of a module that has none its first batch.
 
-    What has no batches is left to `quantization_by_method`, which says so. Raises `LoweringError` for a first batch
-    that is none, and where there is none.
+    `model`, `args` and `kwargs` are as for `lower`; what has no batches is left to those who say so. Raises
+    `LoweringError` for a first batch that is none, and where there is none.
     """
+    if not isinstance(model, Mapping):
+        if args is not None or kwargs is not None or not isinstance(model, torch.nn.Module):
+            return data, args, kwargs
+        if not isinstance(data, Mapping):
+            return _with_example("calibration batch 0", data)
+        own, args, kwargs = _with_example("calibration batch 0", data.get("forward"))
+        return {**data, "forward": own}, args, kwargs
+    if not isinstance(data, Mapping) or not all(one is None or isinstance(one, Mapping) for one in (args, kwargs)):
+        return data, args, kwargs
+    batches, by_position, by_name = dict(data), dict(args or {}), dict(kwargs or {})
+    for method in data:
+        if isinstance(model.get(method), torch.nn.Module) and method not in by_position and method not in by_name:
+            which = f"method {method!r}, calibration batch 0"
+            batches[method], by_position[method], by_name[method] = _with_example(which, data[method])
+    return batches, by_position or args, by_name or kwargs
+
+
+def _with_example(which: str, data: Any) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any] | None]:
+    """The batches of a method, and the positional and named arguments of the first of them."""
     if data is None or isinstance(data, (str, Mapping)) or not hasattr(data, "__iter__"):
         return data, None, None
     batches = list(data)
@@ -284,7 +303,7 @@ def with_example(data: Any) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any]
         return batches, (), dict(first)
     if isinstance(first, (tuple, list)):
         return batches, tuple(first), None
-    raise not_a_batch("calibration batch 0", first)
+    raise not_a_batch(which, first)
 
 
 def not_a_batch(which: str, given: Any) -> LoweringError:
