@@ -130,6 +130,22 @@ def test_a_buffer_that_a_run_writes_is_no_weight() -> None:
         np.testing.assert_allclose(second, first / 2, atol=0.03 * float(np.abs(first).max()))
 
 
+def test_a_parameter_that_is_only_copied_from_is_a_weight() -> None:
+    class Copied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.held = nn.Parameter(torch.randn(8, 8)), nn.Buffer(torch.zeros(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            given = F.linear(x, self.weight)
+            self.held.copy_(self.weight)
+            return given
+
+    program = delegraph.quantize(Copied().eval(), [(torch.randn(4, 8),)]).program
+    (layer,) = (node for node in program.graph.nodes if node.target is aten.linear.default)
+    assert "dequantize_per_channel" in str(layer.args[1].target)  # type: ignore[union-attr]
+
+
 class Projections(nn.Module):
     """As GPT-2 has them: matrices of (inputs, outputs)."""
 

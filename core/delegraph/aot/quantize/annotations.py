@@ -8,6 +8,9 @@ from typing import Any, Final, TypeGuard
 import torch
 from torch.fx import Node
 
+from delegraph.aot.graph.mutating_calls import changed_arguments
+from delegraph.aot.graph.schema_binding import schema_arguments
+
 __all__ = [
     "ANNOTATION",
     "annotate",
@@ -78,13 +81,20 @@ def is_read_once(value: Node) -> bool:
 
 
 def is_written(held: Node) -> bool:
-    """Whether a run writes into what the model has, as a functional graph does that: it is copied there in the end."""
-    return any(user.target is torch.ops.aten.copy_.default and user.args[0] is held for user in held.users)
+    """Whether a run writes into what the model has: in a functional graph it is copied there in the end."""
+    return any(_writes(user, held) for user in held.users)
+
+
+def _writes(call: Node, value: Node) -> bool:
+    if not isinstance(call.target, torch._ops.OpOverload):
+        return False
+    written = changed_arguments(call.target)
+    given = zip(call.target._schema.arguments, schema_arguments(call), strict=True)
+    return any(argument.name in written and one is value for argument, one in given)
 
 
 def _is_changing(node: Node) -> bool:
     """Whether it is of chance, or a buffer that a run writes into."""
-    operators = [one.target for one in (node, *node.users) if isinstance(one.target, torch._ops.OpOverload)]
     if node.op == "get_attr":
-        return any(operator._schema.is_mutable for operator in operators)
+        return is_written(node)
     return node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

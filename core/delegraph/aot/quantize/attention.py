@@ -19,7 +19,7 @@ from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.known_values import known_value
 from delegraph.aot.graph.schema_binding import schema_arguments
-from delegraph.aot.quantize.annotations import annotation_of
+from delegraph.aot.quantize.annotations import annotation_of, is_written
 
 __all__ = ["cut_attention"]
 
@@ -73,14 +73,10 @@ def _mask_of(model: GraphModule, node: Node) -> _Mask | None:
 
 def _constant(model: GraphModule, leaf: Node) -> torch.Tensor | None:
     """A parameter, or a buffer that nothing writes; None of inputs."""
-    if leaf.op != "get_attr" or any(_writes(user) for user in leaf.users):
+    if leaf.op != "get_attr" or is_written(leaf):
         return None
     value = referenced(model, leaf)
     return value.detach() if isinstance(value, torch.Tensor) else None
-
-
-def _writes(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _cut(model: GraphModule, node: Node, mask: _Mask) -> None:
