@@ -185,6 +185,23 @@ def test_projections_are_quantized_by_columns(backends: list[str], recipe: str, 
         assert b"QGemm" in lowered and not re.search(rb"FusedGemm|FusedMatMul|[^Q]Gemm", lowered)
 
 
+@pytest.mark.parametrize("backends", [[], ["cpu"]])
+def test_four_bits_and_ranges_found_as_it_runs_are_for_linear_layers(backends: list[str]) -> None:
+    """A convolution has weights of eight bits by such a recipe, and what it takes is as exact as by weights alone."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 32)).eval()
+    quantized = delegraph.quantize(
+        model, [(torch.randn(1, 3, 6, 6),)], recipe="int8_dynamic_int4_weight", backends=backends
+    )
+    rounded = [
+        next(iter(node.users)) for node in quantized.program.graph.nodes if "dequantize_per_tensor" in str(node.target)
+    ]
+    assert [str(node.target) for node in rounded] == ["aten.linear.default"]
+    rows = {row.operator: row for row in quantized.report.methods["forward"].layers}
+    assert rows["aten::conv2d"].sqnr > 38
+    assert rows["aten::conv2d"].weight_nbytes < rows["aten::conv2d"].float_nbytes / 3
+
+
 class Product(nn.Module):
     """Of values and a matrix, which is said in many ways."""
 

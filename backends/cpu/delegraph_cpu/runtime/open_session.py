@@ -41,7 +41,10 @@ CACHED_BYTES: Final = 2**20
 MLP of 2 MB of weights takes 118 us on one thread and 49 on two; its 0.5 MB in int8 take 31 and 42."""
 TWICE_BYTES: Final = 2**27
 """Weights up to 128 MiB may be packed twice, for a session that spins and one that sleeps."""
-_INTEGER_PRODUCTS: Final = (b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger", b"DynamicQuantize")
+_INTEGER_PRODUCTS: Final = (
+    *(b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger"),
+    *(b"DynamicQuantizeMatMul", b"DynamicQuantizeLSTM"),
+)
 """Operators with these in their names multiply uint8 with int8."""
 _LEVELS: Final = {
     "disabled": "ORT_DISABLE_ALL",

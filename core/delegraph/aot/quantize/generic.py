@@ -7,7 +7,8 @@
                                a or b, whose values are then as exact as without y
     y = softmax(x)             left in float
 
-Dynamic recipes quantize what goes into a layer with weights, and nothing else.
+Dynamic recipes quantize what goes into a layer with weights, and nothing else; those of four bits what goes into a
+linear layer.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class GenericQuantizer:
         grouped = channels == 1 and weight.meta["val"].shape[1] != node.meta["val"].shape[1]
         recipe = replace(self._recipe, weight_axis="tensor") if grouped else self._recipe
         if self._recipe.weight_bits != 8:  # `weight_only.py` stores them
-            return {x: self._value}, None
+            return None if self._recipe.dynamic and not _is_packed(node) else ({x: self._value}, None)
         return {x: self._value, weight: weight_spec(recipe, channels)}, self._result(node)
 
     def _arithmetic(self, node: Node) -> _Specs | None:
@@ -163,6 +164,12 @@ class GenericQuantizer:
             return None
         user, *others = [*node.users] or [node]
         return None if not others and user.target in _FUSED and self._wanted(user) else self._value
+
+
+def _is_packed(node: Node) -> bool:
+    """Whether four bits are for the weights of a layer: those of convolutions have eight, and what those take is
+    multiplied in float wherever its range is found as it runs, so that to round it would cost accuracy and time."""
+    return node.target is aten.linear.default
 
 
 def _is_quantized(value: Any) -> bool:

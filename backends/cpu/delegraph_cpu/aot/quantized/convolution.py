@@ -1,14 +1,18 @@
-"""Convolutions of uint8 with a constant int8 weight: QLinearConv to uint8, ConvInteger where a float is wanted."""
+"""Convolutions of uint8 with a constant int8 weight, to uint8: QLinearConv.
+
+Where a float is wanted they are convolutions of floats, with the weight widened at load (`stored_kernels.py`): to give
+integers as floats onnxruntime has ConvInteger alone, which takes 3 to 25 times as long as those (1.31, one thread; 64
+channels to 24 in windows of one place 479 us, 204 in float; 64 in groups of one and windows of 3 x 3 2364 us, 148).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.convolution import geometry
@@ -16,8 +20,8 @@ from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.node_facts import rank_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.transposed import conv_transpose
-from delegraph_cpu.aot.quantized.values import Affine, Integers
-from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, bias_value, constant_weight
+from delegraph_cpu.aot.quantized.values import Integers
+from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, constant_weight
 
 
 @integers_for("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
@@ -31,8 +35,9 @@ def conv(
     padding: Sequence[int] | str,
     dilation: Sequence[int],
     groups: int,
-) -> Integers | ir.Value | None:
-    if rank_of(input) != rank_of(weight):
+) -> Integers | None:
+    wanted = g.wanted.get(node)
+    if wanted is None or rank_of(input) != rank_of(weight):
         return None
     taken, factors = activation(g, input), constant_weight(g, weight, 0)
     if taken is None or factors is None or len(set(factors.zero_point)) > 1:  # which QLinearConv does not take
@@ -40,9 +45,9 @@ def conv(
     _, attributes = geometry(input, weight, stride, padding, dilation, groups, look_through=False)
     (x, grid), pads = taken, attributes["pads"]
     x, attributes["pads"] = _without_padding(g, x, pads)
-    wanted, found = g.wanted.get(node), factors.with_bias(g, bias, grid.scale)
-    if wanted is None or found is None:
-        return _to_float(g, x, grid, factors, bias, attributes)
+    found = factors.with_bias(g, bias, grid.scale)
+    if found is None:
+        return None
     (values, *of_channels), steps = found
     if factors.shape[1] == _AWKWARD and groups == 1:
         x, values = _with_a_channel_more(g, x, factors)
@@ -64,23 +69,10 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
     *_: object,
-) -> Integers | ir.Value | None:
+) -> Integers | None:
     if transposed:
         return conv_transpose(g, node, input, weight, bias, stride, padding, output_padding, groups, dilation)
     return conv(g, node, input, weight, bias, stride, padding, dilation, groups)
-
-
-def _to_float(
-    g: GraphBuilder, x: Integers, grid: Affine, weight: Weight, bias: Node | None, attributes: Mapping[str, Any]
-) -> ir.Value | None:
-    added = bias_value(g, bias)
-    if not isinstance(weight, KnownWeight) or (bias is not None and added is None):
-        return None
-    per_channel = [1, -1, *[1] * (len(weight.shape) - 2)]
-    products = g.op("ConvInteger", x.value, weight.inputs[0], g.constant(x.zero_point), **attributes)
-    scale = np.asarray(np.float32(grid.scale) * weight.scale, np.float32)
-    scaled = g.op("Mul", g.cast(products, torch.float32), g.constant(scale.reshape(per_channel)))
-    return scaled if added is None else g.op("Add", scaled, g.reshape(added, per_channel))
 
 
 _AWKWARD = 3

@@ -9,10 +9,10 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import Granularity, operator_name, quantize_call, schema_arguments
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar
 from delegraph_cpu.aot.node_facts import rank_of, shape_of
 from delegraph_cpu.aot.quantized.packed import float_linear
+from delegraph_cpu.aot.quantized.q_dq import chosen_as_it_comes
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.values import CONTRIB, Affine, Integers, shifted
 from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, bias_value, constant_weight
@@ -115,29 +115,6 @@ def _dynamic_linear(g: GraphBuilder, input: Node, weight: Weight | None, bias: N
         return None
     x, (_, scale, zero_point) = g.tensor(value, torch.float32), weight.inputs
     return g.op("DynamicQuantizeMatMul", x, _columns(g, weight), scale, zero_point, added, domain=CONTRIB)
-
-
-def chosen_as_it_comes(input: Node) -> Node | None:
-    """What `input` was before it was quantized, as a tensor to all of 8 bits, with parameters chosen from itself:
-    `dequantize(quantize(value, *choose(value)), …)`, with the same parameters in both."""
-    call = quantize_call(input)
-    if call is None or call.quantizes or call.granularity is not Granularity.TENSOR:
-        return None
-    inner, parameters = quantize_call(call.source), (call.scale, call.zero_point)
-    if inner is None or not inner.quantizes or (inner.scale, inner.zero_point) != parameters:
-        return None
-    choice = inner.choice
-    if choice is None or choice.args[0] is not inner.source or not _is_asymmetric(choice):
-        return None
-    return inner.source if isinstance(call.zero_point, Node) and call.zero_point.args[0] is choice else None
-
-
-def _is_asymmetric(choice: Node) -> bool:
-    """Whether the range is all of 8 bits, with a zero point within it."""
-    if operator_name(choice) != "quantized_decomposed::choose_qparams.tensor":
-        return False
-    _, low, high, _eps, dtype = schema_arguments(choice)
-    return (low, high) == {torch.int8: (-128, 127), torch.uint8: (0, 255)}.get(dtype)
 
 
 def _columns(g: GraphBuilder, weight: Weight) -> ir.Value:

@@ -6,7 +6,7 @@ Operators are known by their names: they are not registered in torch before some
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph.aot.authoring import Granularity, operator_name, quantize_call, schema_arguments
 from delegraph_cpu.aot.converters.table import Check, Convert, convert_named
 from delegraph_cpu.aot.dtypes import ALL
 from delegraph_cpu.aot.graph_builder import GraphBuilder
@@ -69,9 +70,25 @@ def dequantize_per_tensor(
 ) -> ir.Value:
     step, zero = _number(g, scale), _number(g, zero_point)
     if step is None or zero is None:
-        parameters = (_scalar(g, scale), _scalar(g, zero_point))
-        return g.cast(_dequantized(g, input, parameters, FLOAT), dtype_of(node))
+        return g.cast(_rounded(g, node) or _unscaled(g, input, scale, zero_point), dtype_of(node))
     return _held(g, node, input, np.array(step, np.float32), np.array(zero, np.int64), None)
+
+
+def _unscaled(g: GraphBuilder, input: Node, scale: Any, zero_point: Any) -> ir.Value:
+    return _dequantized(g, input, (_scalar(g, scale), _scalar(g, zero_point)), FLOAT)
+
+
+def _rounded(g: GraphBuilder, node: Node) -> ir.Value | None:
+    """A value rounded to 8 bits of its own range, if `node` is such: two operators in place of twenty, which take
+    longer than most convolutions."""
+    call, source = quantize_call(node), chosen_as_it_comes(node)
+    if call is None or call.choice is None or source is None or schema_arguments(call.choice)[3] > _FINEST:
+        return None
+    return g.op("DequantizeLinear", *g.ops("DynamicQuantizeLinear", 3, g.tensor(source, FLOAT)))
+
+
+_FINEST: Final = 2**-12
+"""torch's quantizers have this least scale; onnxruntime has none, and makes a finer one of a range below 0.06."""
 
 
 def _held(
@@ -216,6 +233,29 @@ def choose_qparams_per_token_asymmetric(
     from_low, from_high = g.op("Sub", low, first), g.op("Sub", high, last)
     chosen = g.op("Where", g.op("Greater", error, _real(g, 0)), from_low, from_high)
     return _parameters(g, scale, g.op("Round", _clipped(g, chosen, -128, 127, FLOAT)), None)
+
+
+def chosen_as_it_comes(input: Node) -> Node | None:
+    """What `input` was before it was quantized, as a tensor to all of 8 bits, with parameters chosen from itself:
+    `dequantize(quantize(value, *choose(value)), …)`, with the same parameters in both."""
+    call = quantize_call(input)
+    if call is None or call.quantizes or call.granularity is not Granularity.TENSOR:
+        return None
+    inner, parameters = quantize_call(call.source), (call.scale, call.zero_point)
+    if inner is None or not inner.quantizes or (inner.scale, inner.zero_point) != parameters:
+        return None
+    choice = inner.choice
+    if choice is None or choice.args[0] is not inner.source or not _is_asymmetric(choice):
+        return None
+    return inner.source if isinstance(call.zero_point, Node) and call.zero_point.args[0] is choice else None
+
+
+def _is_asymmetric(choice: Node) -> bool:
+    """Whether the range is all of 8 bits, with a zero point within it."""
+    if operator_name(choice) != "quantized_decomposed::choose_qparams.tensor":
+        return False
+    _, low, high, _eps, dtype = schema_arguments(choice)
+    return (low, high) == {torch.int8: (-128, 127), torch.uint8: (0, 255)}.get(dtype)
 
 
 def _extremes(g: GraphBuilder, input: Node, axis: int | None) -> tuple[ir.Value, ir.Value]:

@@ -16,7 +16,7 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.recurrent import LSTM_GATES, Layers
 from delegraph_cpu.aot.converters.table import used_results
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
-from delegraph_cpu.aot.quantized.products import chosen_as_it_comes
+from delegraph_cpu.aot.quantized.q_dq import chosen_as_it_comes
 from delegraph_cpu.aot.quantized.table import integers_for
 from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import KnownWeight, float_bias, symmetric_weight
