@@ -253,7 +253,7 @@ MOVES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "pad": (lambda x: F.pad(x, (1, 2)), "Pad"),
     "reflect": (lambda x: F.pad(x, (1, 2, 0, 1), mode="reflect"), "Pad"),
     "max_pool": (lambda x: F.max_pool2d(x, 2), "MaxPool"),
-    "nearest": (lambda x: F.interpolate(x, scale_factor=2.0), "Resize"),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2.0), "Gather"),
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x[:1].reshape(1, 12, 2, 2), 2), "DepthToSpace"),
     "relu": (lambda x: x.relu(), "Clip"),
     "relu6": (F.relu6, "Clip"),

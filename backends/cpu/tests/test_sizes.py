@@ -127,6 +127,31 @@ def test_one_delegate_and_nothing_left(name: str) -> None:
         compare(loaded(*map(as_array, args)), function(*args))
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_pixels_between_any_sizes_are_those_of_torch(mode: str) -> None:
+    """Near a border between two pixels rounding decides, and ONNX's rule has another one."""
+
+    def function(x: torch.Tensor, like: torch.Tensor) -> list[torch.Tensor]:
+        like = like * 2
+        line = F.interpolate(x[..., 0], size=like.shape[3], mode=mode)
+        by_factors = F.interpolate(x, scale_factor=(1.5, 0.75), mode=mode)
+        return [like, F.interpolate(x, size=like.shape[2:], mode=mode), line, by_factors]
+
+    k, m, a, b = (Dim(name, min=4, max=90) for name in "KMAB")
+    lowered = delegraph.lower(
+        Function(function),
+        (torch.randn(1, 2, 5, 6), torch.zeros(1, 1, 8, 9)),
+        dynamic_shapes=(({2: k, 3: m}, {2: a, 3: b}),),
+        backends=["cpu"],
+    )
+    assert not lowered.report.methods["forward"].leftovers
+    loaded = delegraph.load(bytes(lowered))
+    for before, after in (((34, 17), (10, 5)), ((14, 41), (4, 82)), ((9, 10), (18, 20)), ((7, 40), (29, 12))):
+        args = (torch.randn(1, 2, *before), torch.zeros(1, 1, *after))
+        for ours, wanted in zip(loaded(*map(as_array, args)), function(*args), strict=True):
+            np.testing.assert_array_equal(ours, as_array(wanted))
+
+
 def compare(ours: Any, wanted: Any) -> None:
     leaves = torch.utils._pytree.tree_leaves(wanted)
     for result, expected in zip(torch.utils._pytree.tree_leaves(ours), map(as_array, leaves), strict=True):
