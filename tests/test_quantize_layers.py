@@ -202,6 +202,32 @@ def test_four_bits_and_ranges_found_as_it_runs_are_for_linear_layers(backends: l
     assert rows["aten::conv2d"].weight_nbytes < rows["aten::conv2d"].float_nbytes / 3
 
 
+class Tied(nn.Module):
+    """A table of tokens that scores the next one, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.between, self.head = nn.Embedding(500, 64), nn.Linear(64, 64), nn.Linear(64, 500, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(F.relu(self.between(self.table(tokens))))
+        return scores
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_per_tensor", "int8_weight_only"])
+@pytest.mark.parametrize("backends", [[], ["cpu"]])
+def test_a_table_that_a_layer_has_too_is_stored_once(backends: list[str], recipe: str) -> None:
+    torch.manual_seed(0)
+    model, data = Tied().eval(), [(torch.randint(0, 500, (1, 1)),) for _ in range(4)]
+    quantized = delegraph.quantize(model, data, recipe=recipe, backends=backends)
+    lowered = bytes(delegraph.lower(quantized, backends=backends))
+    assert len(lowered) < 1.75 * 500 * 64
+    with torch.no_grad():
+        got = torch.from_numpy(np.array(delegraph.load(lowered)(data[0][0].numpy())))
+        assert sqnr((model(*data[0]), got)) > 30
+
+
 class Product(nn.Module):
     """Of values and a matrix, which is said in many ways."""
 

@@ -98,11 +98,13 @@ def gathered_rows(
 ) -> torch.Tensor:
     """Rows of an embedding, which are taken out before they are dequantized: a table is large, and little of it read.
 
-    As `dequantized_weight`, but `scales` and `zero_points` are `[rows, groups]`.
+    As `dequantized_weight`, but `scales` and `zero_points` are `[rows, groups]`, or there is one scale, `[1, 1]`.
     """
     rows = torch.nn.functional.embedding(indices, stored)
     codes = rows if stored.dtype == torch.int8 else unpack(rows).flatten(-2)
     width = codes.shape[-1]
+    if scales.numel() == 1:
+        return (codes.to(scales.dtype) * scales.reshape(())).to(dtype)
     groups = codes.to(scales.dtype).unflatten(-1, (scales.shape[1], width // scales.shape[1]))
     if zero_points is not None:
         groups = groups - torch.nn.functional.embedding(indices, zero_points).to(scales.dtype).unsqueeze(-1)

@@ -82,7 +82,8 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
             group = _group_size(tensor, bits, recipes[node.name].group_size)
             key = (str(weight.target), tensor.shape, tensor.stride(), bits, group)
             if key not in stored:
-                stored[key] = _add(module, str(weight.target), bits, *before.of(tensor, bits, group))
+                tied = _tied(module, str(weight.target), tensor) if operator_name(node) in _TABLES else None
+                stored[key] = tied or _add(module, str(weight.target), bits, *before.of(tensor, bits, group))
             _read(module, node, weight, stored[key], tensor)
     module.graph.eliminate_dead_code()
     module.recompile()
@@ -136,10 +137,32 @@ def _group_size(weight: torch.Tensor, bits: int, asked: int) -> int:
     return asked if asked and weight.ndim == 2 and row % asked == 0 else row
 
 
+def _tied(module: GraphModule, name: str, table: torch.Tensor) -> tuple[str, ...] | None:
+    """The constants of a layer that has `table` as its weight too, stored with one scale for all of it: as bytes
+    with a scale for each row it would be there twice."""
+    quantize = torch.ops.quantized_decomposed.quantize_per_tensor.default
+    for node in module.graph.nodes:
+        if operator_name(node) != "quantized_decomposed::dequantize_per_tensor":
+            continue
+        constant, scale, zero_point, *_, dtype = node.args
+        held = referenced(module, constant) if constant.op == "get_attr" else None
+        if not isinstance(held, torch.Tensor) or (held.shape, zero_point, dtype) != (table.shape, 0, torch.int8):
+            continue
+        if torch.equal(quantize(table.detach().float(), *node.args[1:]), held):
+            scales = add_constant(module, f"{name}_int8_scales", torch.tensor([scale], dtype=torch.float32))
+            return str(constant.target), scales
+    return None
+
+
 def _add(module: GraphModule, name: str, bits: int, stored: torch.Tensor, scales: torch.Tensor) -> tuple[str, ...]:
     """Add the constants to `module`; their names."""
     kind = "packed" if bits == 4 else "int8"
     return add_constant(module, f"{name}_{kind}", stored), add_constant(module, f"{name}_{kind}_scales", scales)
+
+
+def _rows_and_groups(module: GraphModule, scales: str, table: torch.Tensor) -> tuple[int, int]:
+    count = module.get_buffer(scales).numel()
+    return (1, 1) if count < len(table) else (len(table), count // len(table))
 
 
 def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...], tensor: torch.Tensor) -> None:
@@ -149,7 +172,7 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
         stored, scales = (graph.get_attr(name) for name in names)
         name = operator_name(node)
         if name in _TABLES:
-            by_row = graph.call_method("view", (scales, tensor.shape[0], -1))
+            by_row = graph.call_method("view", (scales, *_rows_and_groups(module, names[1], tensor)))
             _, indices, *rest = schema_arguments(node)
             settings = rest if name == "aten::embedding_bag.padding_idx" else ()
             node.args = (indices, stored, by_row, None, tensor.dtype, *settings)
