@@ -768,17 +768,17 @@ def test_values_of_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inner", "shape", "per_channel"), [(64, (5, 64), True), (300, (2, 3, 300), False), (41, (41,), True)]
+    ("inner", "shape", "per_channel"), [(64, (1, 64), True), (300, (1, 1, 300), False), (41, (41,), True)]
 )
-def test_a_weight_of_8_bits_stays_in_8_bits(inner: int, shape: Sequence[int], per_channel: bool) -> None:
+def test_a_weight_of_8_bits_for_one_row(inner: int, shape: Sequence[int], per_channel: bool) -> None:
     """And the product is one of floats."""
     layer = Layer(Weight(10, inner, per_channel=per_channel), F.linear)
     assert compare(layer, random(*shape), step=1e-5 * inner)["MatMulNBits"] == 2
 
 
-@pytest.mark.parametrize("shape", [(16, 24), (2, 3, 4, 24)])
+@pytest.mark.parametrize("shape", [(2, 24), (2, 3, 4, 24)])
 @pytest.mark.parametrize("biased", [True, False])
-def test_a_weight_of_8_bits_that_many_rows_are_multiplied_with(shape: Sequence[int], biased: bool) -> None:
+def test_a_weight_of_8_bits_that_more_rows_are_multiplied_with(shape: Sequence[int], biased: bool) -> None:
     layer = Layer(Weight(10, 24, biased=biased), F.linear)
     assert compare(layer, random(*shape), step=1e-5 * 24)["Gemm"] == 1
 

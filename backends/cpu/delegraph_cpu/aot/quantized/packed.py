@@ -35,8 +35,10 @@ def float_linear(g: GraphBuilder, input: Node, weight: Node, bias: Node | None) 
 def _of_many_rows(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
     """A product of integers or of floats, if that is faster than one of codes."""
     fewest, most = _rows(g, input)
-    if fewest >= MANY_ROWS:
-        return (product_by_row if g.int8_inputs else _product_of_floats)(g, input, weight)
+    if g.int8_inputs and fewest >= MANY_ROWS:
+        return product_by_row(g, input, weight)
+    if not g.int8_inputs and (fewest >= MANY_ROWS or 1 < fewest == most):
+        return _product_of_floats(g, input, weight)
     return unpacked_product_by_row(g, input, weight) if fewest > 1 and most >= MANY_ROWS else None
 
 
@@ -114,9 +116,10 @@ def _rows(g: GraphBuilder, input: Node) -> tuple[int, float]:
 
 
 MANY_ROWS: Final = 16
-"""From here on (onnxruntime 1.31, one thread) two products of 4 bits take longer than one of floats: 384 x 1536 at 16
-rows 1122 us against 992, at 128 rows 2983 against 2019 (in float 1446). So does one of 4 bits with rounded inputs:
-192 x 768 at 16 rows 165 us against 141, at 197 rows 2320 against 993."""
+"""From here on (onnxruntime 1.31, one thread) one product of 4 bits with rounded inputs takes longer than one of
+integers: 192 x 768 at 16 rows 165 us against 141, at 197 rows 2320 against 993. Two of 4 bits take longer than one of
+floats, which are dequantized before, from 2 rows on: 768 x 768 238 us against 151, at 8 rows 361 against 215, at 15 507
+against 322 (in float 32, 90 and 161). Where there may be one row as well, they are the same codes for all."""
 
 _FLOAT32: Final = 1
 _ROUNDED: Final = 4
