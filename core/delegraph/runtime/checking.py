@@ -171,16 +171,17 @@ class _CheckedCall:
             return self.values.slots[index]
         return tensor.view(tensor.bound)
 
-    def _pattern(self, dtype: np.dtype[Any]) -> Any:
-        """One element: of floats a NaN that no processor makes; of integers another one in each run."""
+    def _pattern(self, dtype: np.dtype[Any]) -> Array:
+        """One element, as an array, for NumPy makes True of any scalar bool: of floats a NaN that no processor makes,
+        of bools neither of the two, of integers another one in each run."""
         byte = {"b": 0x5A, "i": 0xFD - self.turn, "u": 0xFD - self.turn}.get(dtype.kind, 0xFF)
-        return np.full(dtype.itemsize, byte, np.uint8).view(dtype)[0]
+        return np.full(dtype.itemsize, byte, np.uint8).view(dtype)
 
     def _left(self, array: Array) -> int:
         """How many elements hold the pattern still: all, or those whose pattern no computation gives."""
         if not array.size:
             return 0
-        pattern = np.full(1, self._pattern(array.dtype), array.dtype).view(np.uint8)
+        pattern = self._pattern(array.dtype).view(np.uint8)
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.dtype.itemsize)
         left = int((content == pattern).all(1).sum())
         is_sure = array.dtype.itemsize >= _SURE or array.dtype.kind not in "iu"

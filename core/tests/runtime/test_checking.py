@@ -111,6 +111,17 @@ def test_a_bool_that_is_never_written(build: Any) -> None:
         loaded(delegated(build, dtype="bool", sizes=()), Backend(nothing)).execute([np.array(True)])
 
 
+@pytest.mark.parametrize("sizes", [(), (3,)])
+def test_a_bool_that_is_true_is_written(build: Any, sizes: tuple[int, ...]) -> None:
+    def copies(context: Any, x: Any, out: Any) -> None:
+        out[...] = x
+
+    x = np.ones(sizes, np.bool_)
+    method = loaded(delegated(build, dtype="bool", sizes=sizes), Backend(copies))
+    for _ in range(2):
+        np.testing.assert_array_equal(method.execute([x])[0], x)
+
+
 def test_an_input_is_read_only_in_execute(build: Any) -> None:
     def changes(context: Any, x: Any, out: Any) -> None:
         x *= 2
