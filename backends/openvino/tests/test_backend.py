@@ -132,6 +132,17 @@ def test_int64_positions_are_taken() -> None:
     check(lambda x: x.masked_fill(torch.arange(5)[:, None] - 2 < torch.arange(7), 0.0), torch.randn(5, 7))
 
 
+def test_what_is_known_of_an_int64_outlasts_its_partition() -> None:
+    """The remainder of what may be wide is left, and so is outside of the partition that compares it."""
+    turn = torch.tensor(2**40 + 1)
+    lowered = lower(lambda t, x: torch.where((t + 1) % 2 == 0, x.relu(), -x), (turn, torch.randn(3)))
+    assert set(declined(lowered)) == {"aten_add_tensor", "aten_remainder_scalar"}
+    for turn in (2**40 + 1, 2**40 + 2):
+        given = np.array(turn), np.array([-1, 2, 3], np.float32)
+        expected = [0, 2, 3] if turn % 2 else [1, -2, -3]
+        np.testing.assert_array_equal(load(lowered)(*given), np.array(expected, np.float32))
+
+
 # ---- weights ------------------------------------------------------------------------------------------------------
 
 

@@ -85,15 +85,21 @@ def _fits(node: Node) -> bool:
     return largest is not None and largest <= LARGEST
 
 
+_LARGEST: Final = "delegraph_openvino_largest"
+"""Metadata: what was found out of a value, which its placeholder has once a partition that reads it was cut out."""
+
+
 def _magnitude(node: Node, known: dict[Node, int | None]) -> int | None:
     """No value of `node` is further from zero; None: not known."""
     if node not in known:
-        known[node] = _magnitude_of(node, known)
+        known[node] = node.meta[_LARGEST] = _magnitude_of(node, known)
     return known[node]
 
 
 def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
     value, name = node.meta.get("val"), str(node.target)
+    if node.op == "placeholder" and node.meta.get(_LARGEST) is not None:
+        return int(node.meta[_LARGEST])
     number = lifted_number(node)
     if isinstance(number, bool | int):
         return abs(number)
