@@ -326,6 +326,47 @@ def test_a_changed_parameter_or_plain_tensor_is_refused(what: str) -> None:
     assert "in forward: self.weight.add_(1)" in str(error.value)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("as_parameter", [False, True])
+def test_a_changed_buffer_that_another_shows_is_refused(dtype: torch.dtype, as_parameter: bool) -> None:
+    class Window(torch.nn.Module):
+        def __init__(self, row: int) -> None:
+            super().__init__()
+            memory = torch.zeros(2, 4, dtype=dtype)
+            self.register_buffer("kept", memory[0])
+            if as_parameter:
+                self.newest = torch.nn.Parameter(memory[row], requires_grad=False)
+            else:
+                self.register_buffer("newest", memory[row, 1:])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.kept.add_(x)
+            return self.newest * 2
+
+    x = (torch.ones((), dtype=dtype),)
+    functionalize(export(Window(1), x), {})  # other memory
+    message = r"changes its buffer 'kept', and 'newest' shows the same memory(.|\n)*as self\.kept\[…\]"
+    with pytest.raises(LoweringError, match=message) as error:
+        functionalize(export(Window(0), x), {})
+    assert "in forward: self.kept.add_(x)" in str(error.value)
+
+
+def test_changed_buffers_may_lie_beside_each_other_in_one_memory() -> None:
+    class Cache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            both = torch.zeros(2, 4)
+            self.register_buffer("key", both[0])
+            self.register_buffer("value", both[1])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.key.add_(x)
+            return self.key + self.value
+
+    args = (torch.randn(4),)
+    assert_same_behaviour(Cache(), functionalize(export(Cache(), args), {}), args)
+
+
 def test_a_model_in_training_mode_is_told_to_be_put_into_eval_mode() -> None:
     program = torch.export.export(torch.nn.BatchNorm1d(3).train(), (torch.randn(4, 3),))
     with pytest.raises(LoweringError, match=r"training mode: call model\.eval\(\)"):

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.decompose import Decompositions, Keep, NodeFilter
 from delegraph.aot.functional.functionalizer import FunctionalGraph, functional_graph
+from delegraph.aot.functional.states_apart import check_states_apart
 from delegraph.aot.graph.debug_handles import source_handles
 from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.source_location import user_location
@@ -25,7 +26,8 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     that it does not accept.
 
     Buffers and inputs that the model mutates become outputs (BUFFER_MUTATION, USER_INPUT_MUTATION). The given program
-    is not changed; weights are shared. Raises `LoweringError` for a mutation that cannot be expressed.
+    is not changed; weights are shared. Raises `LoweringError` for a mutation that cannot be expressed, or that reaches
+    another buffer.
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
     _forget_pending_symbols(decompositions.mode)
@@ -36,7 +38,9 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     if pinned:
         fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))
         raise LoweringError(f"decomposing the program would fix dynamic dimensions to their example: {fixed}")
-    return rebuild(program, made.root, made.graph, _with_mutations(program, made), made.constants)
+    functional = rebuild(program, made.root, made.graph, _with_mutations(program, made), made.constants)
+    check_states_apart(functional)
+    return functional
 
 
 def fake_mode_of(program: ExportedProgram) -> FakeTensorMode:
