@@ -238,3 +238,20 @@ def test_values_of_which_only_the_data_says_how_many() -> None:
 
     t = torch.randn(4, 3)
     assert "index_put" not in " ".join(declined(edge(Doubled(), (t, t > 0))))
+
+
+@pytest.mark.parametrize("dim", [None, 0])
+def test_of_nothing_none_is_true_and_all_are(dim: int | None) -> None:
+    """A dim without a lower limit may have no places in a run."""
+
+    def truths(x: torch.Tensor) -> list[torch.Tensor]:
+        return [kind(x > 0) if dim is None else kind(x > 0, dim) for kind in (torch.any, torch.all)]
+
+    lowered = delegraph.lower(
+        Function(truths), (torch.ones(2, 3),), backends=["cpu"], dynamic_shapes=(({0: Dim("N", max=4)},),)
+    )
+    assert not lowered.report.methods["forward"].leftovers
+    run = delegraph.load(bytes(lowered))
+    for x in (torch.randn(3, 3), torch.empty(0, 3), torch.ones(1, 3), -torch.ones(4, 3)):
+        for got, expected in zip(run(x), truths(x), strict=True):
+            assert torch.equal(got, expected)

@@ -76,16 +76,20 @@ def mean(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: o
     return _reduce(g, "ReduceMean", value, axes, keepdim)
 
 
-for _kind, _op_type in (("any", "ReduceMax"), ("all", "ReduceMin")):
+for _kind in ("any", "all"):
 
     def _any_all(
-        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, op_type: str = _op_type
+        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, kind: str = _kind
     ) -> ir.Value:
+        """Whether one is true; not all are if one is false. Of nothing onnxruntime's largest is the least integer."""
         truth, none = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim
         axes = [] if none else _axes(self, dim)  # an empty list means none here, unlike elsewhere
         if not axes:
             return truth
-        return g.cast(_reduce(g, op_type, g.cast(truth, torch.int32), axes, keepdim), torch.bool)
+        deciding = truth if kind == "any" else g.op("Not", truth)
+        largest = _reduce(g, "ReduceMax", g.cast(deciding, torch.int32), axes, keepdim)
+        found = g.op("Greater", largest, g.tensor(0, torch.int32))
+        return found if kind == "any" else g.op("Not", found)
 
     convert_with(f"{_kind} {_kind}.dim {_kind}.dims", dtypes=NUMBERS_OR_BOOL)(_any_all)
 
