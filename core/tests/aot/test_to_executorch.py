@@ -280,6 +280,17 @@ def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:
         lower_model(Model(), (torch.randn(4),), dynamic_shapes=({0: torch.export.Dim("n", max=8)},))
 
 
+def test_a_number_that_changes_from_call_to_call_is_refused() -> None:
+    class Times(nn.Module):
+        def forward(self, x, k):
+            return x * k
+
+    args = torch.ones(3), 3
+    with pytest.raises(LoweringError, match=r"input 'k' is a number .* takes those in tensors alone(.|\n)*k\.item\(\)"):
+        lower(Times(), args, dynamic_shapes=(None, torch.export.Dim.DYNAMIC))
+    lower(Times(), args)
+
+
 def test_weights_without_data_are_refused(lower_model) -> None:
     model = Scale()
     exported = torch.export.export(model, (torch.randn(4),))

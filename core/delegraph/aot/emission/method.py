@@ -135,8 +135,6 @@ class _MethodEmitter(GraphEmitter):
             spec = self.bounds.spec(value, node)
             memory_id = int(node.meta.get("memory_id", 1)) if self.method_options.alloc_graph_input else None
             return self.tensor(node, spec, memory_id)
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return self.builder.table.variable(value)
         return self.builder.table.add(_plain_input(node, value))
 
     def _state(self, node: Node, state: HeldTensor) -> int:
@@ -241,6 +239,14 @@ def _plain_input(node: Node, value: Any) -> Value:
         return Double(value)
     if isinstance(value, str):
         return String(value)
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        name = str(node.target)
+        raise LoweringError(
+            f"input {name!r} is a number of the caller's own in each call, and a method takes those in tensors alone\n"
+            f"  what to do: give it as torch.tensor({name}) and read it by {name}.item() in forward, or leave it out of"
+            " dynamic_shapes, so that it is what it was in the example",
+            node=node.name,
+        )
     raise LoweringError(
         f"input {str(node.target)!r} is {type(value).__name__}; a method takes tensors, numbers, strings and None",
         node=node.name,
