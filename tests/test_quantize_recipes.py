@@ -23,7 +23,7 @@ import delegraph
 from delegraph.aot import Recipe, activation_spec, channel_dim, recipe_named, weight_spec
 from delegraph.aot.authoring import operator_name
 from delegraph.aot.quantize import packing
-from delegraph.errors import LoweringError, PluginNotFound, UnknownOption
+from delegraph.errors import DelegraphError, LoweringError, PluginNotFound, UnknownOption
 from delegraph.plugins import PluginRegistry
 from delegraph.program import serialize_flat_tensor
 
@@ -499,6 +499,31 @@ def test_a_backend_brings_its_quantizer(net: Net, plugins: PluginRegistry) -> No
     rules = {"head": "float", "stem": "int8_per_tensor", "default": "int8"}
     hybrid = delegraph.quantize(net, batches(), backends=["asic"], recipe=rules, plugins=plugins)
     assert stored(hybrid) == {"hidden": "int8"}
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_weight_only"])
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("cpu{minimum_node=2}", "partitioner 'cpu' has no option 'minimum_node'.* did you mean 'minimum_nodes'"),
+        (("cpu", {"minimum_node": 2}), "partitioner 'cpu' has no option 'minimum_node'"),
+        (
+            ["cpu", {}],
+            r"backends has \['cpu', \{\}\]; it takes names of installed partitioners, \(name,",
+        ),
+        ({"cpu": {}}, r"backends has \{'cpu': \{\}\}; it takes names"),
+        (b"cpu", "backends has b'cpu'; it takes names"),
+        (None, "backends has None; it takes names"),
+        ("cpu,npu", "character 4 is ','"),
+        ("cqu", "no installed distribution offers 'cqu' in delegraph.partitioners; did you mean 'cpu'"),
+    ],
+)
+def test_a_backend_that_lowering_would_not_take_is_refused(net: Net, recipe: str, backend: Any, message: str) -> None:
+    """It had been quantized for, by the core's quantizer in place of the backend's own."""
+    with pytest.raises(DelegraphError, match=message):
+        delegraph.quantize(net, batches(), recipe=recipe, backends=[backend])
+    with pytest.raises(DelegraphError, match=message):
+        delegraph.prepare_qat(net, batches()[0], backends=[backend])
 
 
 class Tagger(nn.Module):

@@ -16,6 +16,7 @@ from torch.fx import GraphModule
 
 from delegraph.aot import pipeline
 from delegraph.aot.config import LoweringConfig
+from delegraph.aot.delegation.backends import checked_backends
 from delegraph.aot.export import ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.recipes import RecipeOrRules, check_rules
@@ -108,8 +109,8 @@ def quantize(
     recipe: `"int8"` (the default), `"int8_per_tensor"`, `"int8_dynamic"`, `"int8_weight_only"`, `"int4_weight_only"`,
         `"int8_dynamic_int4_weight"` or `"int16x8"`, with options, `"int4_weight_only{group_size=64}"`; a `Recipe`; or
         rules by module name or type, `{"encoder.*": "float", nn.LayerNorm: "float", "default": "int8"}`.
-    backends: those that you will lower onto, in order of priority. Each brings its quantizer; where one has none, a
-        general one stands in.
+    backends: those that you will lower onto, in order of priority, as `lower` takes them. Each brings its quantizer;
+        where one has none, a general one stands in. Options are for lowering, and checked here.
     quantizers: instead of recipe and backends, in order of priority, names of installed ones (`"npu"`,
         `"npu{recipe=int16x8}"`, `("npu", {"recipe": "int16x8"})`) or torchao's, or such lists by method name. A layer
         that one has annotated keeps its spec.
@@ -131,6 +132,7 @@ def quantize(
             "backends says whose quantizers a recipe goes to, which quantizers names itself: give one of them"
         )
     check_limits(keep_float, min_sqnr)
+    backends = checked_backends(backends, plugins)
     calibration_data, example, by_name = with_examples(model, calibration_data, args, kwargs)
     requests = _requests(model, example, by_name, dynamic_shapes, by_batch=example is not args)
     methods = list(requests)
@@ -189,6 +191,7 @@ def prepare_qat(
     Recipes are those that quantize values statically. Raises as `quantize`.
     """
     plugins = (plugins or default_registry()).preferring(prefer or {})
+    backends = checked_backends(backends, plugins)
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     check_rules(recipe, [requests["forward"].model])
     return prepared_for_training(requests["forward"], recipe, backends, plugins)

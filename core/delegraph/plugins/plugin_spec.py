@@ -1,4 +1,4 @@
-"""What a user writes for a plug-in -> its name and options: `"npu{optimize=3}"`, `("npu", {"optimize": 3})` or `"npu"`.
+"""What a user writes, `"npu"`, `"npu{optimize=size}"` or `("npu", {"optimize": "size"})` -> a plug-in and its options.
 
 text    = plug-in { "," plug-in }
 plug-in = name [ "{" [ option { "," option } ] "}" ]
@@ -46,14 +46,18 @@ def plugin_spec(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> PluginSpec 
         return parse_plugin(plugin)
     if not isinstance(plugin, tuple):
         return plugin
-    if len(plugin) != 2 or not isinstance(plugin[0], str) or not isinstance(plugin[1], Mapping):
+    if len(plugin) != 2 or not isinstance(plugin[0], str) or not _are_options(plugin[1]):
         raise PluginError(
-            f'a plug-in with options is a name and a mapping, ("npu", {{"optimize": "size"}}), not {plugin!r}'
+            f'a plug-in with options is a name and a mapping of names, ("npu", {{"optimize": "size"}}), not {plugin!r}'
         )
     name, options = plugin
     if "{" in name:
         raise PluginError(f"{plugin!r} has options in its name and beside it; write them in one place")
     return PluginSpec(name, dict(options))
+
+
+def _are_options(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 def parse_plugin(text: str) -> PluginSpec:

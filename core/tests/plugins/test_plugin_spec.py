@@ -94,7 +94,7 @@ def test_text_a_pair_and_an_object_mean_the_same() -> None:
     assert plugin_spec(plugin) is plugin
 
 
-@pytest.mark.parametrize("pair", [("npu",), ("npu", 3), (3, {}), ("npu", {}, {})])
+@pytest.mark.parametrize("pair", [("npu",), ("npu", 3), (3, {}), ("npu", {}, {}), ("npu", {1: 2})])
 def test_a_pair_that_is_malformed(pair: Any) -> None:
     with pytest.raises(PluginError, match="a plug-in with options is a name and a mapping"):
         plugin_spec(pair)

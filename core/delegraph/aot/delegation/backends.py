@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from delegraph.aot.arguments import check_list, check_method_names, made_by_name
 from delegraph.interfaces.lowering import Partitioner, PartitionerAdapter
+from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["Backend", "Backends", "named_partitioners", "partitioners_by_method"]
+__all__ = ["Backend", "Backends", "checked_backends", "named_partitioners", "partitioners_by_method"]
 
 Backend: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Partitioner"
 """A partitioner, or an installed one by name, `"npu"`, `"npu{optimize=size}"`, `("npu", {"optimize": "size"})`."""
@@ -39,6 +40,25 @@ def named_partitioners(
     return {name: _adapted(partitioner, plugins) for name, partitioner in made.items()}
 
 
+def checked_backends(backends: Iterable[Any] | None, plugins: PluginRegistry) -> list[Any] | None:
+    """`backends` as somebody gets them who reads names alone, a quantizer's among them: what the options and objects
+    are is told here already. Raises as `named_partitioners`.
+    """
+    if backends is None:
+        return None
+    check_list("backends", backends)
+    listed = list(backends)
+    for backend in map(plugin_spec, listed):
+        if not isinstance(backend, PluginSpec):
+            named_partitioners("backends", [backend], plugins)
+        elif backend.name in plugins.names("partitioners"):
+            if backend.options:
+                plugins.create("partitioners", backend.name, backend.options)
+        elif backend.name not in plugins.names("quantizers"):
+            plugins.find("partitioners", backend.name)  # which says what there is
+    return listed
+
+
 def _adapted(partitioner: Any, plugins: PluginRegistry) -> Partitioner:
     """A partitioner of another package's class, as that package's installed adapter has it; any other as it is."""
     if isinstance(partitioner, Partitioner):
@@ -53,7 +73,7 @@ def _adapted(partitioner: Any, plugins: PluginRegistry) -> Partitioner:
 
 
 def _is_partitioner(value: Any) -> bool:
-    return hasattr(value, "partition")
+    return hasattr(value, "partition") and not isinstance(value, (str, bytes, type))
 
 
 def _listed(argument: str, backends: Any) -> Sequence[Backend]:

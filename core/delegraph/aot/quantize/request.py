@@ -113,7 +113,6 @@ def quantization_by_recipe(
     Raises as `quantization_by_method` and `rules_from`.
     """
     rules = rules_from(given, models)
-    check_list("backends", backends)
     check_torchao()
     batches = batches_by_method(calibration_data, methods)
     needs_data = [r.name for r in rules.recipes if not r.weight_only and not r.dynamic]
@@ -139,7 +138,6 @@ def quantization_for_training(
 ) -> Quantization:
     """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
     rules = rules_from(given)
-    check_list("backends", backends)
     check_torchao()
     for recipe in rules.recipes:
         if not recipe.is_float and (recipe.weight_only or recipe.dynamic):
@@ -169,8 +167,7 @@ def _by_recipe(
 
 
 def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
-    """Those of the backends that can do the recipe. Raises `PluginNotFound` for a name that neither a quantizer nor a
-    partitioner has, and `LoweringError` with the reasons of all where none can."""
+    """Those of the backends that can do the recipe. Raises `LoweringError` with the reasons of all where none can."""
     from delegraph.aot.quantize.generic import GenericQuantizer
 
     made: dict[str, Quantizer] = {}
@@ -178,8 +175,6 @@ def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistr
     quantizers = plugins.names("quantizers")
     for backend in [plugin_spec(one) for one in backends] or [None]:
         name = backend.name if isinstance(backend, PluginSpec) else None
-        if name is not None and name not in quantizers:
-            plugins.find("partitioners", name)
         if name in quantizers and recipe.weight_bits == 8:
             try:
                 made[name] = plugins.create("quantizers", name, {"recipe": recipe.text_or_itself})
