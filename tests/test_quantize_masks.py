@@ -86,8 +86,49 @@ def test_scores_without_a_mask_are_rounded() -> None:
             return torch.softmax((q @ k.mT / 32**0.5) + 1.0, -1) @ v
 
     quantized = delegraph.quantize(Plain("").eval(), [(torch.randn(2, 8, 32), torch.zeros(8, 8))], backends=["npu"])
+    assert rounds_softmax(quantized)
+
+
+class Windows(nn.Module):
+    """Swin's attention: a bias for each offset of two places, from a table; `shift` is a mask of the model's own."""
+
+    def __init__(self, spread: float = 1.0, shift: float = 0.0, in_one_call: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.table = nn.Linear(32, 96), nn.Parameter(torch.linspace(0, spread, 15))
+        self.shift, self.in_one_call = shift, in_one_call
+        self.register_buffer("places", torch.arange(8)[:, None] - torch.arange(8) + 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        bias = self.table[self.get_buffer("places").view(-1)].view(8, 8)
+        if self.in_one_call:
+            return F.scaled_dot_product_attention(q, k, v, bias)
+        scores = q @ k.mT / 32**0.5 + bias
+        if self.shift:
+            scores = scores + torch.full((8, 8), self.shift).triu(1)
+        return torch.softmax(scores, -1) @ v
+
+
+@pytest.mark.parametrize("backend", ["npu", "dsp"])
+def test_biases_of_positions_are_rounded_with_the_scores(backend: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 32)
+    for in_one_call in (False, True) if backend == "dsp" else (False,):
+        model = Windows(in_one_call=in_one_call).eval()
+        quantized = delegraph.quantize(model, [(x,)], backends=[backend])
+        assert rounds_softmax(quantized)
+        decibels = quantized.report.methods["forward"].output_sqnr
+        assert decibels is not None and decibels > 30
+
+
+@pytest.mark.parametrize("model", [Windows(spread=20.0), Windows(shift=-100.0), Windows(shift=-math.inf)])
+def test_constants_that_lie_far_apart_are_masks(model: nn.Module) -> None:
+    assert not rounds_softmax(delegraph.quantize(model.eval(), [(torch.randn(2, 8, 32),)], backends=["dsp"]))
+
+
+def rounds_softmax(quantized: delegraph.QuantizedModel) -> bool:
     (softmax,) = (node for node in quantized.program.graph.nodes if node.target == torch.ops.aten.softmax.int)
-    assert "dequantize" in str(softmax.args[0])
+    return "dequantize" in str(softmax.args[0])
 
 
 @pytest.mark.parametrize("observer", OBSERVERS)

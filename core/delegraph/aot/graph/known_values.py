@@ -12,10 +12,12 @@ from math import prod
 from typing import Final
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-__all__ = ["known_value"]
+from delegraph.aot.graph.bodies import referenced
+
+__all__ = ["held_value", "known_value"]
 
 LARGEST: Final = 2**22
 """Elements of a mask of 2048 x 2048: what it takes longer to compute is not known."""
@@ -39,6 +41,23 @@ def known_value(node: Node, constant: Callable[[Node], torch.Tensor | None]) -> 
     return _computed(node, constant, {})
 
 
+def held_value(module: GraphModule, node: Node) -> torch.Tensor | None:
+    """As `known_value`, of a node of `module`, which holds its parameters and buffers itself."""
+    return known_value(node, lambda leaf: _held(module, leaf))
+
+
+def _held(module: GraphModule, leaf: Node) -> torch.Tensor | None:
+    """A parameter, or a buffer that nothing writes; None of inputs."""
+    if leaf.op != "get_attr" or any(map(_writes, leaf.users)):
+        return None
+    value = referenced(module, leaf)
+    return value.detach() if isinstance(value, torch.Tensor) else None
+
+
+def _writes(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def _computed(
     node: Node, constant: Callable[[Node], torch.Tensor | None], done: dict[Node, torch.Tensor | None]
 ) -> torch.Tensor | None:
@@ -53,7 +72,7 @@ def _result(
 ) -> torch.Tensor | None:
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
-    if node.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in node.target.tags:
+    if _writes(node) or torch.Tag.nondeterministic_seeded in node.target.tags:
         return None
     if node.target in _SHAPED_ALIKE:
         taken = {source: _unknown(source) for source in node.all_input_nodes}

@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
-from delegraph.aot.graph.bodies import referenced
-from delegraph.aot.graph.known_values import known_value
+from delegraph.aot.graph.attention_masks import hides_nothing, only_shifts, sees_in_every_row
+from delegraph.aot.graph.known_values import held_value
 from delegraph.aot.graph.schema_binding import schema_arguments
-from delegraph.aot.quantize.annotations import annotation_of, is_written
+from delegraph.aot.quantize.annotations import annotation_of
 
 __all__ = ["cut_attention"]
 
@@ -39,7 +38,7 @@ def cut_attention(
     for node in list(model.graph.nodes):
         if node.target is aten.scaled_dot_product_attention.default and wanted(node):
             mask = _mask_of(model, node)
-            if mask is not None and (masked or mask.tensor is None):
+            if mask is not None and (masked or not mask.hides):
                 _cut(model, node, mask)
     model.graph.eliminate_dead_code()
     model.recompile()
@@ -47,9 +46,11 @@ def cut_attention(
 
 @dataclass(frozen=True, slots=True)
 class _Mask:
-    """What is added to the scores, if anything is; whether there may be rows that see nothing."""
+    """What is added to the scores, if anything is; whether it hides some, and whether there may be rows that see
+    nothing."""
 
     tensor: Node | None = None
+    hides: bool = False
     may_blind: bool = False
 
 
@@ -62,21 +63,13 @@ def _mask_of(model: GraphModule, node: Node) -> _Mask | None:
         return None
     if mask is None:
         return _Mask()
-    content = known_value(mask, lambda leaf: _constant(model, leaf))
+    content = held_value(model, mask)
     if content is None:
-        return _Mask(mask, may_blind=True) if _tensor(mask).dtype == torch.bool else None
+        return _Mask(mask, hides=True, may_blind=True) if _tensor(mask).dtype == torch.bool else None
     if hides_nothing(content):
         return _Mask()
     blind = not sees_in_every_row(content)
-    return None if blind and content.dtype != torch.bool else _Mask(mask, blind)
-
-
-def _constant(model: GraphModule, leaf: Node) -> torch.Tensor | None:
-    """A parameter, or a buffer that nothing writes; None of inputs."""
-    if leaf.op != "get_attr" or is_written(leaf):
-        return None
-    value = referenced(model, leaf)
-    return value.detach() if isinstance(value, torch.Tensor) else None
+    return None if blind and content.dtype != torch.bool else _Mask(mask, not only_shifts(content), blind)
 
 
 def _cut(model: GraphModule, node: Node, mask: _Mask) -> None:

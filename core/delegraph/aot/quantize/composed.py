@@ -70,7 +70,7 @@ class ComposedQuantizer:
         """Let each annotate what those before it left."""
         self._own = {}
         kept: dict[Node, Any] = {}
-        masked = masked_scores(model.graph)
+        masked = masked_scores(model)
         for name in self._quantizers:
             self._ask(name, "annotate", model)
             new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}

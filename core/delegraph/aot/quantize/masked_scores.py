@@ -4,7 +4,8 @@
     hidden = scores / 8 + (mask - 1) * 10000    float: on one grid with -10,000 all scores are the same number, and with
     y      = softmax(hidden) @ v                -inf what is hidden is the lowest of them, which a softmax sees
 
-Whether a sum hides is not for data to show: batches without padding have masks of zeros.
+Whether a sum hides is not for data to show: batches without padding have masks of zeros. It is for constants, which are
+the same in each run: biases of positions are added to scores too, and hide none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.graph.attention_masks import only_shifts
+from delegraph.aot.graph.known_values import held_value
 
 __all__ = ["masked_scores"]
 
@@ -30,6 +34,7 @@ _READERS: Final[Mapping[Any, int]] = {
 }
 """Which argument is of scores, or the mask of an attention in one call."""
 
+_SUMS: Final = frozenset({aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor})
 _HIDING: Final = frozenset({aten.add, aten.add_, aten.sub, aten.sub_, aten.where, aten.masked_fill, aten.masked_fill_})
 """Of scores and a mask."""
 
@@ -42,15 +47,15 @@ _MOVES: Final = frozenset(
 """What a mask goes through, besides views and what torch says is computed element by element."""
 
 
-def masked_scores(graph: Graph) -> frozenset[Node]:
+def masked_scores(model: GraphModule) -> frozenset[Node]:
     """The sums and the like that masks come into, what stands before them up to a product, and what reads them."""
     found: set[Node] = set()
-    for reader in graph.nodes:
+    for reader in model.graph.nodes:
         place = _READERS.get(reader.target)
         given = reader.args[place] if place is not None and len(reader.args) > place else None
         if isinstance(given, Node):
             behind = _elementwise(given)
-            if place or any(map(_hides, behind)):
+            if place or any(_hides(model, node) for node in behind):
                 found |= {*behind, reader}
     return frozenset(found)
 
@@ -73,6 +78,10 @@ def _keeps_apart(target: Any) -> bool:
     return target.is_view or torch.Tag.pointwise in target.tags or target.overloadpacket in _MOVES | _HIDING
 
 
-def _hides(node: Node) -> bool:
-    """Whether it is of two tensors: a number that is added hides nothing."""
-    return len(node.all_input_nodes) > 1 and getattr(node.target, "overloadpacket", None) in _HIDING
+def _hides(model: GraphModule, node: Node) -> bool:
+    """Whether it is of two tensors, a number that is added hides nothing, and neither does a constant that shifts."""
+    if len(node.all_input_nodes) < 2 or getattr(node.target, "overloadpacket", None) not in _HIDING:
+        return False
+    added = node.all_input_nodes if node.target in _SUMS and not node.kwargs else ()
+    known = [value for one in added if (value := held_value(model, one)) is not None]
+    return not any(map(only_shifts, known))
