@@ -74,8 +74,11 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
             call, use = owner
             buffers[call][use] = (*buffers[call].get(use, ()), offset)
     spilled = tuple(value for value in lives if value not in staying)
-    early = tuple(frozenset(use for call, use in ahead if call == number) for number in range(len(calls)))
-    return Placed(tuple(blocks), resident, tuple(buffers), early, spilled, placement.nbytes, placement.lower_bound)
+    early: list[set[int]] = [set() for _ in calls]
+    for call, use in ahead:
+        early[call].add(use)
+    found = tuple(map(frozenset, early))
+    return Placed(tuple(blocks), resident, tuple(buffers), found, spilled, placement.nbytes, placement.lower_bound)
 
 
 def _nbytes(value: Value) -> int:
@@ -84,11 +87,12 @@ def _nbytes(value: Value) -> int:
 
 def _lifetimes(calls: Sequence[KernelCall], outputs: Sequence[Value]) -> dict[Value, tuple[int, int]]:
     """Values that kernels make for other kernels -> the first and the last call that touches each."""
+    written = set(outputs)
     lives: dict[Value, tuple[int, int]] = {}
     for number, call in enumerate(calls):
         for use in call.uses:
             value = use.view.value
-            if value.is_made and value not in outputs:
+            if value.is_made and value not in written:
                 lives[value] = (lives.get(value, (number, number))[0], number)
     return lives
 
@@ -97,18 +101,26 @@ def _blocks(
     calls: Sequence[KernelCall], lives: Mapping[Value, tuple[int, int]], staying: set[Value], device: Device
 ) -> list[Block]:
     """A block for each call beside what stays; takes out of `staying` what is in the way."""
-    return [_block(number, call, lives, staying, device) for number, call in enumerate(calls)]
+    begun: list[list[Value]] = [[] for _ in calls]
+    for value, (first, _) in lives.items():
+        begun[first].append(value)
+    blocks: list[Block] = []
+    live: list[Value] = []
+    for number, call in enumerate(calls):
+        live = [value for value in (*live, *begun[number]) if value in staying and lives[value][1] >= number]
+        blocks.append(_block(call, live, lives, staying, device))
+    return blocks
 
 
 def _block(
-    number: int,
     call: KernelCall,
+    live: list[Value],
     lives: Mapping[Value, tuple[int, int]],
     staying: set[Value],
     device: Device,
 ) -> Block:
+    """A block for a call beside what is `live` of what stays."""
     while True:
-        live = [value for value in staying if lives[value][0] <= number <= lives[value][1]]
         free = device.tcm_nbytes - sum(map(_nbytes, live))
         wanted = min(footprint(call, call.space, staying.__contains__), device.tcm_nbytes // RESERVE)
         block = choose_block(call, free, staying.__contains__, device) if free >= wanted else None
@@ -119,7 +131,9 @@ def _block(
                 f"kernel {call.kernel} needs {smallest_footprint(call)} bytes of TCM for one tile, and {device.name}"
                 f" has {device.tcm_nbytes}"
             )
-        staying.discard(max(live, key=lambda value: (_nbytes(value), lives[value])))
+        largest = max(live, key=lambda value: (_nbytes(value), lives[value]))
+        live.remove(largest)
+        staying.discard(largest)
 
 
 def _buffers(
