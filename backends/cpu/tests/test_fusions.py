@@ -171,6 +171,80 @@ def test_a_rotation_of_another_part_is_not_left_to_attention() -> None:
     assert_says_what_eager_says(module, TurnedElsewhere(**form))
 
 
+class TurnedOtherwise(Attention):
+    """By one of many ways to write a rotation; all get angles of which both halves are equal."""
+
+    def __init__(self, turn: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor], **form: Any) -> None:
+        super().__init__(**form)
+        self.way = turn
+
+    def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        once = angles[:, None, :, : angles.shape[-1] // 2]
+        first, rest = x[..., : self.part], x[..., self.part :]
+        turned = self.way(first, once.cos(), once.sin())
+        return turned if self.part is None else torch.cat([turned, rest], -1)
+
+
+def by_neighbours(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    turned = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+    return x * cos.repeat_interleave(2, -1) + turned * sin.repeat_interleave(2, -1)
+
+
+def by_halves(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def backwards(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    turned = torch.stack([x[..., 1::2], -x[..., ::2]], -1).flatten(-2)
+    return x * cos.repeat_interleave(2, -1) + turned * sin.repeat_interleave(2, -1)
+
+
+def by_others_angles(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    turned = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+    return x * torch.cat([cos, cos], -1) + turned * torch.cat([sin, sin], -1)
+
+
+def by_halves_mirrored(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, a * cos + b * sin], -1)
+
+
+ROTATIONS: dict[str, dict[str, Any]] = {
+    "neighbours": {"turn": by_neighbours},
+    "neighbours of a part": {"turn": by_neighbours, "size": 32, "part": 16},
+    "halves": {"turn": by_halves},
+    "halves of a part": {"turn": by_halves, "size": 32, "part": 16},
+}
+
+
+@pytest.mark.parametrize("form", ROTATIONS)
+def test_a_rotation_may_be_written_in_many_ways(form: str) -> None:
+    module = lowered(TurnedOtherwise(**ROTATIONS[form]))
+    for counts in operators(module):
+        assert counts["GroupQueryAttention"] == 1
+        assert not {"RotaryEmbedding", "Neg", "Sin", "Cos"} & counts.keys()
+    assert_says_what_eager_says(module, TurnedOtherwise(**ROTATIONS[form]))
+
+
+@pytest.mark.parametrize("form", ["neighbours", "halves"])
+def test_a_part_that_attention_does_not_rotate_is_rotated_before(form: str) -> None:
+    small = ROTATIONS[form] | {"part": 8}
+    module = lowered(TurnedOtherwise(**small))
+    for counts in operators(module):
+        assert (counts["GroupQueryAttention"], counts["RotaryEmbedding"], counts["Neg"]) == (1, 2, 0)
+    assert_says_what_eager_says(module, TurnedOtherwise(**small))
+
+
+@pytest.mark.parametrize("turn", [backwards, by_others_angles, by_halves_mirrored])
+def test_what_is_not_quite_a_rotation_is_left_as_it_is(turn: Any) -> None:
+    module = lowered(TurnedOtherwise(turn))
+    for counts in operators(module):
+        assert (counts["GroupQueryAttention"], counts["RotaryEmbedding"]) == (1, 0)
+        assert {"Sin", "Cos"} <= counts.keys()
+    assert_says_what_eager_says(module, TurnedOtherwise(turn))
+
+
 LOWEST = torch.finfo(torch.float32).min
 
 
@@ -464,31 +538,36 @@ def test_a_weight_that_another_part_has_by_itself_is_not_stored_once_more() -> N
 
 
 class Packed(Attention):
-    """One layer gives all three, of which `order` says where: as Phi-3 has it."""
+    """One layer gives all three, of which `order` says where: as Phi-3 has it, or `split` as GPT-2."""
 
-    def __init__(self, order: tuple[int, int, int] = (0, 1, 2), more: int = 0) -> None:
+    def __init__(self, order: tuple[int, int, int] = (0, 1, 2), more: int = 0, split: bool = False) -> None:
         super().__init__()
-        self.order = order
+        self.order, self.split = order, split
         self.all = nn.Linear(HEADS * SIZE, 2 * HEADS * SIZE + more)
 
     def projected(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         heads = [(HEADS, GROUPS, GROUPS)[place] for place in self.order]
         given, start = {}, 0
         features = self.all(rows)
+        split = features.split([count * SIZE for count in heads], -1) if self.split else ()
         for place, count in zip(self.order, heads, strict=True):
-            given[place] = self.parted(features[..., start : start + count * SIZE], count)
+            sliced = split[len(given)] if split else features[..., start : start + count * SIZE]
+            given[place] = self.parted(sliced, count)
             start += count * SIZE
         return given[0], given[1], given[2]
 
 
-@pytest.mark.parametrize("form", [{}, {"order": (1, 0, 2)}, {"order": (0, 2, 1)}, {"more": 8}])
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"order": (1, 0, 2)}, {"order": (0, 2, 1)}, {"more": 8}, {"split": True}, {"order": (1, 0, 2), "split": True}],
+)
 def test_slices_of_one_product_are_taken_whole(form: dict[str, Any]) -> None:
     torch.manual_seed(0)
     eager = Packed(**form)
     module = lowered(copy.deepcopy(eager))
     for counts in operators(module):
         assert counts["GroupQueryAttention"] == 1
-        assert bool({"Slice", "Split"} & counts.keys()) == bool(form)
+        assert bool({"Slice", "Split"} & counts.keys()) == bool({*form} - {"split"})
     assert_says_what_eager_says(module, eager)
 
 

@@ -88,6 +88,7 @@ class CachedAttention:
             scale=self.attention.scale,
             softcap=self.attention.softcap,
             do_rotary=int(self.rotations is not None),
+            rotary_interleaved=int(self.rotations is not None and self.rotations[0].interleaved),
             local_window_size=self.mask.window,
         )
         g.record(attended, [batch, length, int(heads) * int(size)])
@@ -151,7 +152,7 @@ def _rotations(
     count = int(shape_of(put_keys)[2])
     turned = rotation_of(query, rows, count, constants)
     turned_key = None if turned is None else rotation_of(_new_rows(put_keys), rows, count, constants)
-    if turned is None or turned_key is None or not turned.same_tables(turned_key):
+    if turned is None or turned_key is None or not turned.is_like(turned_key):
         return None
     sizes = int(shape_of(query)[-1]), 2 * turned.cos.shape[1]
     return None if any(size % _ROTATED_SIZE for size in sizes) else (turned, turned_key)

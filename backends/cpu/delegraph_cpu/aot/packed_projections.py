@@ -1,6 +1,7 @@
 """Query, key and value that are slices of one product, as Phi-3 has it -> the product, which attention takes whole.
 
 q, k, v = qkv[…, :n], qkv[…, n:m], qkv[…, m:]        each: (batch, rows, features) -> (batch, heads, rows, size)
+q, k, v = split(qkv, [n, m - n, …], -1)              or so: GPT-2's
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_patterns import slice_of
+from delegraph_cpu.aot.graph_patterns import slice_of, sliced_from
 from delegraph_cpu.aot.node_facts import rank_of, same_sizes, shape_of
 
 __all__ = ["packed_projections"]
@@ -19,8 +20,8 @@ __all__ = ["packed_projections"]
 def packed_projections(three: Sequence[Node]) -> Node | None:
     """What `three`, of shape (batch, heads, rows, size), are one behind the other; None: they are not of one."""
     slices = [_features(heads) for heads in three]
-    source = None if slices[0] is None else slices[0].args[0]
-    if not isinstance(source, Node) or rank_of(source) != 3 or not isinstance(shape_of(source)[-1], int):
+    source = sliced_from(slices[0])
+    if source is None or rank_of(source) != 3 or not isinstance(shape_of(source)[-1], int):
         return None
     end = 0
     for sliced in slices:
@@ -32,7 +33,7 @@ def packed_projections(three: Sequence[Node]) -> Node | None:
 
 
 def _features(heads: Node) -> Node | None:
-    """The slice, of shape (batch, rows, heads * size), of which `heads` are the parts."""
+    """What, of shape (batch, rows, heads * size), `heads` are the parts of."""
     if heads.target != aten("permute_copy") or heads.args[1] != [0, 2, 1, 3]:
         return None
     parted = heads.args[0]
@@ -40,6 +41,4 @@ def _features(heads: Node) -> Node | None:
         return None
     features = parted.args[0]
     joined = [*shape_of(parted)[:2], shape_of(parted)[2] * shape_of(parted)[3]]
-    if not isinstance(features, Node) or features.target != aten("slice_copy.Tensor"):
-        return None
-    return features if same_sizes(shape_of(features), joined) else None
+    return features if isinstance(features, Node) and same_sizes(shape_of(features), joined) else None

@@ -1,7 +1,10 @@
 """Queries and keys that are rotated by their positions -> what was rotated, and the tables by which.
 
-    rotated = x * cos + cat([-x[…, half:], x[…, :half]]) * sin         Su et al., RoFormer, as transformers writes it
-    partly  = cat([rotated x[…, :n], x[…, n:]])                        GPT-NeoX's and Phi's
+    rotated = x * cos + turned * sin                       Su et al., RoFormer, as transformers writes it
+    turned  = cat([-x[…, half:], x[…, :half]])             each element with the one a half further
+    turned  = stack([-x[…, 1::2], x[…, ::2]], -1), flat    or with its neighbour: Cohere's and GLM's
+    rotated = cat([a * cos - b * sin, b * cos + a * sin])  of the halves a, b; each angle once: GPT-OSS's
+    partly  = cat([rotated x[…, :n], x[…, n:]])            GPT-NeoX's and Phi's
 
 cos and sin are functions of the position, computed in the graph for those of each run. What computes them is run here
 for all positions that a cache has: tables of shape (positions, half), which onnxruntime's operators look up.
@@ -22,11 +25,23 @@ from torch.fx import Node
 from delegraph.aot import schema_arguments
 from delegraph_cpu.aot.converters.table import aten
 from delegraph_cpu.aot.copies import COPIES
-from delegraph_cpu.aot.graph_patterns import is_last, products, slice_of, sums
-from delegraph_cpu.aot.node_facts import rank_of, shape_of
+from delegraph_cpu.aot.graph_patterns import is_last, products, slice_of, sliced_from, sums
+from delegraph_cpu.aot.node_facts import rank_of, same_sizes, shape_of
 from delegraph_cpu.aot.positions import Constants, Positions, positions_of
 
-__all__ = ["Rotation", "rotation_of", "turns_of"]
+__all__ = ["Rotation", "Turn", "doubled_from", "rotation_of", "turns_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """All of `x` rotated: its halves, or with `interleaved` its neighbours, by angles of which `cos` and `sin` are
+    functions. Those have each angle twice, as the elements that it rotates lie, or `once`."""
+
+    x: Node
+    cos: Node
+    sin: Node
+    interleaved: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,40 +52,45 @@ class Rotation:
     source: Node
     cos: NDArray[np.float32]
     sin: NDArray[np.float32]
+    interleaved: bool
 
-    def same_tables(self, other: Rotation) -> bool:
-        """Whether both rotate by the same angles."""
-        return np.array_equal(self.cos, other.cos) and np.array_equal(self.sin, other.sin)
+    def is_like(self, other: Rotation) -> bool:
+        """Whether both rotate the same elements by the same angles."""
+        same_tables = np.array_equal(self.cos, other.cos) and np.array_equal(self.sin, other.sin)
+        return same_tables and self.interleaved == other.interleaved
 
 
 def rotation_of(node: Node, positions: Positions, count: int, constants: Constants) -> Rotation | None:
     """What `node`, of shape (batch, heads, length, size), rotates, row i by the place `positions` + i, of which there
     are `count`; None if it is not a rotation, or by other places."""
     source, rotated = _parts(node)
-    for x, cos, sin in turns_of(rotated):
-        if source is not None and x is not source and slice_of(x, source) != (0, int(shape_of(x)[-1])):
+    for turn in turns_of(rotated):
+        if source is not None and turn.x is not source and slice_of(turn.x, source) != (0, int(shape_of(turn.x)[-1])):
             continue
-        tables = [_half_table(angle, positions, count, constants) for angle in (cos, sin)]
-        if tables[0] is not None and tables[1] is not None:
-            return Rotation(source or x, tables[0], tables[1])
+        cos, sin = (_angle_table(turn, angle, positions, count, constants) for angle in (turn.cos, turn.sin))
+        if cos is not None and sin is not None:
+            return Rotation(source or turn.x, cos, sin, turn.interleaved)
     return None
 
 
 def _parts(node: Node) -> tuple[Node | None, Node]:
     """Where `node` is cat([y, source[…, n:]], -1), y having n columns: (source, y); else (None, node)."""
     parts, dim, *_ = schema_arguments(node) if node.target == aten("cat") else ([], 0)
-    if len(parts) != 2 or not is_last(dim, node) or not parts[1].args:
+    source = sliced_from(parts[1]) if len(parts) == 2 and is_last(dim, node) else None
+    if source is None or slice_of(parts[1], source) != tuple(shape_of(each)[-1] for each in (parts[0], node)):
         return None, node
-    source, (columns, size) = parts[1].args[0], (shape_of(each)[-1] for each in (parts[0], node))
-    return (source, parts[0]) if slice_of(parts[1], source) == (columns, size) else (None, node)
+    return source, parts[0]
 
 
-def turns_of(node: Node) -> Iterator[tuple[Node, Node, Node]]:
-    """The readings of `node` as x * cos + turned x * sin: (x, cos, sin)."""
+def turns_of(node: Node) -> Iterator[Turn]:
+    """The readings of `node` as a rotation."""
     for straight, crossed in sums(node):
-        for (x, cos), (halves, sin) in ((a, b) for a in products(straight) for b in products(crossed)):
-            if _is_quarter_turn(halves, x):
-                yield x, cos, sin
+        for (x, cos), (turned, sin) in ((a, b) for a in products(straight) for b in products(crossed)):
+            if _is_quarter_turn(turned, x):
+                yield Turn(x, cos, sin)
+            elif _is_quarter_turn_of_neighbours(turned, x):
+                yield Turn(x, cos, sin, interleaved=True)
+    yield from _turns_of_halves(node)
 
 
 def _is_quarter_turn(node: Node, x: Node) -> bool:
@@ -81,23 +101,91 @@ def _is_quarter_turn(node: Node, x: Node) -> bool:
     half = int(shape_of(x)[-1]) // 2
     if not is_last(dim, x) or len(parts) != 2 or parts[0].target != aten("neg"):
         return False
-    upper, lower = slice_of(parts[0].args[0], x), slice_of(parts[1], x)
-    return upper is not None and lower is not None and upper == (half, 2 * half) and lower == (0, half)
+    return slice_of(parts[0].args[0], x) == (half, 2 * half) and slice_of(parts[1], x) == (0, half)
+
+
+def _is_quarter_turn_of_neighbours(node: Node, x: Node) -> bool:
+    """Whether `node` is cat([-x[…, 1::2, None], x[…, ::2, None]], -1) in the shape of `x`."""
+    joined = node.args[0] if node.target == aten("view_copy") and same_sizes(shape_of(node), shape_of(x)) else None
+    if (
+        not isinstance(joined, Node)
+        or joined.target != aten("cat")
+        or rank_of(joined) != rank_of(x) + 1
+        or rank_of(x) == 0
+    ):
+        return False
+    parts, dim, *_ = schema_arguments(joined)
+    odd, even = map(_before_a_last_dim, parts) if len(parts) == 2 else (None, None)
+    if not is_last(dim, joined) or odd is None or even is None or odd.target != aten("neg"):
+        return False
+    size = shape_of(x)[-1]
+    return slice_of(odd.args[0], x, step=2) == (1, size) and slice_of(even, x, step=2) == (0, size)
+
+
+def _turns_of_halves(node: Node) -> Iterator[Turn]:
+    """The readings of `node` as cat([a * cos - b * sin, b * cos + a * sin], -1), a and b being the halves of x."""
+    parts, dim, *_ = schema_arguments(node) if node.target == aten("cat") else ([], 0)
+    if len(parts) != 2 or not is_last(dim, node) or parts[0].target != aten("sub.Tensor") or parts[0].kwargs:
+        return
+    straight, crossed = parts[0].args[:2]
+    for (a, cos), (b, sin) in ((one, other) for one in products(straight) for other in products(crossed)):
+        x = _halved(a, b)
+        if x is not None and any(
+            (b, cos) in products(one) and (a, sin) in products(other) for one, other in sums(parts[1])
+        ):
+            yield Turn(x, cos, sin, once=True)
+
+
+def _halved(a: Node, b: Node) -> Node | None:
+    """What `a` and `b` are the first and the second half of."""
+    x = sliced_from(a)
+    if x is None or (first := slice_of(a, x)) is None or 2 * first[1] != shape_of(x)[-1]:
+        return None
+    return x if (first[0], slice_of(b, x)) == (0, (first[1], 2 * first[1])) else None
+
+
+def doubled_from(node: Node) -> Node | None:
+    """What `node` has each element of the last dim of twice, one behind the other, as repeat_interleave gives it."""
+    if node.target != aten("view_copy"):
+        return None
+    repeated: Any = node.args[0]
+    while isinstance(repeated, Node) and repeated.target in COPIES:
+        repeated = repeated.args[0]
+    if not isinstance(repeated, Node) or repeated.target != aten("expand_copy"):
+        return None
+    source = _before_a_last_dim(repeated.args[0])
+    if source is None or not rank_of(source):
+        return None
+    *others, last = shape_of(source)
+    if not same_sizes(shape_of(repeated), [*others, last, 2]) or not isinstance(last, int):
+        return None
+    return source if same_sizes(shape_of(node), [*others, 2 * last]) else None
+
+
+def _before_a_last_dim(node: Any) -> Node | None:
+    """What `node` adds a last dim to."""
+    if not isinstance(node, Node) or node.target != aten("unsqueeze_copy") or not is_last(node.args[1], node):
+        return None
+    return node.args[0] if isinstance(node.args[0], Node) else None
 
 
 # ---- tables -------------------------------------------------------------------------------------------------------
 
 
-def _half_table(angle: Node, positions: Positions, count: int, constants: Constants) -> NDArray[np.float32] | None:
-    """What `angle`, of shape (1, 1, length, size), is at each place, its two halves being equal."""
+def _angle_table(
+    turn: Turn, angle: Node, positions: Positions, count: int, constants: Constants
+) -> NDArray[np.float32] | None:
+    """What `angle`, of shape (1, 1, length, size), is at each place, each angle once."""
     values = _Table(positions, count, constants).of(angle)
     if values is None or values.dtype != torch.float32 or tuple(values.shape[:-2]) not in ((1, 1), (1,), ()):
         return None
     if values.ndim < 2 or values.shape[-2] != count:  # a table of the run's rows, or one row for all
         return None
     table = values.reshape(count, values.shape[-1]).numpy()
-    half = table.shape[-1] // 2
-    return np.ascontiguousarray(table[:, :half]) if np.array_equal(table[:, :half], table[:, half:]) else None
+    if turn.once:
+        return table
+    one, other = (table[:, ::2], table[:, 1::2]) if turn.interleaved else np.array_split(table, 2, axis=1)
+    return np.ascontiguousarray(one) if np.array_equal(one, other) else None
 
 
 class _Table:
@@ -117,6 +205,10 @@ class _Table:
             shape = [1] * rank_of(node)
             shape[known.dim] = self.count
             return torch.arange(self.count).reshape(shape) if known.begins_like(self.positions) else None
+        doubled = doubled_from(node)
+        if doubled is not None:
+            once = self.of(doubled)
+            return None if once is None else once.repeat_interleave(2, -1)
         rule = _RULES.get(node.target) if node.op == "call_function" else None
         if rule is None:
             return None
@@ -138,6 +230,7 @@ _RULES: Final[dict[object, Callable[[Node, Any], torch.Tensor]]] = {
     aten("cos"): _elementwise(torch.cos),
     aten("sin"): _elementwise(torch.sin),
     aten("unsqueeze_copy"): lambda node, values: values[node.args[0]].unsqueeze(node.args[1]),
+    aten("slice_copy.Tensor"): lambda node, values: aten("slice.Tensor")(values[node.args[0]], *node.args[1:]),
     aten("cat"): lambda node, values: torch.cat([values[part] for part in node.args[0]], *node.args[1:]),  # type: ignore[union-attr, arg-type]
     **dict.fromkeys(COPIES, lambda node, values: values[node.args[0]].to(node.meta["val"].dtype)),
 }

@@ -23,45 +23,51 @@ from delegraph_cpu.aot.copies import COPIES
 from delegraph_cpu.aot.graph_builder import GraphBuilder
 from delegraph_cpu.aot.graph_patterns import is_last
 from delegraph_cpu.aot.node_facts import dtype_of, rank_of, same_sizes, shape_of
-from delegraph_cpu.aot.rotary import turns_of
+from delegraph_cpu.aot.rotary import Turn, doubled_from, turns_of
 
 __all__ = ["RotaryEmbedding", "rotary_embeddings"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RotaryEmbedding:
-    """`root` is `source`, of shape (batch, heads, length, size), rotated by angles of which both halves are equal."""
+    """`root` is what `turn` rotates, of shape (batch, heads, length, size), each pair of elements by one angle."""
 
     root: Node
-    source: Node
-    cos: Node
-    sin: Node
+    turn: Turn
     replaced: frozenset[Node] = frozenset()
 
     def convert(self, g: GraphBuilder) -> None:
         """Add the operator, on rows of joined heads, which is how attention takes them."""
-        batch, heads, length, size = shape_of(self.source)
-        tables = [self._half(g, table) for table in (self.cos, self.sin)]
-        rotated = g.op("RotaryEmbedding", joined_heads(g, self.source), *tables, num_heads=int(heads))
+        batch, heads, length, size = shape_of(self.turn.x)
+        rotated = g.op(
+            "RotaryEmbedding",
+            joined_heads(g, self.turn.x),
+            *(self._each_angle_once(g, table) for table in (self.turn.cos, self.turn.sin)),
+            num_heads=int(heads),
+            interleaved=int(self.turn.interleaved),
+        )
         g.record(rotated, [batch, length, int(heads) * int(size)])
         parted = g.reshape(rotated, [batch, length, heads, size])
         g.values[self.root] = g.record(g.transpose(parted, [0, 2, 1, 3]), shape_of(self.root))
 
-    def _half(self, g: GraphBuilder, table: Node) -> ir.Value:
-        """(1, 1, length, size) -> (batch, length, size / 2)"""
-        batch, _, length, size = shape_of(self.source)
-        half = int(size) // 2
-        first = g.op("Slice", g.value(table), g.ints([0]), g.ints([half]), g.ints([3]))
-        rows = g.reshape(g.record(first, [1, 1, length, half]), [1, length, half])
+    def _each_angle_once(self, g: GraphBuilder, table: Node) -> ir.Value:
+        """(1, 1, length, size), or half of it -> (batch, length, size / 2)"""
+        batch, _, length, size = shape_of(self.turn.x)
+        half, value = int(size) // 2, g.value(table)
+        if not self.turn.once:
+            end, step = (int(size), 2) if self.turn.interleaved else (half, 1)
+            value = g.op("Slice", value, g.ints([0]), g.ints([end]), g.ints([3]), g.ints([step]))
+            g.record(value, [1, 1, length, half])
+        rows = g.reshape(value, [1, length, half])
         return rows if batch == 1 else g.op("Expand", rows, g.ints([int(batch), 1, 1]))
 
 
 def rotary_embeddings(graph: Graph) -> Iterator[RotaryEmbedding]:
     """All of them."""
     for node in graph.nodes:
-        for x, cos, sin in turns_of(node):
-            if _fits(x) and _is_table(cos, x) and _is_table(sin, x):
-                yield RotaryEmbedding(node, x, cos, sin)
+        for turn in turns_of(node):
+            if _fits(turn.x) and _is_table(turn.cos, turn) and _is_table(turn.sin, turn):
+                yield RotaryEmbedding(node, turn)
                 break
 
 
@@ -72,18 +78,22 @@ def _fits(x: Node) -> bool:
     return isinstance(batch, int) and isinstance(heads, int) and isinstance(size, int) and size % 2 == 0
 
 
-def _is_table(node: Node, x: Node) -> bool:
-    """Whether `node` has an angle's function for each place, the same for all heads, and two equal halves."""
+def _is_table(node: Node, turn: Turn) -> bool:
+    """Whether `node` has an angle's function for each place, the same for all heads, and for each pair of elements."""
     if rank_of(node) != 4 or dtype_of(node) != torch.float32:
         return False
-    _, _, length, size = shape_of(x)
-    return same_sizes(shape_of(node), (1, 1, length, size)) and _has_equal_halves(node)
+    _, _, length, size = shape_of(turn.x)
+    if turn.once:
+        return same_sizes(shape_of(node), (1, 1, length, int(size) // 2))
+    return same_sizes(shape_of(node), (1, 1, length, size)) and _has_angles_twice(node, turn.interleaved)
 
 
-def _has_equal_halves(node: Any) -> bool:
-    """Whether `node` is computed, element by element, from something put behind itself."""
+def _has_angles_twice(node: Any, interleaved: bool) -> bool:
+    """Whether `node` is computed, element by element, from something put behind itself, or `interleaved` with it."""
     while isinstance(node, Node) and node.op == "call_function":
-        if node.target == aten("cat"):
+        if interleaved and doubled_from(node) is not None:
+            return True
+        if not interleaved and node.target == aten("cat"):
             parts, *dim = node.args
             return _is_twice_the_same(parts) and len(dim) == 1 and is_last(dim[0], node)
         if not _is_by_element(node):
