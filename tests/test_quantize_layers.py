@@ -274,7 +274,6 @@ def test_a_product_with_a_matrix_is_a_layer_however_it_is_said(
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x, w, e, b: torch.addmm(b, x[0], w, beta=0.5),
         lambda x, w, e, b: torch.einsum("bsd,dh->sbh", x, w),
         lambda x, w, e, b: torch.einsum("bsd,hd->bs", x, e),
         lambda x, w, e, b: x[0, 0] @ w,

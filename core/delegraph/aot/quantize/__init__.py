@@ -8,6 +8,7 @@
 
     body_weights.py     weights that bodies of control flow are given -> attributes of the bodies, and back
     computed_weights.py weights that are computed from the model's -> weights
+    cells.py            cells of recurrent layers, and bilinear ones -> linear layers
     stored_products.py  products with a matrix of the model's -> linear layers
     norm_folding.py     batch norms behind layers -> the layers' weights
     shared_buffers.py   buffers that another method writes, which are no constants
@@ -21,6 +22,7 @@
     attention.py        attention in one call -> products and a softmax, each of which gets a grid
 
     calibrate.py        a module with observers + batches -> the observers have seen what flows
+    calls.py            a call -> calls before it
     layer_weights.py    a call -> where its weight is: the one table of such layers
     weight_only.py      the weights of calls that no quantizer annotates, stored in 8 or 4 bits
     torchao_weights.py  a program that torchao's `quantize_` went over -> its weights stored as ours are

@@ -19,6 +19,7 @@ from delegraph.aot.graph.attention_masks import hides_nothing, only_shifts, sees
 from delegraph.aot.graph.known_values import held_value
 from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph.aot.quantize.annotations import annotation_of
+from delegraph.aot.quantize.calls import calls_before
 
 __all__ = ["cut_attention"]
 
@@ -75,26 +76,19 @@ def _mask_of(model: GraphModule, node: Node) -> _Mask | None:
 def _cut(model: GraphModule, node: Node, mask: _Mask) -> None:
     query, key, value, _, _, _, scale, _ = schema_arguments(node)
     dtype = _tensor(query).dtype
-
-    def call(target: Any, *args: Any) -> Node:
-        new = model.graph.call_function(target, args)
-        new.meta = dict(node.meta)
-        new.meta["val"] = target(*(_tensor(one) if isinstance(one, Node) else one for one in args))
-        return new
-
-    with model.graph.inserting_before(node):
-        scaled = call(aten.mul.Tensor, query, _tensor(query).shape[-1] ** -0.5 if scale is None else scale)
-        scores = call(aten.matmul.default, scaled, call(aten.transpose.int, key, -1, -2))
-        bias = mask.tensor
-        if bias is not None and _tensor(bias).dtype == torch.bool:
-            bias = call(aten.where.Scalar, bias, 0.0, torch.finfo(dtype).min)
-        if bias is not None and _tensor(bias).dtype != dtype:
-            bias = call(aten.to.dtype, bias, dtype)
-        if bias is not None:
-            scores = call(aten.add.Tensor, scores, bias)
-        result = call(aten.matmul.default, call(aten.softmax.int, scores, -1), value)
-        if mask.may_blind:
-            result = call(aten.mul.Tensor, result, call(aten.any.dim, mask.tensor, -1, True))
+    call = calls_before(node)
+    scaled = call(aten.mul.Tensor, query, _tensor(query).shape[-1] ** -0.5 if scale is None else scale)
+    scores = call(aten.matmul.default, scaled, call(aten.transpose.int, key, -1, -2))
+    bias = mask.tensor
+    if bias is not None and _tensor(bias).dtype == torch.bool:
+        bias = call(aten.where.Scalar, bias, 0.0, torch.finfo(dtype).min)
+    if bias is not None and _tensor(bias).dtype != dtype:
+        bias = call(aten.to.dtype, bias, dtype)
+    if bias is not None:
+        scores = call(aten.add.Tensor, scores, bias)
+    result = call(aten.matmul.default, call(aten.softmax.int, scores, -1), value)
+    if mask.may_blind:
+        result = call(aten.mul.Tensor, result, call(aten.any.dim, mask.tensor, -1, True))
     node.replace_all_uses_with(result)
     model.graph.erase_node(node)
     result.name = node.name  # which what is measured goes by

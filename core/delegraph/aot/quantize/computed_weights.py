@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
-from delegraph.aot.quantize.layer_weights import WEIGHTS, channel_dim, transposed_source
+from delegraph.aot.quantize.layer_weights import WEIGHTS, channel_dim, is_layer, transposed_source
 from delegraph.aot.quantize.names import add_constant, parameter_name
 
 __all__ = ["behind", "constant_value", "fold_computed_weights", "weights_of"]
@@ -110,7 +110,7 @@ def _drop_idle(part: GraphModule) -> None:
 
 def _weights_read(part: GraphModule, wanted: Callable[[Node], bool]) -> dict[Node, list[Node]]:
     """What layers read as weights, and as a bias, that is computed."""
-    layers = (node for node in part.graph.nodes if node.op == "call_function" and operator_name(node) in WEIGHTS)
+    layers = filter(is_layer, part.graph.nodes)
     return {
         node: list(filter(_is_computed, [*weights_of(node), *(() if channel_dim(node) is None else node.args[2:3])]))
         for node in layers

@@ -12,7 +12,7 @@ from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.annotations import is_weight
 from delegraph.aot.quantize.computed_weights import behind, weights_of
-from delegraph.aot.quantize.layer_weights import WEIGHTS
+from delegraph.aot.quantize.layer_weights import is_layer
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.report import FloatLayer
 
@@ -31,7 +31,7 @@ def float_layers(
     found = []
     for path, part in graph_modules(module):
         for node in part.graph.nodes:
-            if node.op != "call_function" or operator_name(node) not in WEIGHTS or node.name in kept:
+            if not is_layer(node) or node.name in kept:
                 continue
             recipe = recipe_of(node)
             reason = None if recipe.is_float else _reason(part, node, recipe, in_body=bool(path))

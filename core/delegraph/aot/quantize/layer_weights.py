@@ -9,8 +9,9 @@ from typing import Any, Final
 from torch.fx import Node
 
 from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
 
-__all__ = ["EXPERTS", "WEIGHTS", "LayerWeight", "channel_dim", "transposed_source"]
+__all__ = ["EXPERTS", "WEIGHTS", "LayerWeight", "channel_dim", "is_layer", "transposed_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ _PRODUCTS: Final[Mapping[str, LayerWeight]] = {
 }
 """A value times a weight, which quantizers annotate; `.padding` has it as a word, "same" or "valid"."""
 
-EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
+_BATCHED: Final = {"aten::bmm": 1, "aten::matmul": 1, "aten::baddbmm": 2}
+"""Products of matrices, of which a weight has one for each, (…, inputs, outputs), and the argument that this is."""
+
+EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback", *_BATCHED})
 """Products of groups of rows, each with a matrix of its own, (experts, inputs, outputs): of a parameter that is
 (experts, outputs, inputs), and transposed, or that has just this shape."""
 
@@ -43,9 +47,11 @@ WEIGHTS: Final[Mapping[str, LayerWeight]] = {
     **_PRODUCTS,
     "aten::lstm.input": LayerWeight(2, channels=0),
     "aten::gru.input": LayerWeight(2, channels=0),
+    "aten::rnn_tanh.input": LayerWeight(2, channels=0),
+    "aten::rnn_relu.input": LayerWeight(2, channels=0),
     "aten::embedding": LayerWeight(0, channels=0),
     "aten::embedding_bag.padding_idx": LayerWeight(0, channels=0),
-    **dict.fromkeys(EXPERTS, LayerWeight(1, channels=2)),
+    **{name: LayerWeight(_BATCHED.get(name, 1), channels=2) for name in EXPERTS},
 }
 """By operator, all layers whose weights are stored in 8 or 4 bits."""
 
@@ -55,6 +61,19 @@ def channel_dim(node: Node) -> int | None:
     the result are: 0, or 1 of a transposed one. None of another call."""
     layer = _PRODUCTS.get(operator_name(node))
     return None if layer is None else layer.channels
+
+
+def is_layer(node: Node) -> bool:
+    """Whether it is in the table; of products of matrices, those of values with a weight that has more than two dims
+    and sums something."""
+    name = operator_name(node) if node.op == "call_function" else ""
+    if name not in _BATCHED:
+        return name in WEIGHTS
+    weight, others = node.args[_BATCHED[name]], node.args[: _BATCHED[name]]
+    if not is_weight(weight) or not is_float_tensor(weight) or any(map(is_weight, others[-1:])):
+        return False
+    shape = weight.meta["val"].shape
+    return len(shape) > 2 and shape[-2] > 1
 
 
 def transposed_source(view: Any) -> Node | None:

@@ -28,6 +28,7 @@ from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.quantize.batch_norm import hidden_batch_norms
 from delegraph.aot.quantize.body_weights import weights_into_bodies
 from delegraph.aot.quantize.calibrate import calibrate
+from delegraph.aot.quantize.cells import cells_as_layers
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.computed_weights import fold_computed_weights
 from delegraph.aot.quantize.layers import method_report, worst_layers
@@ -130,8 +131,8 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
 
 
 def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> tuple[GraphModule, GraphModule]:
-    """A module to edit: bodies have their weights, products with a weight are layers, and no weight is computed that
-    need not be. And as it was when bodies had their weights, and no more had been done."""
+    """A module to edit: bodies have their weights, cells and products with a weight are layers, and no weight is
+    computed that need not be. And as it was when bodies had their weights, and no more had been done."""
     module = _module_of(functionalize(program, {}, only=lambda _node: False))
 
     def wanted(node: Node) -> bool:
@@ -142,6 +143,7 @@ def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str
     held = [*module.parameters(), *module.buffers()]
     functional = copy.deepcopy(module, {id(tensor): tensor for tensor in held})
     for _, graph in graph_modules(module):
+        cells_as_layers(graph, wanted)
         products_as_layers(graph, wanted)
     fold_computed_weights(module, wanted)
     return module, functional

@@ -5,7 +5,9 @@
     p = addmm(r, x, W)                  l = linear(x, t)            r is no bias, but a value for each row
                                         p = add(l, r)
     p = matmul(x, E.T)                  p = linear(x, E)            E (outputs, inputs), a tied table of tokens
+    p = addmm(r, x, W, alpha=a)         p = add(mul(linear(x, t), a), r)
     p = einsum("bsi,oi->bso", x, E)     p = linear(x, E)
+    p = einsum("bsi,ihk->bshk", x, H)   p = unflatten(linear(x, H as (h * k, i)), -1, [h, k])
 
 The parameter stays what it is, which training changes and files name; that it is transposed is folded into what is
 stored of it.
@@ -15,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
+from delegraph.aot.quantize.calls import calls_before
 from delegraph.aot.quantize.layer_weights import transposed_source
 
 __all__ = ["products_as_layers"]
@@ -30,17 +34,22 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Values, a matrix, and what is added. by_rows: the matrix is (outputs, inputs), and not (inputs, outputs)."""
+    """Values, a matrix, and what is added, each times a number. by_rows: the matrix is (outputs, inputs), and not
+    (inputs, outputs)."""
 
     x: Any
     matrix: Any
     by_rows: bool = False
     bias: Any = None
+    alpha: float = 1
+    beta: float = 1
 
 
 def products_as_layers(module: GraphModule, wanted: Callable[[Node], bool]) -> None:
     """Edit `module`: the calls that are `wanted` keep their names."""
     for node in list(module.graph.nodes):
+        if node.target is aten.einsum.default and wanted(node):
+            _sum_with_a_matrix(node)
         product = _product(node)
         if product is not None and wanted(node) and _is_layer(product):
             _become_layer(module.graph, node, product)
@@ -48,28 +57,66 @@ def products_as_layers(module: GraphModule, wanted: Callable[[Node], bool]) -> N
 
 
 def _product(node: Node) -> _Product | None:
-    if node.kwargs:
-        return None
     match node.target, node.args:
         case aten.addmm.default, (bias, x, matrix):
-            return _Product(x, matrix, bias=bias)
+            return _Product(x, matrix, bias=bias, **node.kwargs)  # type: ignore[arg-type]  # alpha and beta
+        case aten.inner.default, (x, matrix):
+            return _Product(x, matrix, by_rows=True)
+        case aten.tensordot.default, (Node() as x, matrix, [int(dim)], [int(summed)]) if (dim + 1) % x.meta[
+            "val"
+        ].ndim == 0:
+            return _Product(x, matrix, by_rows=summed % 2 == 1)
         case aten.matmul.default | aten.mm.default, (x, matrix):
             return _Product(x, matrix)
         case aten.einsum.default, (str(equation), [x, matrix]):
-            by_rows = _sums_rows(equation.replace(" ", "").replace("...", "."))
-            return None if by_rows is None else _Product(x, matrix, by_rows)
+            dims = _dims(equation)
+            return None if dims is None else _Product(x, matrix, by_rows=dims.weight == dims.free + dims.summed)
     return None
 
 
-def _sums_rows(equation: str) -> bool | None:
-    """Whether the last dim of the first operand is summed with the second one's rows, `…i,oi->…o`, or, False, with its
-    columns, `…i,io->…o`; None where neither is so."""
-    first, _, rest = equation.partition(",")
-    second, _, result = rest.partition("->")
-    if len(second) != 2 or len({*first, *second}) != len(first) + 1 or first[-1:] not in second:
-        return None
-    others, summed = first[:-1], first[-1:]
-    return second[1] == summed if result == others + second.replace(summed, "") else None
+@dataclass(frozen=True, slots=True)
+class _Dims:
+    """Letters of an einsum of values, whose last dims are summed, and a weight: of the weight; of what is summed, in
+    the order of the values; and of the weight's other dims, which the result ends with."""
+
+    weight: str
+    summed: str
+    free: str
+
+
+def _dims(equation: str) -> _Dims | None:
+    """Of `…i,oi->…o`, `…i,io->…o`, `…i,ihk->…hk`, `…hk,hko->…o`; None of an equation that is no such sum."""
+    first, _, rest = equation.replace(" ", "").replace("...", ".").partition(",")
+    weight, _, result = rest.partition("->")
+    summed = "".join(letter for letter in first if letter in weight)
+    free = result.removeprefix(first.removesuffix(summed)) if first.endswith(summed) else ""
+    apart = len({*first}) == len(first) and len({*weight}) == len(weight)
+    fits = summed and free and sorted(free + summed) == sorted(weight) and first.removesuffix(summed) + free == result
+    return _Dims(weight, summed, free) if apart and fits and "." not in weight else None
+
+
+def _sum_with_a_matrix(node: Node) -> None:
+    """Let an einsum with a weight of more dims be a linear layer, whose values and results are seen in other shapes."""
+    equation, operands, *_ = node.args
+    dims = _dims(str(equation))
+    if dims is None or len(dims.weight) == 2:
+        return
+    x, weight = list[Any](operands)  # type: ignore[arg-type]  # of these two letters are
+    if not (is_float_tensor(x) and is_float_tensor(weight) and is_weight(weight)) or is_weight(x):
+        return
+    call, places = calls_before(node), [dims.weight.index(letter) for letter in dims.free + dims.summed]
+    turned = call(aten.permute.default, weight, places)
+    sizes = list(turned.meta["val"].shape)
+    outputs, inputs = (prod(one) for one in (sizes[: len(dims.free)], sizes[len(dims.free) :]))
+    if inputs == 1:
+        return
+    matrix = call(aten.reshape.default, turned, [outputs, inputs])
+    values = call(aten.flatten.using_ints, x, -len(dims.summed), -1) if len(dims.summed) > 1 else x
+    if len(dims.free) == 1:
+        node.target, node.args = aten.linear.default, (values, matrix)
+    else:
+        layer = call(aten.linear.default, values, matrix)
+        node.target, node.args = aten.unflatten.int, (layer, -1, sizes[: len(dims.free)])
 
 
 def _is_layer(product: _Product) -> bool:
@@ -83,15 +130,22 @@ def _is_layer(product: _Product) -> bool:
 
 
 def _become_layer(graph: Graph, node: Node, product: _Product) -> None:
+    call = calls_before(node)
     with graph.inserting_before(node):
         rows = product.matrix if product.by_rows else _transposed(graph, product.matrix)
-        bias = product.bias
-        if bias is None or bias.meta["val"].shape == rows.meta["val"].shape[:1]:
-            node.target, node.args = aten.linear.default, (product.x, rows, bias)
-            return
-        layer = graph.call_function(aten.linear.default, (product.x, rows))
-        layer.meta = dict(node.meta)
-    node.target, node.args = aten.add.Tensor, (layer, bias)
+    bias, beta, alpha = product.bias if product.beta else None, product.beta, product.alpha
+    if bias is not None and beta != 1:
+        bias = call(aten.mul.Tensor, bias, beta)
+    node.kwargs = {}
+    if alpha == 1 and (bias is None or bias.meta["val"].shape == rows.meta["val"].shape[:1]):
+        node.target, node.args = aten.linear.default, (product.x, rows, bias)
+        return
+    layer = call(aten.linear.default, product.x, rows)
+    if bias is None:
+        node.target, node.args = aten.mul.Tensor, (layer, alpha)
+        return
+    scaled = layer if alpha == 1 else call(aten.mul.Tensor, layer, alpha)
+    node.target, node.args = aten.add.Tensor, (scaled, bias)
 
 
 def _transposed(graph: Graph, matrix: Node) -> Node:

@@ -20,6 +20,7 @@ from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.quantize.batch_norm import fold_batch_norms, hidden_batch_norms, remember_numbers, restore_numbers
 from delegraph.aot.quantize.body_weights import weights_into_bodies
+from delegraph.aot.quantize.cells import cells_as_layers
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.layers import method_report
 from delegraph.aot.quantize.program import Quantized
@@ -77,6 +78,7 @@ def prepared_for_training(
     program = _exported_for_training(request)
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
+    cells_as_layers(module, lambda _node: True)
     products_as_layers(module, lambda _node: True)
     remember_numbers(module.graph)
     composed = ComposedQuantizer("forward", how.quantizers, how.may_annotate, trainable)

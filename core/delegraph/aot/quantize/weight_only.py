@@ -26,7 +26,7 @@ from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph.aot.quantize.annotations import is_written
-from delegraph.aot.quantize.layer_weights import EXPERTS, WEIGHTS, transposed_source
+from delegraph.aot.quantize.layer_weights import EXPERTS, WEIGHTS, is_layer, transposed_source
 from delegraph.aot.quantize.names import add_constant
 from delegraph.aot.quantize.packing import bags_of_rows, dequantized_weight, gathered_rows, pack, quantize_rows
 from delegraph.aot.quantize.recipes import Recipe
@@ -92,7 +92,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
 def stored_bits(node: Node, recipe: Recipe | None) -> int:
     """In how many bits each weight of a call is stored: 0 where it stays float."""
     name = operator_name(node)
-    if recipe is None or not recipe.weight_bits or name not in WEIGHTS:
+    if recipe is None or not recipe.weight_bits or not is_layer(node):
         return 0
     if not (recipe.weight_only or recipe.weight_bits == 4 or name in _BY_ANY_RECIPE):
         return 0
@@ -106,15 +106,20 @@ def stored_bits(node: Node, recipe: Recipe | None) -> int:
 
 def _weights(node: Node) -> list[Node]:
     """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
-    argument = node.args[WEIGHTS[operator_name(node)].argument]
+    argument = _given(node)
     given = argument if isinstance(argument, list | tuple) else [_source(node) or argument]
     nodes = [one for one in given if isinstance(one, Node)]
     return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not is_written(one)]
 
 
+def _given(node: Node) -> Any:
+    """What a layer is given as its weight, or weights."""
+    return node.args[WEIGHTS[operator_name(node)].argument]
+
+
 def _source(node: Node) -> Node | None:
     """What the matrices of a linear layer, or of experts, are the transposed ones of; None of another layer."""
-    return transposed_source(node.args[1]) if operator_name(node) in _MATRICES else None
+    return transposed_source(_given(node)) if operator_name(node) in _MATRICES else None
 
 
 def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
@@ -182,8 +187,8 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
         made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
         made.meta = {**weight.meta, "nn_module_stack": node.meta.get("nn_module_stack")}
         if name in EXPERTS:
-            experts, inputs, outputs = node.args[1].meta["val"].shape  # type: ignore[union-attr]  # see `EXPERTS`
-            by_rows = graph.call_method("view", (made, experts, outputs, inputs))
-            node.replace_input_with(node.args[1], graph.call_method("transpose", (by_rows, 1, 2)))  # type: ignore[arg-type]
+            *experts, inputs, outputs = _given(node).meta["val"].shape
+            by_rows = graph.call_method("view", (made, *experts, outputs, inputs))
+            node.replace_input_with(_given(node), graph.call_method("transpose", (by_rows, -1, -2)))
             return
-    node.replace_input_with(node.args[1] if name in _MATRICES else weight, made)  # type: ignore[arg-type]
+    node.replace_input_with(_given(node) if name in _MATRICES else weight, made)

@@ -1,0 +1,26 @@
+"""A call -> calls before it, which stand in the same modules and say what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from torch.fx import Node
+
+__all__ = ["Caller", "calls_before"]
+
+Caller: TypeAlias = Callable[..., Node]
+"""(operator, arguments) -> a new call of it."""
+
+
+def calls_before(node: Node) -> Caller:
+    """What makes calls before `node`."""
+
+    def call(target: Any, *args: Any) -> Node:
+        with node.graph.inserting_before(node):
+            new = node.graph.call_function(target, args)
+        values = [one.meta["val"] if isinstance(one, Node) else one for one in args]
+        new.meta = {**node.meta, "val": target(*values)}
+        return new
+
+    return call
