@@ -112,6 +112,9 @@ WRONG = {
     "words.npz: input is of NumPy's <U4": ("model.py:net", "-o", "m.pt2", "--data", "words.npz"),
     "argument --min-sqnr: nan is not a number of dB": ("model.py:net", "-o", "m.pt2", "--min-sqnr", "nan"),
     "fewer samples than the 4": ("model.py:net", "-o", "m.pt2", "--data", "few.npz"),
+    "--data cut.npz is not an .npz": ("model.py:net", "-o", "m.pt2", "--data", "cut.npz"),
+    "m.pt2: a .pt2 has one program, and there are one, two: write m.pte": ("model.py:methods", "-o", "m.pt2"),
+    "argument --keep-float: few is not a number from 0 on": ("model.py:net", "-o", "m.pt2", "--keep-float", "few"),
     "there are several methods": ("model.py:methods", "-o", "m.pte", "--data", "calib.npz"),
 }
 
@@ -119,6 +122,7 @@ WRONG = {
 @pytest.mark.parametrize(("message", "words"), WRONG.items())
 def test_what_is_refused(message: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.npz").write_bytes(b"no archive")
+    Path("cut.npz").write_bytes(b"PK\3\4, and no more of it")
     np.savez("two.npz", a=np.zeros((4, 16)), b=np.zeros(4))
     np.savez("one.npz", np.float32(1))
     np.savez("words.npz", np.full((4, 16), "word"))
@@ -127,6 +131,11 @@ def test_what_is_refused(message: str, words: tuple[str, ...], capsys: pytest.Ca
         quantize(*words)
     assert exit_code.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quantize("model.py:net", "--recipe", "int8_weight_only", "-o", "no/q.pt2") == 1
+    assert "there is no such folder to save 'q.pt2' in" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_a_program(capsys: pytest.CaptureFixture[str]) -> None:

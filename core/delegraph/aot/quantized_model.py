@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from errno import ENOENT
 from typing import Any
 
 import torch
@@ -56,7 +57,10 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
         return next(iter(self._programs.values()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program as torch's `.pt2`. Raises as `program`."""
+        """Write the program as torch's `.pt2`. Raises as `program`, and `OSError`."""
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):  # of which torch makes a RuntimeError
+            raise FileNotFoundError(ENOENT, f"there is no such folder to save {os.path.basename(path)!r} in", folder)
         torch.export.save(self.program, path)
 
     def __getitem__(self, method: str) -> ExportedProgram:

@@ -6,6 +6,7 @@ from argparse import ArgumentError
 from collections.abc import Mapping
 from inspect import signature
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -75,9 +76,9 @@ def _tensor(where: str, array: NDArray[Any], example: Any) -> torch.Tensor:
 
 def _arrays(path: str) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as loaded:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as loaded:
             return dict(loaded)
     except OSError as error:
         raise ArgumentError(None, f"--data {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, AttributeError) as error:
+    except (ValueError, EOFError, AttributeError, BadZipFile) as error:
         raise ArgumentError(None, f"--data {path} is not an .npz: {error}") from error

@@ -8,11 +8,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf
 from typing import TYPE_CHECKING
 
-from delegraph.cli import backend_options
-from delegraph.cli.quantize import decibels
+from delegraph.cli import backend_options, numbers
 
 if TYPE_CHECKING:
     from delegraph.comparison.result import Comparison
@@ -50,17 +48,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--data", metavar="calib.npz", help="typical inputs for recipes: a .npz, or DATA.py:function")
     parser.add_argument("-o", "--output", metavar="m.pte", help="write the fastest one's program there")
     parser.add_argument(
-        "--min-sqnr", type=decibels, metavar="DB", help="of those whose outputs are no further from the model's"
+        "--min-sqnr", type=numbers.decibels, metavar="DB", help="of those whose outputs are no further from the model's"
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, metavar="N", help="turns that each candidate gets (default: 5)"
+        "--rounds", type=numbers.positive, default=5, metavar="N", help="turns that each candidate gets (default: 5)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=0.5, metavar="S", help="about how long a turn takes (default: 0.5)"
+        "--seconds", type=numbers.seconds, default=0.5, metavar="S", help="about how long a turn takes (default: 0.5)"
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=numbers.seconds,
         default=600.0,
         metavar="S",
         help="leave a candidate out whose process takes longer, to load and to run (default: 600)",
@@ -72,8 +70,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
-    if args.rounds < 1 or not 0 < args.seconds < inf or not 0 < args.timeout < inf:
-        raise argparse.ArgumentError(None, "--rounds, --seconds and --timeout are positive numbers")
     with _shown_progress() as progress:
         comparison = _compare(args, progress)
     if args.json:

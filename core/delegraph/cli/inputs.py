@@ -6,6 +6,7 @@ import os
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,9 +128,10 @@ def _as_taken(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
 def _arrays(path: str) -> list[NDArray[Any]]:
     """The arrays of an .npy or .npz file, in its order."""
     try:
-        loaded = np.load(path, allow_pickle=False)
-        return list(loaded.values()) if isinstance(loaded, Mapping) else [loaded]
+        with open(path, "rb") as file:  # which NumPy leaves open where it is no archive after all
+            loaded = np.load(file, allow_pickle=False)
+            return list(loaded.values()) if isinstance(loaded, Mapping) else [loaded]
     except OSError as error:
         raise ArgumentError(None, f"--inputs: {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, BadZipFile) as error:
         raise ArgumentError(None, f"--inputs: {path} is neither .npy nor .npz: {error}") from error

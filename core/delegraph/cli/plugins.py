@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from delegraph.cli import numbers
 from delegraph.errors import DelegraphError, PluginNotFound
 from delegraph.plugins.deprecations import deprecated_uses
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, scan, scan_unknown_groups
@@ -50,7 +51,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     doctor = commands.add_parser("doctor", help="find out what is wrong, here or with a program here")
     doctor.add_argument("program", nargs="?", help="a .pte: also tell what it needs that is not here")
     for command in (check, doctor):
-        command.add_argument("--timeout", type=float, default=60.0, help="seconds that a plug-in may take to load")
+        command.add_argument(
+            "--timeout", type=numbers.seconds, default=60.0, help="seconds that a plug-in may take to load"
+        )
     for command in (listing, show, check, doctor):
         command.add_argument("--json", action="store_true", help="print JSON")
         command.set_defaults(run=run)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from math import isnan
 from typing import TYPE_CHECKING, Any
+
+from delegraph.cli import numbers
 
 if TYPE_CHECKING:
     from delegraph.aot.quantized_model import QuantizedModel
     from delegraph.cli.progress import Progress
 
-__all__ = ["add_parser", "decibels", "run"]
+__all__ = ["add_parser", "run"]
 
 _EPILOG = """\
 MODEL is what `delegraph lower` takes: a function that gives a model, or the .pt2 of torch.export.save. The arrays of a
@@ -46,21 +47,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--backends", default="", metavar="NAMES", help="whose quantizers to ask, and for a .pte whom to lower onto"
     )
-    parser.add_argument("--keep-float", type=int, default=0, metavar="N", help="leave the N layers that lose most")
     parser.add_argument(
-        "--min-sqnr", type=decibels, metavar="DB", help="leave layers that by themselves fall below this"
+        "--keep-float", type=numbers.count, default=0, metavar="N", help="leave the N layers that lose most"
+    )
+    parser.add_argument(
+        "--min-sqnr", type=numbers.decibels, metavar="DB", help="leave layers that by themselves fall below this"
     )
     parser.add_argument("--report", metavar="r.svg", help="draw the report")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
-
-
-def decibels(text: str) -> float:
-    """What `--min-sqnr` takes."""
-    number = float(text)
-    if isnan(number):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of dB")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,6 +93,10 @@ def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
     from delegraph.plugins.plugin_spec import named_plugins
 
     models = models_from(args.model)
+    if len(models) > 1 and args.output.endswith(".pt2"):
+        raise argparse.ArgumentError(
+            None, f"--output {args.output}: a .pt2 has one program, and there are {', '.join(models)}: write m.pte"
+        )
     return quantize(
         field_by_method(models, "model"),
         batches_from(args.data, models),

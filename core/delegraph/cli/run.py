@@ -10,10 +10,10 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from delegraph.cli import backend_options, data_files, kernel_order
+from delegraph.cli import backend_options, data_files, kernel_order, numbers
 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="random (default; bytes are pixels, wider integers 0 or 1, to be indices or masks), zeros, or files:"
         " a.npy,b.npy in the order of the inputs, or in.npz with the inputs in their order",
     )
-    parser.add_argument("--seed", type=int, help="of random inputs (default: 0)")
+    parser.add_argument("--seed", type=numbers.count, help="of random inputs (default: 0)")
     parser.add_argument(
         "--shape",
         action="append",
@@ -52,13 +52,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
     )
     parser.add_argument(
-        "--repeat", type=_positive, metavar="N", help="timed executions (default: 10; of a .bpte's first cases: none)"
+        "--repeat",
+        type=numbers.positive,
+        metavar="N",
+        help="timed executions (default: 10; of a .bpte's first cases: none)",
     )
     parser.add_argument(
-        "--warmup", type=_count, metavar="N", help="executions behind the first one that are not timed (default: 0)"
+        "--warmup",
+        type=numbers.count,
+        metavar="N",
+        help="executions behind the first one that are not timed (default: 0)",
     )
     parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="end an execution that takes longer (default: an hour)"
+        "--timeout",
+        type=numbers.seconds,
+        metavar="SECONDS",
+        help="end an execution that takes longer (default: an hour)",
     )
     kernel_order.add_argument(parser)
     backend_options.add_argument(parser)
@@ -143,27 +152,6 @@ class _Measured:
     inputs: list[Any]
     outputs: list[Any]
     profile: list[ProfileRow]
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
-    return number
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} is negative")
-    return number
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
-    return seconds
 
 
 def limits(args: argparse.Namespace) -> Limits:

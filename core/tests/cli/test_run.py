@@ -189,6 +189,9 @@ def test_an_output_that_cannot_be_written(pte: str, refused: Refused, tmp_path: 
     ("words", "message"),
     [
         (("--repeat", "0"), "argument --repeat: 0 is not a positive number"),
+        (("--repeat", "many"), "argument --repeat: many is not a positive number"),
+        (("--seed", "-1"), "argument --seed: -1 is not a number from 0 on"),
+        (("--timeout", "nan"), "argument --timeout: nan is not a number of seconds above 0"),
         (("--shape", "1"), "--shape 1: the method has no dynamic input"),
         (("--method", "dynamic", "--shape", "5,8"), "--shape 5,8: input 0 takes sizes up to [4, 8]"),
         (("--method", "dynamic", "--shape", "1"), "--shape 1: input 0 takes sizes up to [4, 8]"),
@@ -212,8 +215,9 @@ def test_input_files_that_do_not_fit(pte: str, refused: Refused, tmp_path: Path)
     assert "pass array.astype('float32')" in refused("run", pte, "--inputs", str(file), code=1)
     np.save(file, np.array([{}]), allow_pickle=True)
     assert "is neither .npy nor .npz: Object arrays" in refused("run", pte, "--inputs", str(file), code=2)
-    file.write_bytes(b"")
-    assert "is neither .npy nor .npz" in refused("run", pte, "--inputs", str(file), code=2)
+    for content in (b"", b"PK\3\4, and no more of a zip"):
+        file.write_bytes(content)
+        assert "is neither .npy nor .npz" in refused("run", pte, "--inputs", str(file), code=2)
 
 
 def test_warm_up_is_not_timed(pte: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +258,7 @@ def test_of_several_data_files_the_later_one_counts(told: Told, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(("--warmup", "-1"), "-1 is negative"), (("--repeat", "0"), "positive")]
+    ("words", "message"), [(("--warmup", "-1"), "-1 is not a number from 0 on"), (("--repeat", "0"), "positive")]
 )
 def test_counts_that_are_none(pte: str, refused: Refused, words: tuple[str, ...], message: str) -> None:
     assert message in refused("run", pte, *words, code=2)
