@@ -205,6 +205,7 @@ def test_a_program_is_run_on_what_it_was_exported_with() -> None:
         ({"backends": [{"cpu": {}}]}, "a candidate is <dict>, but it takes a list"),
         ({"backends": ["cpu"], "recipes": []}, "recipes one of recipes"),
         ({"backends": ["cpu"], "rounds": 0}, "rounds is 0"),
+        ({"backends": ["cpu", ""], "backend_options": {"cqu": {}}}, "no candidate has such .* cpu; did you mean 'cpu'"),
         ({"backends": ["cpu"], "seconds": 0}, "seconds 0 and timeout 600.0; all are positive numbers"),
         ({"backends": ["cpu"], "timeout": math.inf}, "timeout inf; all are positive numbers"),
     ],

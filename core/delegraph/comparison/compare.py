@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from delegraph.aot.authoring import as_array
+from delegraph.aot.delegation.backends import Backend
 from delegraph.aot.export import Model, export_method, export_requests
 from delegraph.aot.lower import Lowered
 from delegraph.aot.quantize.measure import sqnr
@@ -24,7 +25,9 @@ from delegraph.comparison.candidates import BackendsOfOne, backends_of, candidat
 from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import TIMEOUT, Runner, in_turns
 from delegraph.errors import LoweringError
-from delegraph.plugins.plugin_spec import PluginSpec
+from delegraph.plugins.discovery import did_you_mean
+from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
+from delegraph.plugins.registry import default_registry
 from delegraph.program.dtypes import storable
 
 __all__ = ["compare"]
@@ -78,6 +81,7 @@ def compare(
     started = progress if callable(progress) else _said if progress else _unsaid
     calibration_data, args, kwargs = with_examples(model, calibration_data, args, kwargs)
     chosen = [backends_of(one) for one in backends]
+    _check_options(backend_options or {}, chosen)
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     started(f"exporting {', '.join(requests)}")
     programs = {method: export_method(method, request) for method, request in requests.items()}
@@ -119,6 +123,19 @@ def _runners(
                 outputs = own / f"{number}.npz"
                 runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options, timeout)
     return runners
+
+
+def _check_options(options: Mapping[str, object], candidates: Sequence[Sequence[Backend]]) -> None:
+    """Raise `LoweringError` for options of what is neither a candidate's backend nor the id of an installed one."""
+    specs = [spec for one in candidates for spec in map(plugin_spec, one)]
+    named = [spec.name for spec in specs if isinstance(spec, PluginSpec)]
+    ids = default_registry().names("backends")
+    for name in options:
+        if name not in named and name not in ids:
+            raise LoweringError(
+                f"backend_options has {name!r}, and no candidate has such a backend; theirs are"
+                f" {', '.join(dict.fromkeys(named)) or 'none'}{did_you_mean(name, [*named, *ids])}"
+            )
 
 
 def _options_of(lowered: Lowered, options: Mapping[str, Mapping[str, bool | int | str]]) -> str:
