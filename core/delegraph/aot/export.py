@@ -11,7 +11,13 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.export_checks import check_arguments, check_dynamic_shapes, check_model, why_export_failed
+from delegraph.aot.export_checks import (
+    check_arguments,
+    check_dynamic_shapes,
+    check_model,
+    check_names,
+    why_export_failed,
+)
 from delegraph.errors import LoweringError
 
 __all__ = ["DIM_NAMES", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
@@ -48,6 +54,7 @@ def export_requests(
         return {"forward": _request("forward", model, args, kwargs, dynamic_shapes)}
     if not model:
         raise LoweringError("no methods to lower: the mapping of models is empty")
+    check_names(model)
     model = {method: only_program(one) for method, one in model.items()}
     for method, one in model.items():
         if not isinstance(one, ExportedProgram):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from inspect import Parameter, signature
 from typing import Any
@@ -13,10 +13,24 @@ from torch.fx import Node
 
 from delegraph.errors import LoweringError
 
-__all__ = ["check_arguments", "check_dynamic_shapes", "check_mode", "check_model", "why_export_failed"]
+__all__ = [
+    "check_arguments",
+    "check_dynamic_shapes",
+    "check_mode",
+    "check_model",
+    "check_names",
+    "why_export_failed",
+]
 
 
 # ---- before it is exported ------------------------------------------------------------------------------------------
+
+
+def check_names(methods: Iterable[object]) -> None:
+    """Raises `LoweringError` for what cannot be a method's name."""
+    for name in methods:
+        if not isinstance(name, str) or not name:
+            raise LoweringError(f"a method's name is a text, not {name!r}")
 
 
 def check_model(method: str, model: Any) -> None:

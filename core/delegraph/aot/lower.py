@@ -22,6 +22,7 @@ from delegraph.aot.delegation.report import LoweringReport, make_report, suggest
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.etrecord.record import ETRecord
 from delegraph.aot.export import Model, export_requests, only_program
+from delegraph.aot.export_checks import check_names
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.progress import shown_progress
@@ -198,6 +199,7 @@ def _lowering(
     plugins: PluginRegistry | None,
 ) -> Lowering:
     by_method = dict(programs) if isinstance(programs, Mapping) else {"forward": programs}
+    check_names(by_method)
     by_method = {method: only_program(program) for method, program in by_method.items()}
     for method, program in by_method.items():
         if not isinstance(program, ExportedProgram):

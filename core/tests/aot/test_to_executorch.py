@@ -74,6 +74,15 @@ def test_one_name_for_two_methods_is_refused(lower_model) -> None:
         EdgeProgramManager({}).to_executorch()
 
 
+@pytest.mark.parametrize("name", [3, "", None])
+def test_a_methods_name_is_a_text(name: Any) -> None:
+    model, args = Scale(), (torch.randn(4),)
+    with pytest.raises(LoweringError, match=f"a method's name is a text, not {name!r}"):
+        lower({name: model}, {name: args})
+    with pytest.raises(LoweringError, match="a method's name is a text"):
+        to_edge({name: torch.export.export(model, args)})
+
+
 def test_weights_are_not_copied(lower_model) -> None:
     model = Scale()
     manager = lower_model(model, (torch.randn(4),))
