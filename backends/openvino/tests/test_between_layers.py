@@ -274,3 +274,30 @@ def test_windows_beyond_counted_padding_are_left(kernel: int, taken: bool) -> No
     reasons = list(declined(lowered).values())
     assert reasons == ([] if taken else ["it counts padding, and its last windows go beyond that"])
     np.testing.assert_allclose(load(lowered)(x.numpy()), model(x).numpy(), atol=1e-5)
+
+
+JUMPS: Final[dict[str, Function]] = {
+    "sign": torch.sign,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "divided and rounded": lambda x: torch.div(x, 0.5, rounding_mode="floor"),
+    "remainder": lambda x: torch.remainder(x, 0.5),
+    "above zero": lambda x: (x > 0).float(),
+    "zero or above": lambda x: (x >= 0).float(),
+    "not zero": lambda x: x.bool().float(),
+    "no": lambda x: torch.logical_not(x).float(),
+    "behind others": lambda x: torch.sign(F.relu(x * 3.0)),
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_what_jumps_at_zero_finds_the_zero_of_a_grid(name: str) -> None:
+    """OpenVINO's own rounding gives 1e-8 there on the one grid, and less than 0 on the other."""
+    for scale, zero in ((0.0237, -13), (0.1, 5)):
+        x = (torch.arange(-128, 128).float() - zero)[None] * scale
+        settings = (scale, zero)
+
+        def function(x: Tensor, settings: tuple[float, int] = settings) -> Tensor:
+            return JUMPS[name](rounded(x, *settings))
+
+        check(function, x, atol=1e-5)

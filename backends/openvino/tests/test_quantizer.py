@@ -246,3 +246,23 @@ def test_dynamic_quantization_is_one_delegate() -> None:
         wanted = kernels(given)
         step = max(float(np.ptp(wanted)) / 127, 1e-6)
         assert np.abs(load(lowered)(given) - wanted).max() <= 2 * step
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_dynamic", "int8_weight_only"])
+def test_a_table_that_the_head_reads_too_is_stored_once(recipe: str) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = torch.nn.Embedding(1024, 128), torch.nn.Linear(128, 1024)
+            self.head.weight = self.table.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.tanh(self.table(tokens)))  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    model, tokens = Tied().eval(), torch.arange(0, 1024, 99)
+    quantized = delegraph.quantize(model, [(tokens,)], recipe=recipe, backends=["openvino"])
+    lowered = delegraph.lower(quantized, backends=["openvino"])
+    assert len(bytes(lowered)) < 1.5 * 1024 * 128
+    wanted, given = model(tokens).detach().numpy(), load(lowered)(tokens.numpy())
+    assert 10 * np.log10((wanted**2).sum() / ((wanted - given) ** 2).sum()) > 30

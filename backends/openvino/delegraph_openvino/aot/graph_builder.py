@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
@@ -18,6 +19,7 @@ from torch.fx import Graph, Node
 from delegraph.aot.authoring import ConverterTable, GraphConverter, numpy_dtype
 from delegraph.errors import UnsupportedOperator
 from delegraph_openvino.aot.packed_weights import PackedWeight, packed_weights
+from delegraph_openvino.aot.rounded_values import roundings_before_jumps
 from delegraph_openvino.aot.table import TABLE
 from delegraph_openvino.blob import BACKEND_ID, CODES, DTYPES, INPUT, WEIGHT, TensorInfo
 
@@ -48,7 +50,8 @@ class GraphBuilder(GraphConverter[Output]):
     stored, by the name of its placeholder. Operations are called after the node that they are made of,
     `debug_handle_map` has its debug handles.
 
-    `packed` are the weights of 4 bits, `unpacking` the calls that are left out for them. Of the products with weights
+    `packed` are the weights of 4 bits, `unpacking` the calls that are left out for them. The dequantize calls in
+    `to_the_bit` give what the grid has, 0 where it has that. Of the products with weights
     that are dequantized in the graph, `rounded` have values that are rounded in the run, `exact` have others.
     """
 
@@ -62,12 +65,15 @@ class GraphBuilder(GraphConverter[Output]):
         self.debug_handle_map: dict[str, tuple[int, ...]] = {}
         self.packed: dict[Node, PackedWeight] = {}
         self.unpacking: set[Node] = set()
+        self.to_the_bit: set[Node] = set()
         self.rounded, self.exact = 0, 0
         self._made = 0
+        self._held: dict[tuple[torch.dtype, tuple[int, ...], bytes], Output] = {}
 
     def convert_calls(self, graph: Graph) -> None:
         """Convert a graph's calls, but for those that unpack weights."""
         self.packed, self.unpacking = packed_weights(graph, self.constants)
+        self.to_the_bit = roundings_before_jumps(graph)
         super().convert_calls(graph)
 
     def convert_call(self, node: Node) -> None:
@@ -95,8 +101,11 @@ class GraphBuilder(GraphConverter[Output]):
         if array.nbytes <= INLINE_BYTES:
             return self.tensor(array)
         dtype = dtype_of(node)
-        stored = self._stored(node, array, str(dtype).removeprefix("torch."), element_type(dtype), array.shape)
-        return self.cast(stored, dtype)
+        content = (dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).digest())
+        if content not in self._held:  # a table and the head that is tied to it are two constants of one content
+            name = str(dtype).removeprefix("torch.")
+            self._held[content] = self._stored(node, array, name, element_type(dtype), array.shape)
+        return self.cast(self._held[content], dtype)
 
     def _stored(self, node: Node, content: NDArray[Any], dtype: str, kind: Type, shape: Sequence[int]) -> Output:
         parameter = opset.parameter(list(shape), kind, name=f"{WEIGHT}{len(self.weights)}")

@@ -10,16 +10,19 @@ channel moved with the channels.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 from openvino import Output
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import operator_name
-from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of
 
-__all__ = ["PRODUCTS", "bias_of", "roundings_behind", "with_reals"]
+if TYPE_CHECKING:
+    from delegraph_openvino.aot.graph_builder import GraphBuilder
+
+__all__ = ["PRODUCTS", "bias_of", "roundings_before_jumps", "roundings_behind", "with_reals"]
 
 PRODUCTS: Final = frozenset(
     f"aten::{name}"
@@ -29,6 +32,35 @@ PRODUCTS: Final = frozenset(
     )
 )
 """Layers and products: operators by their names without overloads."""
+
+
+JUMPS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("sign", "floor", "ceil", "trunc", "round", "remainder", "fmod", "any", "all", "logical_not", "logical_and"),
+        *("logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge"),
+    )
+)
+"""Operators whose results for 0 and for next to nothing are different ones."""
+
+
+def roundings_before_jumps(graph: Graph) -> set[Node]:
+    """The dequantize calls that what jumps comes from: OpenVINO's rounding gives 1e-8 where the grid has 0."""
+    jumping = (node for node in graph.nodes if node.op == "call_function" and _jumps(node))
+    return {call for node in jumping for source in node.all_input_nodes for call in roundings_behind(source)}
+
+
+def _jumps(node: Node) -> bool:
+    name = operator_name(node)
+    if name.endswith("_mode"):  # of a division, whose quotient is rounded
+        return True
+    made, taken = (_is_floating(one) for one in (node, next(iter(node.all_input_nodes), node)))
+    return name.split(".")[0] in JUMPS or (taken and not made and name.endswith("_copy"))
+
+
+def _is_floating(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def roundings_behind(value: Any) -> list[Node]:
@@ -51,7 +83,7 @@ def roundings_behind(value: Any) -> list[Node]:
 def with_reals(g: GraphBuilder, value: Any, node: Node) -> Output:
     """`value` in the dtype of `node`, which computes on it; behind a choice that always takes `value` if integers may
     stand for it, for OpenVINO moves none through a choice."""
-    dtype = dtype_of(node)
+    dtype = node.meta["val"].dtype
     result = g.cast(value, dtype)
     if not dtype.is_floating_point or not roundings_behind(value):
         return result

@@ -71,11 +71,15 @@ def rounding(node: Node) -> Node | None:
 
 
 def on_grid(g: GraphBuilder, dequantize: Node, x: Any) -> Output:
-    """Reals on the grid of some integers, which OpenVINO then chooses itself: signed or not, as a layer takes them."""
+    """Reals on the grid of some integers, which OpenVINO then chooses itself: signed or not, as a layer takes them. It
+    gives them next to the grid; what is to be on it is rounded again."""
     settings: Sequence[Any] = dequantize.args
     _, scale, zero, low, high, *_ = settings
     ends = [g.tensor(np.array((end - zero) * scale, np.float32)) for end in (low, high)]
     value = g.op("fake_quantize", g.cast(x, torch.float32), *ends, *ends, levels=high - low + 1)
+    if dequantize in g.to_the_bit:
+        step = g.tensor(np.array(scale, np.float32))
+        value = g.op("multiply", g.op("round", g.op("divide", value, step)), step)
     return g.cast(value, dtype_of(dequantize))
 
 
