@@ -30,6 +30,7 @@ __all__ = [
     "INPUT",
     "WEIGHT",
     "Blob",
+    "Places",
     "TensorInfo",
     "Weight",
     "damaged",
@@ -66,16 +67,27 @@ _PREFIX: Final = struct.Struct("<8sII")
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """What the elements of an input pick: one of the `size` places of a tensor, 0 to `size` - 1; both by name."""
+
+    input: str
+    tensor: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """An input or output of the graph. A dynamic dim is the text of its symbol; `scalar` marks a Python number.
 
-    `used` is False for an argument that the graph does not read, and has no Parameter for.
+    `used` is False for an argument that the graph does not read, and has no Parameter for. `places`: what the elements
+    of an input pick, if they pick some.
     """
 
     dtype: str
     shape: tuple[int | str, ...]
     scalar: bool = False
     used: bool = True
+    places: Places | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +130,8 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
     header = json.dumps(
         {
             "openvino": blob.openvino,
-            "inputs": [asdict(info) for info in blob.inputs],
-            "outputs": [asdict(info) for info in blob.outputs],
+            "inputs": [_told(info) for info in blob.inputs],
+            "outputs": [_told(info) for info in blob.outputs],
             "weights": [asdict(weight) for weight in blob.weights],
             "int8_products": blob.int8_products,
             "bfloat16": blob.bfloat16,
@@ -130,6 +142,10 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
     summed = zlib.crc32(blob.bin, zlib.crc32(blob.xml, zlib.crc32(header)))
     prefix = _PREFIX.pack(_MAGIC + bytes([BLOB_VERSION]), len(header), summed)
     return b"".join(_padded(part) for part in (prefix + header, blob.xml, blob.bin, *chunks))
+
+
+def _told(info: TensorInfo) -> dict[str, Any]:
+    return {name: value for name, value in asdict(info).items() if value is not None}
 
 
 def places(sizes: Sequence[int]) -> list[int]:
@@ -213,7 +229,11 @@ def _list_of(read: Callable[[Mapping[str, Any]], _T]) -> Callable[[Any], tuple[_
 
 def _tensor_info(entry: Mapping[str, Any]) -> TensorInfo:
     shape = tuple(dim if isinstance(dim, str) else _size(dim) for dim in _typed(list, entry["shape"]))
-    return TensorInfo(_dtype(entry["dtype"]), shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]))
+    found = entry.get("places")
+    places = None if found is None else Places(
+        _typed(str, found["input"]), _typed(str, found["tensor"]), _size(found["size"])
+    )  # fmt: skip
+    return TensorInfo(_dtype(entry["dtype"]), shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]), places)
 
 
 def _weight(entry: Mapping[str, Any]) -> Weight:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from backends.openvino.tests.harness import as_module, check, declined, load, lower
+from backends.openvino.tests.harness import as_module, check, compare, declined, load, lower
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.authoring import as_array
+from delegraph.errors import InvalidArgument
 
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 
@@ -287,3 +288,14 @@ def test_operator_of_narrow_floats(name: str, dtype: torch.dtype) -> None:
         number, reference = result.astype(np.float64), expected.detach().double().numpy()
         size = np.abs(reference[np.isfinite(reference)]).max(initial=1)
         assert np.nanmax(np.abs(number - reference), initial=0) <= 8 * torch.finfo(dtype).eps * size
+
+
+@pytest.mark.parametrize("wrong", [-1, 8, 2**40])
+def test_a_token_that_the_table_has_not_is_an_error(wrong: int) -> None:
+    weight, tokens = torch.randn(8, 4), torch.arange(6).view(2, 3)
+    program = load(lower(lambda t: F.embedding(t.view(-1), weight), (tokens,)))
+    for _ in range(2):  # bound from the second run on
+        compare(program(tokens.numpy()), F.embedding(tokens.view(-1), weight))
+        told = f"holds {wrong}, but .* has no place {wrong}: it has 8 places, 0 to 7$"
+        with pytest.raises(InvalidArgument, match=told):
+            program(np.where(tokens.numpy() == 4, wrong, tokens.numpy()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +21,8 @@ from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_openvino.aot.graph_builder import INLINE_BYTES, GraphBuilder, dtype_of, tensor_info
 from delegraph_openvino.aot.rounded_values import PRODUCTS
-from delegraph_openvino.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, Weight, pack, places
+from delegraph_openvino.aot.table_places import places_of_inputs
+from delegraph_openvino.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, TensorInfo, Weight, pack, places
 from delegraph_openvino.ir_check import check_ir
 
 __all__ = ["OpenVinoLowering"]
@@ -75,7 +77,7 @@ def _lowered(
     offsets = dict(zip(kept, places([array.nbytes for array in kept.values()]), strict=True))
     blob = Blob(
         openvino.__version__,
-        tuple(builder.inputs),
+        _with_places(builder, program.graph),
         tuple(tensor_info(node) for node in results),
         tuple(
             Weight(weight.dtype, weight.shape, offsets.get(name, 0), keys.get(name))
@@ -88,6 +90,13 @@ def _lowered(
     )
     handles = {name: found for name, found in builder.debug_handle_map.items() if found}
     return PreprocessResult(pack(blob, [array.tobytes() for array in kept.values()]), debug_handle_map=handles)
+
+
+def _with_places(builder: GraphBuilder, graph: Graph) -> tuple[TensorInfo, ...]:
+    """The inputs, and which places their elements pick."""
+    found = places_of_inputs(graph)
+    given = zip(builder.signature.inputs, builder.inputs, strict=True)
+    return tuple(replace(info, places=found.get(node)) for node, info in given)
 
 
 def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:

@@ -26,6 +26,7 @@ from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, Tenso
 from delegraph_openvino.ir_check import check_ir
 from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValue
 from delegraph_openvino.runtime.model import open_model
+from delegraph_openvino.runtime.places import check_places
 from delegraph_openvino.runtime.profiling import log_nodes
 from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
 
@@ -121,9 +122,13 @@ class OpenVinoBackend(BackendInterface):
         given = [(port, tensor_over(a)) for port, a in zip(handle.ports, arrays, strict=True) if port is not None]
         taken = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
+        described = zip(handle.blob.inputs, arrays, strict=True)
+        picking = [(info.places, array) for info, array in described if info.places is not None]
         request = handle.request
 
         def run() -> None:
+            for places, array in picking:
+                check_places(places, array)
             if handle.bound is not kept:
                 for port, tensor in given:
                     request.set_input_tensor(port, tensor)
@@ -192,6 +197,8 @@ def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]
     arrays = []
     for info, port, given in zip(handle.blob.inputs, handle.ports, inputs, strict=True):
         array = np.require(given, numpy_dtype(info.dtype), ("C", "A"))
+        if info.places is not None:
+            check_places(info.places, array)
         if port is not None:
             handle.request.set_input_tensor(port, tensor_over(array))
         arrays.append(array)
