@@ -43,7 +43,7 @@ def lowered() -> Any:
 
 def test_a_report_as_html(lowered: Any) -> None:
     shown = lowered.report._repr_html_()
-    assert shown.startswith("<p>forward: 0 nodes in 0 delegates, 1 nodes left to kernels</p><table>")
+    assert shown.startswith("<p>forward: 0 nodes in 0 delegates, 1 node left to kernels</p><table>")
     assert "<th>operator</th>" in shown
     assert '<td style="text-align: left">aten::mul' in shown
 

@@ -144,7 +144,7 @@ def test_with_backends_nobody_else_is_asked() -> None:
 
 def test_text_is_a_table() -> None:
     lines = str(report(Model(), X, by=(Takes("relu"),))).splitlines()
-    assert lines[0] == "forward: 1 nodes in 1 delegates, 2 nodes left to kernels"
+    assert lines[0] == "forward: 1 node in 1 delegate, 2 nodes left to kernels"
     assert lines[1].split() == ["delegate", "backend", "by", "nodes", "blob", "bytes", "operators"]
     assert lines[2].split() == ["relu_tag", "Blank", "Takes", "1", "1,234", "aten::relu"]
     assert "sigmoid    aten::sigmoid  Takes: has no [unit] for it  block" in lines[5]

@@ -43,5 +43,5 @@ def test_the_example_delegate_is_ported_by_its_imports_alone(tmp_path: Path) -> 
     for name, text in FILE.findall(PAGE.read_text("utf-8")):
         (tmp_path / name).write_text(text, "utf-8")
     report = run(tmp_path, "lower_it.py")
-    assert "forward: 3 nodes in 1 delegates, 1 nodes left to kernels" in report
+    assert "forward: 3 nodes in 1 delegate, 1 node left to kernels" in report
     run(tmp_path, "run_it.py")

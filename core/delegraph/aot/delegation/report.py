@@ -282,10 +282,12 @@ def _method_json(method: MethodReport) -> dict[str, Any]:
 
 
 def _title(name: str, method: MethodReport) -> str:
-    return (
-        f"{name}: {method.delegated_nodes} nodes in {len(method.delegates)} delegates,"
-        f" {len(method.leftovers)} nodes left to kernels"
-    )
+    delegated = f"{_counted(method.delegated_nodes, 'node')} in {_counted(len(method.delegates), 'delegate')}"
+    return f"{name}: {delegated}, {_counted(len(method.leftovers), 'node')} left to kernels"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _delegate_table(delegates: Sequence[DelegateEntry]) -> Table:
