@@ -237,7 +237,8 @@ def _doctor(args: argparse.Namespace) -> _Answer:
         for finding in findings
     ]
     serious = any(finding.severity is not Severity.NOTE for finding in findings)
-    return _Answer(rows, int(serious), details=details, nothing="all is well")
+    verdict = f"{args.program} finds here all that it needs" if args.program else "all is well"
+    return _Answer(rows, int(serious), details=details if serious else [*details, verdict], nothing=verdict)
 
 
 _COMMANDS = {"list": _list, "show": _show, "check": _check, "doctor": _doctor}

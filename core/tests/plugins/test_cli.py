@@ -13,6 +13,8 @@ import pytest
 from core.tests.plugins.command_line import run
 
 from delegraph.plugins import PluginRegistry, use_registry
+from delegraph.program import write_program
+from delegraph.program.schema import Chain, ExecutionPlan, Program
 
 Install = Callable[..., Path]
 ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}
@@ -266,6 +268,23 @@ def test_doctor_when_all_is_well(install: Install, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "all is well\n"
     assert run("doctor", "--json") == 0
     assert told(capsys) == []
+
+
+def test_doctor_tells_its_verdict_behind_notes(
+    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary('acme')\n"
+    for where, kind in (("site", "dist-info"), ("checkout", "egg-info")):  # which is noted, and no fault
+        install("acme", {"kernels": {"acme": "npu_rt:library"}}, {"npu_rt.py": source}, where=where, kind=kind)
+    assert run("doctor") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("note: ")
+    assert out.endswith("\nall is well\n")
+
+    file = tmp_path / "m.pte"
+    write_program(Program((ExecutionPlan("forward", (), (), (), (Chain(()),)),)), file)
+    assert run("doctor", str(file)) == 0
+    assert capsys.readouterr().out.endswith(f"\n{file} finds here all that it needs\n")
 
 
 @pytest.mark.parametrize("content", [None, b"no program"])
