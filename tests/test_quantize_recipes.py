@@ -739,7 +739,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         ("a limit", {"min_sqnr": given}, LoweringError, f"a number of dB, such as 20.0, or None, not {given!r}")
         for given in ("20", True, math.nan)
     ),
-    ("no data", {"data": None, "args": DATA[0]}, LoweringError, "no calibration data, which 'int8' needs"),
+    ("no data", {"data": None, "args": DATA[0]}, LoweringError, "which 'int8' needs: .*--data calib.npz"),
     (
         "nothing to measure on",
         {"data": None, "args": DATA[0], "recipe": "int8_weight_only", "keep_float": 1},

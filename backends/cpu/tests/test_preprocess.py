@@ -381,9 +381,10 @@ def test_partitioner_options() -> None:
     registry.register("partitioners", "cpu", cpu_partitioner)
     assert registry.create("partitioners", "cpu", {"minimum_nodes": 3}).minimum_nodes == 3
     with pytest.raises(
-        UnknownOption, match="partitioner 'cpu' has no option 'threads'; it has minimum_nodes, allow_trivial"
-    ):
-        registry.create("partitioners", "cpu", {"threads": 2})
+        UnknownOption, match="partitioner 'cpu' has no option 'num_threads'; it has minimum_nodes, allow_trivial"
+    ) as caught:
+        registry.create("partitioners", "cpu", {"num_threads": 2})
+    assert "given at load: delegraph.load(…, backend_options=…)" in str(caught.value)
 
 
 def test_the_table_is_as_broad_as_it_says() -> None:

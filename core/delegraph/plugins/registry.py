@@ -36,6 +36,12 @@ __all__ = ["IN_PROCESS", "PluginRegistry", "default_registry", "use_registry"]
 IN_PROCESS = "in-process"
 """Stands for the distribution of a plug-in that was registered by `PluginRegistry.register`."""
 
+_TAKEN_ELSEWHERE = {
+    "delegraph.partitioners": "\n  options of the half that runs are given at load:"
+    " delegraph.load(…, backend_options=…) or `delegraph run --backend-options`"
+}
+"""What may be meant by an option that a plug-in of the group does not have."""
+
 
 class PluginRegistry:
     """Offers by group and name, and the objects behind those that were asked for. Safe to use from several threads.
@@ -147,7 +153,9 @@ class PluginRegistry:
         offer, factory = self.find(group, name), self.load(group, name)
         try:
             made = make(factory, options or {}, f"{group_named(group).title} {name!r}")
-        except (UnknownOption, PluginLoadError):
+        except UnknownOption as error:
+            raise restated(error, f"{error}{_TAKEN_ELSEWHERE.get(offer.group, '')}") from None
+        except PluginLoadError:
             raise
         except Exception as error:
             if isinstance(error, DelegraphError) and not isinstance(error, PluginError):  # of what the user asks for

@@ -124,7 +124,8 @@ def quantization_by_recipe(
         if needs_data and method not in batches:
             raise LoweringError(
                 f"method {method!r} has no calibration data, which {needs_data[0]!r} needs: give typical inputs,"
-                " calibration_data=[(x,), …], or with several methods {method: [(x,), …]}"
+                " calibration_data=[(x,), …], or with several methods {method: [(x,), …]}; on the command line,"
+                " --data calib.npz"
             )
         quantizers, recipes = _by_recipe(rules, backends, plugins)
         made[method] = Quantization(
