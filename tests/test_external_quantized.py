@@ -76,7 +76,7 @@ def operators(made: Lowered) -> Counter[str]:
     return Counter(node.op_type for node in graph.node)
 
 
-KERNELS = ("QGemm", "QLinearConv", "DynamicQuantizeMatMul", "MatMulNBits")
+KERNELS = ("QGemm", "QLinearConv", "DynamicQuantizeMatMul", "MatMulNBits", "DequantizeLinear", "Gemm")
 RECIPES = ("int8", "int8_per_tensor", "int8_dynamic", "int8_weight_only", "int4_weight_only")
 
 

@@ -133,7 +133,7 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
 def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> tuple[GraphModule, GraphModule]:
     """A module to edit: bodies have their weights, cells and products with a weight are layers, and no weight is
     computed that need not be. And as it was when bodies had their weights, and no more had been done."""
-    module = _module_of(functionalize(program, {}, only=lambda _node: False))
+    module = _module_of(functionalize(program, {}, only=lambda _node: False), check_guards=True)
 
     def wanted(node: Node) -> bool:
         return node.name not in left and not how.recipe_of(node).is_float
@@ -149,8 +149,8 @@ def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str
     return module, functional
 
 
-def _module_of(program: ExportedProgram) -> GraphModule:
-    module = program.module(check_guards=False)
+def _module_of(program: ExportedProgram, check_guards: bool = False) -> GraphModule:
+    module = program.module(check_guards=check_guards)
     assert isinstance(module, GraphModule)
     return module
 
