@@ -1,4 +1,4 @@
-"""These tests run in ExecuTorch's environment (`make test-executorch`); elsewhere they are skipped, but for those
+"""These tests run in ExecuTorch's environment (`make test-upstream`); elsewhere they are skipped, but for those
 of `test_without_executorch.py`, which are about its absence."""
 
 from __future__ import annotations
@@ -13,4 +13,4 @@ HERE = find_spec("executorch") is not None
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("executorch") and item.path.parent.name == "bridge" and not HERE:
-            item.add_marker(pytest.mark.skip(reason="runs where the wheel executorch is: `make test-executorch`"))
+            item.add_marker(pytest.mark.skip(reason="runs where the wheel executorch is: `make test-upstream`"))
