@@ -17,6 +17,7 @@ from delegraph.aot import (
     tag_mutated_buffer,
 )
 from delegraph.aot.authoring import Support, checked_support, operator_name
+from delegraph.errors import InvalidArgument
 from delegraph.interfaces import CompileSpec, DelegationSpec, Partitioner, PartitionResult
 from delegraph_partitioners.propose_partitions import Unit, components, propose_partitions
 
@@ -65,7 +66,7 @@ class CapabilityBasedPartitioner(Partitioner):
         keep_whole: Sequence[torch._ops.OpOverload] = (),
     ) -> None:
         if minimum_nodes < 1:
-            raise ValueError(f"minimum_nodes is {minimum_nodes}; a partition has at least one node")
+            raise InvalidArgument(f"minimum_nodes is {minimum_nodes}; a partition has at least one node")
         self.delegation_spec = DelegationSpec(backend_id, list(compile_specs))
         self.support = support
         self.minimum_nodes = minimum_nodes

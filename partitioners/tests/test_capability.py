@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.export import Dim, ExportedProgram, export
 from torch.fx import Node
 
-from delegraph.errors import InvalidPartition
+from delegraph.errors import InvalidArgument, InvalidPartition
 from delegraph.interfaces import BackendDetails, CompileSpec, Partitioner, PreprocessResult
 from delegraph.plugins import PluginRegistry
 from delegraph_partitioners import AllNodesPartitioner, CapabilityBasedPartitioner, OperatorsPartitioner
@@ -84,7 +84,7 @@ def test_partitions_below_the_minimum_are_left() -> None:
 
 
 def test_a_partition_has_at_least_one_node() -> None:
-    with pytest.raises(ValueError, match="minimum_nodes is 0; a partition has at least one node"):
+    with pytest.raises(InvalidArgument, match="minimum_nodes is 0; a partition has at least one node"):
         CapabilityBasedPartitioner("Blank", unless(), minimum_nodes=0)
 
 

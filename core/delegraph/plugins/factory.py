@@ -1,7 +1,8 @@
-"""A factory and options -> what it makes of them; an option that it does not have is refused on its behalf.
+"""A factory and options -> what it makes of them; an option that it does not have, or of another type, is refused on
+its behalf.
 
-A factory says what options it has by how it is written: with keyword parameters they are its options, and one that
-takes a mapping has those that it looks at.
+A factory says what options it has by how it is written: with keyword parameters they are its options, of the types that
+these are annotated with, and one that takes a mapping has those that it looks at.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from delegraph.errors import UnknownOption
+from delegraph.errors import InvalidArgument, UnknownOption
 from delegraph.interfaces.options import Options
 from delegraph.plugins.discovery import did_you_mean
 
@@ -19,13 +21,15 @@ __all__ = ["make", "takes_keywords", "unknown_options_text"]
 
 
 def make(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> Any:
-    """What `factory` makes of `options`. Raises `UnknownOption` naming the `owner`, or what the factory raises."""
+    """What `factory` makes of `options`. Raises `UnknownOption` and `InvalidArgument` naming the `owner`, or what the
+    factory raises."""
     if takes_keywords(factory):
         known = inspect.signature(factory).parameters
         takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
         unknown = [] if takes_any else [name for name in options if name not in known]
         if unknown:
             raise UnknownOption(unknown_options_text(owner, unknown, known))
+        _check_types(factory, options, owner)
         return factory(**options)
     given = Options(options)
     made = factory(given)
@@ -41,6 +45,37 @@ def takes_keywords(factory: Callable[..., Any]) -> bool:
     except ValueError:  # a builtin without a signature
         return False
     return all(kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) for kind in kinds)
+
+
+_KINDS: Final[Mapping[Any, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    NoneType: "None",
+}
+"""The types that options are checked for. What is annotated otherwise is the factory's to check."""
+
+
+def _check_types(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> None:
+    """Any text would count as true where a factory asks for a bool: `{exact=no}` would turn it on."""
+    try:
+        hints = get_type_hints(factory)
+    except (NameError, TypeError):  # names that are imported for a type checker alone
+        return
+    for name, value in options.items():
+        hint = hints.get(name, Any)
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if all(kind in _KINDS for kind in kinds) and not any(_is_of(kind, value) for kind in kinds):
+            said = " or ".join(_KINDS[kind] for kind in kinds)
+            raise InvalidArgument(f"{owner}: {name} is {value!r}; it is {said}")
+
+
+def _is_of(kind: type, value: Any) -> bool:
+    """A bool is no number here; a whole number is one."""
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def unknown_options_text(owner: str, unknown: Iterable[str], known: Iterable[str]) -> str:

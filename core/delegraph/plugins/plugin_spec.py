@@ -3,8 +3,8 @@
 text    = plug-in { "," plug-in }
 plug-in = name [ "{" [ option { "," option } ] "}" ]
 option  = key "=" value
-value   = an integer, a float, true, false, 'quoted' or "quoted" text (with a backslash before the quote or
-          a backslash), or bare text up to the next comma or brace
+value   = an integer, a float, true, false (also True, False), 'quoted' or "quoted" text (with a backslash before the
+          quote or a backslash), or bare text up to the next comma or brace
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _QUOTED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*""", re.
 _BARE: Final = re.compile(r"([^,{}\"'\s](?:[^,{}\"']*[^,{}\"'\s])?)\s*")
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _FLOAT: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
-_WORDS: Final = {"true": True, "false": False}
+_WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
 
 
 def _text(value: Any) -> str:

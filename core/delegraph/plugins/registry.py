@@ -146,9 +146,9 @@ class PluginRegistry:
     def create(self, group: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """What the factory behind `name` makes of `options`.
 
-        Raises as `load`, `UnknownOption` for an option that it does not have, what the factory raises of Delegraph's
-        errors that are not about plug-ins, and `PluginLoadError` if it raises another one or makes something that does
-        not fit.
+        Raises as `load`, `UnknownOption` for an option that it does not have, `InvalidArgument` for one of another
+        type, what the factory raises of Delegraph's errors that are not about plug-ins, and `PluginLoadError` if it
+        raises another one or makes something that does not fit.
         """
         offer, factory = self.find(group, name), self.load(group, name)
         try:

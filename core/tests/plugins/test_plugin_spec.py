@@ -21,7 +21,7 @@ from delegraph.plugins.plugin_spec import PluginSpec, parse_plugin, parse_plugin
         ("acme-npu.v2{optimize=3}", "acme-npu.v2", {"optimize": 3}),
         ("npu{optimize=3,mode=fast}", "npu", {"optimize": 3, "mode": "fast"}),
         ("npu { optimize = -3 , mode = very fast }", "npu", {"optimize": -3, "mode": "very fast"}),
-        ("npu{a=true,b=false,c=True}", "npu", {"a": True, "b": False, "c": "True"}),
+        ("npu{a=true,b=False,c=TRUE}", "npu", {"a": True, "b": False, "c": "TRUE"}),
         ("npu{a=1.5,b=1e-3,c=.5,d=-2.,e=1e}", "npu", {"a": 1.5, "b": 1e-3, "c": 0.5, "d": -2.0, "e": "1e"}),
         ("npu{a='3',b=\"x, }\",c='it\\'s'}", "npu", {"a": "3", "b": "x, }", "c": "it's"}),
         ("npu{path=/dev/npu0,flag=a=b}", "npu", {"path": "/dev/npu0", "flag": "a=b"}),

@@ -23,6 +23,7 @@ from delegraph.errors import (
 )
 from delegraph.interfaces import BackendInterface, KernelLibrary
 from delegraph.plugins import PluginRegistry, default_registry, use_registry
+from delegraph.plugins.factory import make
 from delegraph.plugins.versions import mismatch
 from delegraph.program.schema import (
     AllocationDetails,
@@ -336,6 +337,27 @@ def test_a_factory_that_refuses_what_is_asked_for(install: Install) -> None:
     install("acme", {"quantizers": {"asic": "npu_aot:quantizer"}}, {"npu_aot.py": source})
     with pytest.raises(LoweringError, match=r"^acme: no int3"):
         PluginRegistry.discover().create("quantizers", "asic")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("exact", "no", "exact is 'no'; it is true or false"),
+        ("exact", 1, "exact is 1; it is true or false"),
+        ("threads", "two", "threads is 'two'; it is a whole number"),
+        ("threads", True, "threads is True; it is a whole number"),
+        ("share", "half", "share is 'half'; it is a number or None"),
+        ("name", 3, "name is 3; it is a text"),
+    ],
+)
+def test_an_option_of_another_type_than_the_factory_asks_for(option: str, value: object, said: str) -> None:
+    def factory(*, exact: bool = False, threads: int = 1, share: float | None = None, name: str = "") -> object:
+        return exact, threads, share, name
+
+    for sound in ({"exact": True, "threads": 2}, {"share": 1}, {"share": 0.5}, {"share": None, "name": "3"}):
+        make(factory, sound, "partitioner 'typed'")
+    with pytest.raises(InvalidArgument, match=re.escape(f"partitioner 'typed': {said}")):
+        make(factory, {option: value}, "partitioner 'typed'")
 
 
 def test_a_factory_gets_the_options(install: Install) -> None:
