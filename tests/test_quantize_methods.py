@@ -78,10 +78,30 @@ def test_methods_without_examples_are_exported_with_their_first_batches() -> Non
     with torch.no_grad():
         assert np.abs(np.array(run(x.numpy())) - models["wide"](x).numpy()).max() < 0.1
         assert np.abs(np.array(run.narrow(input=y.numpy())) - models["narrow"](y).numpy()).max() < 0.1
-    quantized = delegraph.quantize(models, {"wide": [(x,)], "narrow": [(y,)]}, args={"wide": (x[:1],)})
-    assert quantized["wide"].example_inputs[0][0].shape[0] == 1  # type: ignore[index]
+    quantized = delegraph.quantize(models, {"wide": [(x,)], "narrow": [(y,)]}, args={"wide": (x * 0,)})
+    assert not quantized["wide"].example_inputs[0][0].any()  # type: ignore[index]
     assert set(delegraph.quantize(models["wide"], {"forward": [(x,)]})) == {"forward"}
     with pytest.raises(LoweringError, match="method 'narrow', calibration batch 0 is a Tensor; a batch is a tuple"):
         delegraph.quantize(models, {"wide": [(x,)], "narrow": [y]})
     with pytest.raises(LoweringError, match=r"(?s)method 'narrow'.*the example is calibration batch 0"):
         delegraph.quantize(models, {"wide": [(x,)], "narrow": [(y, torch.zeros(5))]})
+
+
+def test_each_method_has_backends_of_its_own() -> None:
+    """They write and read one buffer; a method that is not named runs on kernels."""
+    models, data = methods(), [(torch.randn(1, 16),) for _ in range(4)]
+    args, y = {"write": data[0], "read": data[0]}, torch.zeros(1, 16)
+    backends = {"write": ["cpu"], "read": ["npu", "cpu"]}
+    quantized = delegraph.quantize(models, dict.fromkeys(models, data), args=args, backends=backends)
+    sharing = delegraph.ExecutorchBackendConfig(share_mutable_buffers=True)
+    for model, example in ((models, args), (quantized, None)):
+        lowered = delegraph.lower(model, example, backends=backends, config=sharing)
+        taken = {name: {one.partitioner for one in m.delegates} for name, m in lowered.report.methods.items()}
+        assert taken["write"] == {"cpu"} and taken["read"] <= {"npu", "cpu"} and taken["read"]
+        run = delegraph.load(bytes(lowered), method="read")
+        run.write(data[1][0].numpy())
+        with torch.no_grad():
+            wanted = models["read"].linear(data[1][0]).numpy()  # type: ignore[operator]
+        assert np.abs(np.array(run.read(y.numpy())) - wanted).max() < 0.03
+    alone = delegraph.lower(models, args, backends={"read": ["cpu"]}, config=sharing)
+    assert not alone.report.methods["write"].delegates and alone.report.methods["read"].delegates

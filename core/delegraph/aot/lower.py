@@ -244,7 +244,7 @@ def lower(
     args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    backends: Sequence[Backend] | None = None,
+    backends: Sequence[Backend] | Mapping[str, Sequence[Backend]] | None = None,
     quantizers: Quantizers | None = None,
     calibration_data: CalibrationData | None = None,
     dynamic_shapes: Any = None,
@@ -265,7 +265,7 @@ def lower(
         name where `model` is.
     kwargs: example arguments by name.
     backends: in order of priority, names of installed partitioners (`"npu"`, `"npu{optimize=size}"`,
-        `("npu", {"optimize": "size"})`), or partitioners.
+        `("npu", {"optimize": "size"})`), or partitioners; or such lists by method name.
     quantizers: in order of priority, names of installed ones, or torchao's; they quantize the model as `quantize` does.
     calibration_data: the batches that quantizers need, as for `quantize`.
     dynamic_shapes: which dims vary, as `torch.export.export` takes them; each needs an upper bound.
@@ -279,9 +279,8 @@ def lower(
     line of user code, or `PluginError`.
     """
     plugins, settings = (plugins or default_registry()).preferring(prefer or {}), _settings(config)
-    if isinstance(backends, (str, Mapping)):
-        written = f'[("{next(iter(backends), "npu")}", {{…}})]' if isinstance(backends, Mapping) else f"[{backends!r}]"
-        raise LoweringError(f"backends is a list, in order of priority: write backends={written}")
+    if isinstance(backends, str):
+        raise LoweringError(f"backends is a list, in order of priority: write backends=[{backends!r}]")
     if memory is not None:
         settings = replace(settings, executorch=replace(settings.executorch, memory=memory))
     requests = export_requests(model, args, kwargs, dynamic_shapes)
@@ -291,7 +290,7 @@ def lower(
         tuple(requests),
         requests=requests,
         quantization=quantization_by_method(quantizers, calibration_data, list(requests), plugins),
-        partitioners=partitioners_by_method("backends", list(backends or ()), list(requests), plugins),
+        partitioners=partitioners_by_method("backends", backends, list(requests), plugins),
         transforms=passes_by_method("transform_passes", settings.transform_passes, list(requests), plugins),
     )
     with shown_progress(progress, pipeline.ALL) as watchers:

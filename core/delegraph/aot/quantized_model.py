@@ -90,7 +90,7 @@ def quantize(
     kwargs: Mapping[str, Any] | None = None,
     *,
     recipe: RecipeOrRules | None = None,
-    backends: Iterable[Any] | None = None,
+    backends: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     quantizers: Quantizers | None = None,
     keep_float: int = 0,
     min_sqnr: float | None = None,
@@ -114,7 +114,8 @@ def quantize(
         `"int8_dynamic_int4_weight"` or `"int16x8"`, with options, `"int4_weight_only{group_size=64}"`; a `Recipe`; or
         rules by module name or type, `{"encoder.*": "float", nn.LayerNorm: "float", "default": "int8"}`.
     backends: those that you will lower onto, in order of priority, as `lower` takes them. Each brings its quantizer;
-        where one has none, a general one stands in. Options are for lowering, and checked here.
+        where one has none, a general one stands in. Or such lists by method name. Options are for lowering, and
+        checked here.
     quantizers: instead of recipe and backends, in order of priority, names of installed ones (`"npu"`,
         `"npu{recipe=int16x8}"`, `("npu", {"recipe": "int16x8"})`) or torchao's, or such lists by method name. A layer
         that one has annotated keeps its spec.
@@ -136,17 +137,17 @@ def quantize(
             "backends says whose quantizers a recipe goes to, which quantizers names itself: give one of them"
         )
     check_limits(keep_float, min_sqnr)
-    backends = checked_backends(backends, plugins)
     calibration_data, example, by_name = with_examples(model, calibration_data, args, kwargs)
     requests = _requests(model, example, by_name, dynamic_shapes, by_batch=example is not args)
     methods = list(requests)
+    by_method = checked_backends(backends, methods, plugins)
     limits: Any = {"keep_float": keep_float, "min_sqnr": min_sqnr}
     if quantizers is not None:
         asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
     else:
         models = [request.model for request in requests.values()]
         asked = quantization_by_recipe(
-            recipe or "int8", backends, calibration_data, methods, plugins, models=models, **limits
+            recipe or "int8", by_method, calibration_data, methods, plugins, models=models, **limits
         )
         check_rules(recipe or "int8", models)
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
@@ -195,10 +196,10 @@ def prepare_qat(
     Recipes are those that quantize values statically. Raises as `quantize`.
     """
     plugins = (plugins or default_registry()).preferring(prefer or {})
-    backends = checked_backends(backends, plugins)
     requests = export_requests(model, args, kwargs, dynamic_shapes)
+    by_method = checked_backends(backends, list(requests), plugins)
     check_rules(recipe, [requests["forward"].model])
-    return prepared_for_training(requests["forward"], recipe, backends, plugins)
+    return prepared_for_training(requests["forward"], recipe, by_method["forward"], plugins)
 
 
 def convert_qat(prepared: GraphModule) -> QuantizedModel:

@@ -110,7 +110,9 @@ def test_options_reach_a_backend_in_every_api(backend: Any, plugins: PluginRegis
         ([("npu", {"speed": 3})], UnknownOption, "has no option 'speed'"),
         (["npi"], PluginNotFound, "did you mean 'npu'"),
         ("npu", LoweringError, r"backends is a list, in order of priority: write backends=\['npu'\]"),
-        ({"npu": {}}, LoweringError, r'backends is a list, in order of priority: write backends=\[\("npu", \{…\}\)\]'),
+        ({"npu": {}}, LoweringError, r'a mapping of such lists by method name: write backends=\[\("npu", \{…\}\)\]'),
+        ({"forwards": ["npu"]}, LoweringError, "'forwards', but the methods are forward; did you mean 'forward'"),
+        ({"forward": [3]}, LoweringError, r"backends\['forward'\] has 3"),
         ([3], LoweringError, r"backends has 3; it takes names of installed partitioners, \(name, options\) pairs and"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from delegraph.aot.arguments import check_list, check_method_names, made_by_name
+from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner, PartitionerAdapter
 from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
@@ -28,7 +29,7 @@ def partitioners_by_method(
     """
     if not isinstance(backends, Mapping):
         return dict.fromkeys(methods, named_partitioners(argument, backends, plugins))
-    check_method_names(argument, backends, methods)
+    _check_methods(argument, backends, methods, plugins)
     return {method: named_partitioners(f"{argument}[{method!r}]", backends.get(method), plugins) for method in methods}
 
 
@@ -40,23 +41,40 @@ def named_partitioners(
     return {name: _adapted(partitioner, plugins) for name, partitioner in made.items()}
 
 
-def checked_backends(backends: Iterable[Any] | None, plugins: PluginRegistry) -> list[Any] | None:
-    """`backends` as somebody gets them who reads names alone, a quantizer's among them: what the options and objects
-    are is told here already. Raises as `named_partitioners`.
+def checked_backends(backends: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, list[Any]]:
+    """For every method its backends, as somebody gets them who reads names alone, a quantizer's among them: what the
+    options and objects are is told here already. Raises as `partitioners_by_method`.
     """
-    if backends is None:
-        return None
-    check_list("backends", backends)
-    listed = list(backends)
+    if not isinstance(backends, Mapping):
+        return dict.fromkeys(methods, _checked("backends", backends, plugins))
+    _check_methods("backends", backends, methods, plugins)
+    return {method: _checked(f"backends[{method!r}]", backends.get(method), plugins) for method in methods}
+
+
+def _checked(argument: str, backends: Iterable[Any] | None, plugins: PluginRegistry) -> list[Any]:
+    check_list(argument, backends)
+    listed = list(backends or ())
     for backend in map(plugin_spec, listed):
         if not isinstance(backend, PluginSpec):
-            named_partitioners("backends", [backend], plugins)
+            named_partitioners(argument, [backend], plugins)
         elif backend.name in plugins.names("partitioners"):
             if backend.options:
                 plugins.create("partitioners", backend.name, backend.options)
         elif backend.name not in plugins.names("quantizers"):
             plugins.find("partitioners", backend.name)  # which says what there is
     return listed
+
+
+def _check_methods(
+    argument: str, backends: Mapping[str, Any], methods: Collection[str], plugins: PluginRegistry
+) -> None:
+    for key in backends:
+        if key not in methods and key in plugins.names("partitioners"):
+            raise LoweringError(
+                f"{argument} is a list, in order of priority, or a mapping of such lists by method name: write"
+                f' {argument}=[("{key}", {{…}})]'
+            )
+    check_method_names(argument, backends, methods)
 
 
 def _adapted(partitioner: Any, plugins: PluginRegistry) -> Partitioner:

@@ -99,7 +99,7 @@ def check_limits(keep_float: Any, min_sqnr: Any) -> None:
 
 def quantization_by_recipe(
     given: RecipeOrRules,
-    backends: Iterable[Any] | None,
+    backends: Mapping[str, Sequence[Any]],
     calibration_data: CalibrationData | None,
     methods: Collection[str],
     plugins: PluginRegistry,
@@ -108,7 +108,8 @@ def quantization_by_recipe(
     keep_float: int = 0,
     min_sqnr: float | None = None,
 ) -> dict[str, Quantization]:
-    """How each method is quantized by a recipe, with the quantizers of `backends`. `models` are those of the methods.
+    """How each method is quantized by a recipe, with the quantizers of its `backends`. `models` are those of the
+    methods.
 
     Raises as `quantization_by_method` and `rules_from`.
     """
@@ -127,16 +128,14 @@ def quantization_by_recipe(
                 " calibration_data=[(x,), …], or with several methods {method: [(x,), …]}; on the command line,"
                 " --data calib.npz"
             )
-        quantizers, recipes = _by_recipe(rules, backends, plugins)
+        quantizers, recipes = _by_recipe(rules, backends[method], plugins)
         made[method] = Quantization(
             quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True, **among_methods
         )
     return made
 
 
-def quantization_for_training(
-    given: RecipeOrRules, backends: Iterable[Any] | None, plugins: PluginRegistry
-) -> Quantization:
+def quantization_for_training(given: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry) -> Quantization:
     """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
     rules = rules_from(given)
     check_torchao()
@@ -151,16 +150,15 @@ def quantization_for_training(
 
 
 def _by_recipe(
-    rules: Rules, backends: Iterable[Any] | None, plugins: PluginRegistry
+    rules: Rules, backends: Sequence[Any], plugins: PluginRegistry
 ) -> tuple[dict[str, Quantizer], dict[str, Recipe]]:
     """For each recipe, the quantizers of the backends in their order, or the core's; and whose recipe is which."""
-    listed = [*(backends or ())]
     quantizers: dict[str, Quantizer] = {}
     recipes: dict[str, Recipe] = {}
     for recipe in rules.recipes:
         if recipe.weight_only:
             continue
-        own = _of_backends(recipe, listed, plugins)
+        own = _of_backends(recipe, backends, plugins)
         for name, quantizer in own.items():
             unique = unique_name(name, quantizers)
             quantizers[unique], recipes[unique] = quantizer, recipe

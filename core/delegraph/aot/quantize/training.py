@@ -8,7 +8,7 @@ trains: `train` and `eval` set that, and no other.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -69,7 +69,7 @@ _NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
 
 
 def prepared_for_training(
-    request: ExportRequest, recipe: RecipeOrRules, backends: Iterable[Any] | None, plugins: PluginRegistry
+    request: ExportRequest, recipe: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry
 ) -> GraphModule:
     """A module with the calls that round. Raises `LoweringError`."""
     how = quantization_for_training(recipe, backends, plugins)
