@@ -13,11 +13,16 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from delegraph.plugins import default_registry
+from delegraph.plugins.hookspecs import GROUPS
 
 __all__ = ["add_parser", "run"]
 
@@ -61,8 +66,22 @@ def _names(name: str) -> dict[str, str]:
         )
     if package.startswith("delegraph"):
         raise argparse.ArgumentError(None, f"{name!r}: names that begin with delegraph are those of the project's own")
+    taken = _taken(package)
+    if taken:
+        raise argparse.ArgumentError(None, f"{name!r} is {taken}, which it would hide: choose another name, my-{name}")
     words = package.split("_")
     return {"sample-name": "-".join(words), "sample_name": package, "SampleName": "".join(map(str.capitalize, words))}
+
+
+def _taken(package: str) -> str | None:
+    """What has the name already, here: a plug-in, or a module that may be imported."""
+    if package in sys.stdlib_module_names:
+        return "a module of Python's own"
+    spec = find_spec(package)  # without an origin it is a folder that happens to be here
+    if spec is not None and spec.origin is not None:
+        return "a package that is installed here"
+    registry = default_registry()
+    return "an installed plug-in" if any(package in registry.names(group) for group in GROUPS) else None
 
 
 def _written(kind: str, names: dict[str, str]) -> Iterator[tuple[str, str]]:

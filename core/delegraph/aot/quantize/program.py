@@ -14,7 +14,6 @@ same way, each by itself (`body_weights.py`).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -133,15 +132,15 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
 def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> tuple[GraphModule, GraphModule]:
     """A module to edit: bodies have their weights, cells and products with a weight are layers, and no weight is
     computed that need not be. And as it was when bodies had their weights, and no more had been done."""
-    module = _module_of(functionalize(program, {}, only=lambda _node: False), check_guards=True)
+    without_mutation = functionalize(program, {}, only=lambda _node: False)
+    module, functional = _module_of(without_mutation, check_guards=True), _module_of(without_mutation)
 
     def wanted(node: Node) -> bool:
         return node.name not in left and not how.recipe_of(node).is_float
 
-    how.shared_buffers.mark(module)  # what is no constant is no weight
-    weights_into_bodies(module)
-    held = [*module.parameters(), *module.buffers()]
-    functional = copy.deepcopy(module, {id(tensor): tensor for tensor in held})
+    for one in (module, functional):
+        how.shared_buffers.mark(one)  # what is no constant is no weight
+        weights_into_bodies(one)
     for _, graph in graph_modules(module):
         cells_as_layers(graph, wanted)
         products_as_layers(graph, wanted)

@@ -5,6 +5,8 @@ A node is taken exactly when its operator has a row in `TABLE` whose dtypes and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot import BackendDetails, CompileSpec, PreprocessResult
-from delegraph.aot.authoring import ConverterTable, GraphConverter
+from delegraph.aot.authoring import ConverterTable, GraphConverter, lower_sharing_weights
 from delegraph_partitioners import CapabilityBasedPartitioner
 from sample_name.blob import BLOB_VERSION, PRECISIONS, Program
 
@@ -22,12 +24,16 @@ aten = torch.ops.aten
 
 
 class Compiler(GraphConverter[int]):
-    """Walks over a partition; each of its values is the number of a register."""
+    """Walks over a partition; each of its values is the number of a register.
+
+    `keys` are those of the weights that other partitions have too, by the names of their placeholders.
+    """
 
     table = TABLE
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Mapping[str, str]) -> None:
         super().__init__()
+        self.keys = keys
         self.program = Program()
         self._registers = 0
 
@@ -37,7 +43,10 @@ class Compiler(GraphConverter[int]):
 
     def constant(self, node: Node, array: Any) -> int:
         register = self._new()
-        self.program.constants[register] = array
+        if node.name in self.keys:
+            self.program.shared.append((register, self.keys[node.name], list(array.shape)))
+        else:
+            self.program.constants[register] = array
         return register
 
     def emit(self, operation: str, *arguments: Any, factor: float = 1.0) -> int:
@@ -103,7 +112,14 @@ class SampleNameLowering(BackendDetails):
     blob_version = BLOB_VERSION
 
     @staticmethod
-    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
-        compiler = Compiler()
+    def preprocess(
+        edge_program: ExportedProgram, compile_specs: Any, keys: Any = MappingProxyType({})
+    ) -> PreprocessResult:
+        compiler = Compiler(keys)
         compiler.program.outputs = compiler.convert_program(edge_program)
         return PreprocessResult(compiler.program.encode())
+
+    @classmethod
+    def preprocess_multimethod(cls, edge_programs: Any, compile_specs: Any) -> dict[str, list[PreprocessResult]]:
+        """All partitions of a model at once: a weight that several have, in two methods say, is in the file once."""
+        return lower_sharing_weights(BACKEND_ID, edge_programs, compile_specs, cls.preprocess)

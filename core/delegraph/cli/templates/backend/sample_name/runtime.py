@@ -45,7 +45,8 @@ class SampleNameBackend(BackendInterface):
         precision = next((p for p in PRECISIONS if CompileSpec("precision", p.encode()) in compile_specs), None)
         if precision is None:
             raise DelegateInvalidCompatibility(f"its precision is none of {', '.join(PRECISIONS)}")
-        return Delegate(decode(processed), np.dtype(precision), bool(context.runtime_specs.get("check_finite", False)))
+        program = decode(processed, context.named_data)
+        return Delegate(program, np.dtype(precision), bool(context.runtime_specs.get("check_finite", False)))
 
     def num_outputs(self, handle: Delegate) -> int:
         return len(handle.program.outputs)

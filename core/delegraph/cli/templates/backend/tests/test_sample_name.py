@@ -20,6 +20,15 @@ def test_a_model_is_taken_whole(model: torch.nn.Module, backend: str) -> None:
     np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.numpy()), model(x).detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_methods_share_their_weights() -> None:
+    wide, x = torch.nn.Linear(64, 64), torch.randn(1, 64)
+    both = delegraph.lower({"one": wide, "other": wide}, {"one": (x,), "other": (x,)}, backends=["sample_name"])
+    assert len(bytes(both)) < 1.5 * 64 * 64 * 4
+    run = delegraph.load(bytes(both), method="one")
+    np.testing.assert_allclose(run(x.numpy()), wide(x).detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run.other(x.numpy()), wide(x).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_left_has_a_reason() -> None:
     lowered = delegraph.lower(torch.nn.Linear(4, 2, bias=False), (torch.randn(1, 4),), backends=["sample_name"])
     leftovers = lowered.report.methods["forward"].leftovers
