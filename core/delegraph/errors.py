@@ -32,6 +32,7 @@ Codes: ExecuTorch `runtime/core/error.h`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, TypeVar, cast
 
 __all__ = [
@@ -406,6 +407,11 @@ class DelegateInvalidHandle(RuntimeFault):
 # ---- context ---------------------------------------------------------------------------------------
 
 _E = TypeVar("_E", bound=DelegraphError)
+
+
+def not_loaded_text(broken: Iterable[PluginError]) -> str:
+    """What an error about something that no plug-in has says of those that nobody could ask: a line for each."""
+    return "".join(f"\n  could not be loaded: {error}" for error in broken)
 
 
 def restated(error: _E, message: str) -> _E:

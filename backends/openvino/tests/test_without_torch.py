@@ -1,4 +1,6 @@
-"""The runtime half runs where torch cannot be imported, and its import brings nothing of the other half."""
+"""The runtime half runs where neither torch nor, for a program without bfloat16, ml_dtypes can be imported, and its
+import brings nothing of the other half.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import delegraph
 
 SCRIPT = """
 import sys
-for name in ("torch", "delegraph.aot", "delegraph_partitioners"):
+for name in ("torch", "ml_dtypes", "delegraph.aot", "delegraph_partitioners"):
     sys.modules[name] = None
 import delegraph, numpy as np
 program = delegraph.load(sys.argv[1], backend_options={"openvino": {"num_threads": 1}})

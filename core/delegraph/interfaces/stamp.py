@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from delegraph.program.schema import CompileSpec, Program
@@ -57,9 +57,9 @@ def stamps_by_backend(program: Program) -> dict[str, tuple[BlobStamp, ...]]:
 
 def _parse(value: bytes) -> BlobStamp | None:
     try:
-        fields = json.loads(value)
-        stamp = BlobStamp(**fields)
-    except (ValueError, TypeError, RecursionError):
+        said = json.loads(value)
+        stamp = BlobStamp(**{field.name: said[field.name] for field in fields(BlobStamp)})  # a later one may say more
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     texts = (stamp.backend, stamp.distribution, stamp.version)
     if not all(isinstance(text, str) and text.isprintable() for text in texts) or type(stamp.blob_version) is not int:

@@ -30,7 +30,8 @@ _TOOLS = GROUPS["delegraph.plugins"]
 
 
 class PluginWarning(UserWarning):
-    """A tool could not be loaded, or raised while it watched; everything else went on without it."""
+    """A tool or a kernel library could not be loaded, or a tool raised while it watched; everything else went on
+    without it."""
 
 
 class _Manager(pluggy.PluginManager):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from delegraph.errors import InvalidArgument, PluginNotFound
+from delegraph.errors import InvalidArgument, PluginConflict, PluginNotFound
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -26,8 +26,7 @@ def by_backend_id(
 ) -> dict[str, Mapping[str, bool | int | str]]:
     """`options` by the `ids` of the program's backends.
 
-    Raises `InvalidArgument` for a name of none of them, or of several, and for a backend that is named twice;
-    `PluginConflict` for a name that two distributions offer.
+    Raises `InvalidArgument` for a name of none of them, or of several, and for a backend that is named twice.
     """
     found: dict[str, Mapping[str, bool | int | str]] = {}
     for name, given in options.items():
@@ -41,21 +40,27 @@ def by_backend_id(
 
 
 def _id_of(name: str, ids: Collection[str], plugins: PluginRegistry) -> str:
-    """The one of `ids` that belongs to the distribution whose partitioner is called `name`."""
+    """The one of `ids` that belongs to a distribution whose partitioner is called `name`.
+
+    Where several have one of that name, the program tells whose is meant: the partitioner itself is not needed.
+    """
     try:
-        distribution = plugins.find("partitioners", name).distribution
+        distributions = [plugins.find("partitioners", name).distribution]
+    except PluginConflict:
+        distributions = [offer.distribution for offer in plugins.offers("partitioners") if offer.name == name]
     except PluginNotFound:
         from delegraph.plugins.discovery import did_you_mean
 
         known = [*ids, *plugins.names("partitioners")]
         raise InvalidArgument(f"{_not_there(name, ids)}{did_you_mean(name, known)}") from None
-    own = {offer.name for offer in plugins.offers("backends") if offer.distribution == distribution}
+    own = {offer.name for offer in plugins.offers("backends") if offer.distribution in distributions}
     meant = sorted(own & set(ids))
+    whose = " and ".join(dict.fromkeys(distributions))
     if not meant:
-        raise InvalidArgument(_not_there(name, ids, f" (that of {distribution}: {', '.join(sorted(own)) or 'none'})"))
+        raise InvalidArgument(_not_there(name, ids, f" (that of {whose}: {', '.join(sorted(own)) or 'none'})"))
     if len(meant) > 1:
         raise InvalidArgument(
-            f"{name!r} of {distribution} may mean {' or '.join(map(repr, meant))} here; name one of these instead"
+            f"{name!r} of {whose} may mean {' or '.join(map(repr, meant))} here; name one of these instead"
         )
     return meant[0]
 

@@ -33,7 +33,7 @@ from delegraph.interfaces.backend import (
     Verdict,
 )
 from delegraph.interfaces.options import Options
-from delegraph.interfaces.stamp import STAMP_KEY, read_stamp
+from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.backends import BackendRegistry, availability
 from delegraph.runtime.tracing import LOAD_DELEGATE
@@ -122,17 +122,38 @@ def _not_installed(record: BackendDelegate, registry: BackendRegistry) -> str:
 
 
 def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
-    stamp = read_stamp(record.compile_specs)
+    stamp = _stamp_of(record)
     compatibility: object = backend.check(stamp)
     if not isinstance(compatibility, Compatibility):
         raise Internal(f"its check returned {compatibility!r}; it has to return a delegraph.interfaces.Compatibility")
     if compatibility.verdict is Verdict.OK:
         return
     made = str(stamp) if stamp is not None else "a blob without a stamp"
+    if compatibility.reason.startswith(made):  # as `BackendInterface.check` does, which also says what to do
+        raise DelegateInvalidCompatibility(f"the backend refuses {compatibility.reason}")
     remedy = "lower the model again with what is installed here"
     if compatibility.verdict is Verdict.REFUSE and stamp is not None:
         remedy = f"use the release of the backend that reads it, or {remedy}"
     raise DelegateInvalidCompatibility(f"the backend refuses {made}: {compatibility.reason}; {remedy}")
+
+
+def _stamp_of(record: BackendDelegate) -> BlobStamp | None:
+    """The blob's stamp, None if it has none.
+
+    Raises `DelegateInvalidCompatibility` for one that cannot be read, which is not the same as none, or is another's.
+    """
+    stamp = read_stamp(record.compile_specs)
+    if stamp is None and any(spec.key == STAMP_KEY for spec in record.compile_specs):
+        raise DelegateInvalidCompatibility(
+            "the stamp of its blob cannot be read: the file is damaged, or was made by a Delegraph to come; get it"
+            " again, or lower the model again with what is installed here"
+        )
+    if stamp is not None and stamp.backend != record.id:
+        raise DelegateInvalidCompatibility(
+            f"the stamp of its blob is one of backend {stamp.backend!r}: the file is damaged; get it again, or lower"
+            " the model again"
+        )
+    return stamp
 
 
 def _init(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
@@ -22,7 +22,8 @@ class Environment:
 
     `kernels` are libraries or their names, in order of preference, or such orders by operator; `backends` are used for
     their ids in place of installed ones; `plugins` is where installed ones are found (None: the process's registry).
-    `check` says whether calls are watched (`checking.py`; None: as the environment variable does).
+    `check` says whether calls are watched (`checking.py`; None: as the environment variable does). `prefer` is what
+    made `plugins` of the process's registry, if it did; such an environment can be sent to another process.
     """
 
     kernels: KernelOrder | None = None
@@ -31,6 +32,37 @@ class Environment:
     platform: Platform = DEFAULT_PLATFORM
     limits: Limits = DEFAULT_LIMITS
     check: bool | None = None
+    prefer: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kernels: KernelOrder | None = None,
+        backends: Mapping[str, BackendInterface] | None = None,
+        plugins: PluginRegistry | None = None,
+        prefer: Mapping[str, str] | None = None,
+        platform: Platform | str = DEFAULT_PLATFORM,
+        limits: Limits | None = None,
+        check: bool | None = None,
+    ) -> Environment:
+        """What a caller asks for: `plugins` with the preferences `prefer`, a platform or the name of an installed one.
+
+        Raises a `PluginError` for a platform, or a preference, that is not there.
+        """
+        registry = Environment(plugins=plugins).plugin_registry().preferring(prefer) if prefer else plugins
+        again = dict(prefer) if prefer and plugins is None else None
+        made = _platform_called(platform, registry)
+        return cls(kernels, backends, registry, made, limits or DEFAULT_LIMITS, check, again)
+
+    @property
+    def has_own_plugins(self) -> bool:
+        """Whether the caller gave a registry, so that another process does not have it."""
+        return self.plugins is not None and self.prefer is None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plugins = self.plugins if self.has_own_plugins else None
+        given = (self.kernels, self.backends, plugins, self.prefer, self.platform, self.limits, self.check)
+        return Environment.of, given
 
     def plugin_registry(self) -> PluginRegistry:
         """Where installed plug-ins are found."""
@@ -49,7 +81,7 @@ class Environment:
         return BackendRegistry(self.plugin_registry(), self.backends or {})
 
 
-def platform_called(platform: Platform | str, plugins: PluginRegistry | None) -> Platform:
+def _platform_called(platform: Platform | str, plugins: PluginRegistry | None) -> Platform:
     """`platform`, or that which is installed under this name. Raises a `PluginError`."""
     if isinstance(platform, Platform):
         return platform
@@ -64,10 +96,3 @@ def platform_called(platform: Platform | str, plugins: PluginRegistry | None) ->
     if not isinstance(made, Platform):
         raise failure(offer, f"it made {made!r:.80}, which is not a Platform", "its authors return what fits")
     return made
-
-
-def preferring(plugins: PluginRegistry | None, prefer: Mapping[str, str] | None) -> PluginRegistry | None:
-    """`plugins` (None: the process's registry) with the preferences `prefer`. Raises as `PluginRegistry.preferring`."""
-    if not prefer:
-        return plugins
-    return Environment(plugins=plugins).plugin_registry().preferring(prefer)

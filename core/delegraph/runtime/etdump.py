@@ -7,7 +7,8 @@
     a backend's event in it        ->                      event with its delegate debug id, and no name
 
 Runs and events have the names that ExecuTorch's runtime gives them (`runtime/executor/method.cpp`, its generated
-kernels). Its Inspector refuses a dump with allocations in it, so there are none.
+kernels). Which method a run was of, for which the format has no place, is the metadata of its "Program::load_method"
+or "Method::execute". ExecuTorch's Inspector refuses a dump with allocations in it, so there are none.
 """
 
 from __future__ import annotations

@@ -7,11 +7,19 @@ in the user's order. Without an order there is no first: several are refused.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delegraph.errors import InvalidArgument, OperatorMissing, PluginConflict, PluginError
+from delegraph.errors import (
+    InvalidArgument,
+    OperatorMissing,
+    PluginConflict,
+    PluginError,
+    PluginUnavailable,
+    not_loaded_text,
+)
 from delegraph.interfaces.kernel import Kernel, KernelKey, KernelLibraryInterface, kernel_key_text
 from delegraph.program.kernel_calls import Need
 from delegraph.tables import printable
@@ -87,8 +95,7 @@ class KernelRegistry:
         self._orders: dict[str, list[_Source]] = {op: list(order) for op, order in (orders or {}).items()}
         self._ordered = True
         self._offers: dict[int, Offer] = {}
-        self.broken: list[PluginError] = []
-        """Why libraries could not be loaded. Nobody who does not need them is troubled."""
+        self._broken: dict[str, PluginError] = {}
 
     @classmethod
     def of(cls, kernels: KernelOrder | None, plugins: PluginRegistry) -> KernelRegistry:
@@ -119,6 +126,11 @@ class KernelRegistry:
         orders = [self._sources, *self._orders.values()]
         return tuple(dict.fromkeys(library for order in orders for library in self._loaded(order)))
 
+    @property
+    def broken(self) -> tuple[PluginError, ...]:
+        """Why installed libraries, of those that were asked until now, could not be loaded."""
+        return tuple(self._broken.values())
+
     def choose(self, op: str, key: KernelKey) -> KernelChoice | None:
         """The kernel for a call of `op` with tensors of these dtypes and dim orders, or None."""
         order = self._loaded(self._orders.get(op, self._sources))
@@ -132,7 +144,7 @@ class KernelRegistry:
         return KernelChoice(best, tuple(kernel for kernel, _ in others), rivals)
 
     def resolve(self, needs: Iterable[Need]) -> dict[Need, Kernel]:
-        """The kernel for each of `needs`.
+        """The kernel for each of `needs`. An installed library that cannot be loaded is left out with a warning, once.
 
         Raises one `OperatorMissing` for all that no library has, or one `PluginConflict` for all that several have.
         """
@@ -142,6 +154,7 @@ class KernelRegistry:
         chosen = {need: choice for need, choice in choices.items() if choice is not None}
         if contested := {op: choice.rivals for (op, _), choice in sorted(chosen.items()) if choice.rivals}:
             raise PluginConflict(self._conflict_text(contested))
+        self._warn_of_broken()
         return {need: choice.kernel for need, choice in chosen.items()}
 
     def lookup(self, op: str, key: KernelKey) -> Kernel:
@@ -152,10 +165,9 @@ class KernelRegistry:
         """What to tell somebody who needs kernels that no library has."""
         wanted = "\n".join(sorted(f"  {printable(op)} on {kernel_key_text(key)}" for op, key in missing))
         asked = ", ".join(library.name for library in self.libraries) or "none installed"
-        broken = "".join(f"\n  could not be loaded: {error}" for error in self.broken)
         return (
             f"no kernel for\n{wanted}\nin the kernel libraries asked ({asked});"
-            f" install one that has it, or lower the operators to a backend{broken}"
+            f" install one that has it, or lower the operators to a backend{not_loaded_text(self.broken)}"
         )
 
     def _conflict_text(self, contested: Mapping[str, Sequence[KernelLibraryInterface]]) -> str:
@@ -189,12 +201,28 @@ class KernelRegistry:
                 yield library
 
     def _load(self, source: _Installed) -> KernelLibraryInterface | None:
+        if source.name in self._broken:
+            return None
         try:
             library = source.load()
         except PluginError as error:
-            if str(error) not in map(str, self.broken):
-                self.broken.append(error)
+            self._broken[source.name] = error
             return None
         if library is not None:
             self._offers[id(library)] = source.plugins.find(GROUP, source.name)
         return library
+
+    def _warn_of_broken(self) -> None:
+        """Say which libraries might have been preferred, or refused beside another, if they could be loaded.
+
+        Not those that only lack an extra. The place is this line, so that Python shows each once in a process.
+        """
+        for name, error in self._broken.items():
+            if isinstance(error.__cause__, PluginUnavailable):
+                continue
+            from delegraph.plugins.tools import PluginWarning
+
+            told = f"going on without the installed kernel library {name!r}: {error}"
+            if isinstance(error, PluginConflict):  # the others say it themselves
+                told += f"; DELEGRAPH_DISABLE_PLUGINS=kernels:{name} goes without it"
+            warnings.warn(told, PluginWarning, stacklevel=1)

@@ -157,7 +157,7 @@ class Method:
             execute = self._how_to_execute(blocks, kernels, delegates, memory, fault_of)
             if kernels:  # whose arithmetic is NumPy's; to set this costs as much as a small delegate
                 execute = np.errstate(all="ignore")(execute)
-            self._execute = _run_traced(self._tracer, execute)
+            self._execute = _run_traced(self._tracer, plan.name, execute)
         except BaseException:
             self._destroy()
             raise
@@ -463,16 +463,18 @@ def _load_traced(tracer: EventTracer | None, method_name: str) -> AbstractContex
     if tracer is None:
         return nullcontext()
     tracer.create_event_block(f"{LOAD_METHOD} {method_name}")
-    return tracer.profile(LOAD_METHOD)
+    return tracer.profile(LOAD_METHOD, metadata=method_name.encode())
 
 
-def _run_traced(tracer: EventTracer | None, execute: Callable[[Stop], None]) -> Callable[[Stop], None]:
+def _run_traced(
+    tracer: EventTracer | None, method_name: str, execute: Callable[[Stop], None]
+) -> Callable[[Stop], None]:
     if tracer is None:
         return execute
 
     def traced(stop: Stop) -> None:
         tracer.create_event_block(EXECUTE)
-        with tracer.profile(EXECUTE):
+        with tracer.profile(EXECUTE, metadata=method_name.encode()):
             execute(stop)
 
     return traced

@@ -19,10 +19,10 @@ from delegraph.runtime.arguments import spec_of
 from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.environment import Environment, platform_called, preferring
+from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder
-from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
+from delegraph.runtime.limits import Limits
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
@@ -88,9 +88,7 @@ def load(
     Raises `InvalidArgument` for an option that there is not or a backend that the program does not have, and what
     `Program.load` and `Program.load_method` raise.
     """
-    plugins = preferring(plugins, prefer)
-    platform = platform_called(platform, plugins)
-    environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS, check)
+    environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check)
     program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
     _require_backends(program, backends or {})
     return Module(

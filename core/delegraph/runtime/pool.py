@@ -15,8 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Self
 
-from delegraph.errors import InvalidArgument, InvalidState
+from delegraph.errors import InvalidArgument, InvalidState, InvalidType
 from delegraph.runtime.module import Module
+from delegraph.runtime.program import Program
 
 __all__ = ["Pool"]
 
@@ -24,14 +25,21 @@ __all__ = ["Pool"]
 class Pool:
     """Calls of one method, up to `workers` at a time; more of them wait, in the order in which they came.
 
+    `method` is the one that calling `module` calls, if it is not named; of a Program it is "forward".
     Any worker may take any call, so it suits methods without state. Kernels run side by side as far as NumPy leaves
-    Python's lock, delegates as far as their backends do. Raises `InvalidArgument` for less than one worker, and as
-    loading a method does.
+    Python's lock, delegates as far as their backends do. Raises `InvalidArgument` for less than one worker,
+    `InvalidType` for what is neither a Module nor a Program, and as loading a method does.
     """
 
-    def __init__(self, module: Module, workers: int, *, method: str | None = None) -> None:
+    def __init__(self, module: Module | Program, workers: int, *, method: str | None = None) -> None:
         if workers < 1:
             raise InvalidArgument(f"a pool of {workers} workers; it has at least one")
+        if isinstance(module, Program):
+            module = Module(module, method or "forward")
+        if not isinstance(module, Module):
+            raise InvalidType(
+                f"a pool is made of a Module, which delegraph.load(…) returns, or of a Program, not of {module!r:.80}"
+            )
         self._free: SimpleQueue[Module] = SimpleQueue()
         for _ in range(workers):
             self._free.put(module.session(method))

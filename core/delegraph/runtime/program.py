@@ -234,7 +234,7 @@ class Program:
             what
             for what, is_mine in (
                 ("was made of records", not self._loaders),
-                ("has a plug-in registry of its own", self.environment.plugins is not None),
+                ("has a plug-in registry of its own", self.environment.has_own_plugins),
                 ("has an event tracer", self._tracer is not None),
             )
             if is_mine

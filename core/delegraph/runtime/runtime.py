@@ -13,10 +13,10 @@ from delegraph.program import schema
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.environment import Environment, platform_called, preferring
+from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.kernels import KernelOrder, KernelRegistry
-from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
+from delegraph.runtime.limits import Limits
 from delegraph.runtime.program import Program, Verification
 from delegraph.runtime.tracing import DebugLevel, EventTracer
 
@@ -55,9 +55,7 @@ class Runtime:
         limits: Limits | None = None,
         check: bool | None = None,
     ) -> None:
-        plugins = preferring(plugins, prefer)
-        platform = platform_called(platform, plugins)
-        self.environment = Environment(kernels, backends, plugins, platform, limits or DEFAULT_LIMITS, check)
+        self.environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check)
 
     @staticmethod
     @cache

@@ -54,7 +54,8 @@ class ProfileEvent:
     """One span of time, in nanoseconds of the platform's clock.
 
     `instruction` is the index in its chain, -1 outside of instructions. `delegate_debug_id` is set on what a backend
-    reports from inside a delegate; chain and instruction are those of the call of the delegate then.
+    reports from inside a delegate; chain and instruction are those of the call of the delegate then. `metadata` is what
+    a backend adds to it; that of a whole load or execution is the method's name.
     """
 
     name: str

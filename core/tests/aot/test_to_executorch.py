@@ -25,6 +25,7 @@ from delegraph.interfaces import (
     PartitionResult,
     PreprocessResult,
 )
+from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.contract import CONTRACT_KEY
 from delegraph.program.flat_tensor import deserialize_flat_tensor
@@ -278,6 +279,19 @@ def test_a_missing_kernel_of_an_installed_library_that_waits_to_be_asked_is_offe
     assert "ExecutorchBackendConfig(kernels=[…, 'some']) and in load(kernels=[…, 'some'])" in text
     assert "'other'" not in text
     assert "'always'" not in text
+
+
+def test_a_missing_kernel_tells_which_libraries_could_not_be_loaded() -> None:
+    offers = [Offer("delegraph.kernels", "fast", "fast:library", who, "1.0") for who in ("acme", "rival")]
+    plugins = PluginRegistry([*offers, Offer("delegraph.kernels", "gone", "no_such_module:library", "gone", "1.0")])
+    plugins.register("memory_planners", "greedy", greedy)
+    edge = to_edge(torch.export.export(nn.ReLU(), (torch.randn(3),)))
+    with pytest.raises(MissingKernel) as caught:
+        EdgeProgramManager({"forward": edge.exported_program()}, plugins=plugins).to_executorch()
+    text = str(caught.value)
+    assert "\n  could not be loaded: 2 distributions offer kernels:fast: acme 1.0" in text
+    assert "\n  could not be loaded: cannot load plug-in kernels:gone of gone 1.0" in text
+    assert text.index("rival 1.0") < text.index("\n  node: ")
 
 
 def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:

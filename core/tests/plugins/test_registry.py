@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from delegraph.errors import (
     InvalidArgument,
+    InvalidState,
     LoweringError,
     PluginConflict,
     PluginLoadError,
@@ -25,6 +27,7 @@ from delegraph.interfaces import BackendInterface, KernelLibrary
 from delegraph.plugins import PluginRegistry, default_registry, use_registry
 from delegraph.plugins.factory import make
 from delegraph.plugins.versions import mismatch
+from delegraph.program import serialize_program
 from delegraph.program.schema import (
     AllocationDetails,
     BackendDelegate,
@@ -177,6 +180,37 @@ def test_options_for_a_name_whose_distribution_has_another_backend(install: Inst
         with pytest.raises(InvalidArgument) as caught:
             load(npu_program(), backend_options={"asic": {}})
         assert str(caught.value) == "the program has no backend 'asic' (that of third: none); its backends are Npu"
+
+
+def test_options_for_a_name_of_two_whose_backend_the_program_tells(install: Install, backend_source: str) -> None:
+    options = {"backend_options": {"vpu": {"speed": 2}}}
+    source = backend_source.replace("return", "context.runtime_specs['speed']; return")
+    npu = {"partitioners": {"vpu": "acme_aot:make"}, **ENTRY}
+    install("acme", npu, {"npu_rt.py": source})
+    install("rival", {"partitioners": {"vpu": "rival_aot:make"}, "backends": {"Vpu": "rival_rt:Backend"}})
+    with use_registry(PluginRegistry.discover()):
+        load(npu_program(), **options)
+    install("third", npu, version="3.0")
+    with use_registry(PluginRegistry.discover()):
+        load(npu_program(), prefer={"backends:Npu": "acme"}, **options)
+        with pytest.raises(PluginConflict, match="2 distributions offer backends:Npu"):
+            load(npu_program(), **options)
+
+
+def test_a_program_is_sent_with_its_preferences(install: Install, backend_source: str) -> None:
+    two(install, backend_source)
+    data = serialize_program(npu_program())
+    with use_registry(PluginRegistry.discover()) as registry:
+        module = load(data, prefer={"backends:Npu": "acme"})
+        sent = pickle.loads(pickle.dumps(module))
+        assert sent(np.zeros(2, np.float32))[0].tolist() == [1, 1]
+        assert sent.program.environment.backend_registry().plugins.find("backends", "Npu").distribution == "acme"
+        pickle.loads(pickle.dumps(sent))
+        own = load(data, prefer={"backends:Npu": "acme"}, plugins=registry)
+    with pytest.raises(InvalidState, match="it has a plug-in registry of its own; load it there"):
+        pickle.dumps(own)
+    with use_registry(PluginRegistry()), pytest.raises(PluginNotFound, match="'acme' is preferred"):
+        pickle.loads(pickle.dumps(module))
 
 
 def npu_program() -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from delegraph.errors import (
     NotSupported,
 )
 from delegraph.interfaces import BlobStamp
+from delegraph.interfaces.stamp import STAMP_KEY
 from delegraph.program.schema import CompileSpec, NamedData
 from delegraph.runtime import (
     Availability,
@@ -199,6 +201,45 @@ def test_refused_blobs(build: Any, load_method: Any, verdict: Verdict, stamped: 
     made = "Adder blob version 3, made by acme-adder 1.2.0" if stamped else "a blob without a stamp"
     start = f"method 'forward', delegate 0 (Adder): the backend refuses {made}: its weights are packed for another chip"
     assert str(caught.value).startswith(start + remedy)
+    assert backend.log == []  # init never saw the blob
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (4, "Adder blob version 4, made by acme-adder 1.2.0; blob version 3 is read here: install a newer release of"),
+        (2, "Adder blob version 2, made by acme-adder 1.2.0; blob version 3 is needed: lower the model again"),
+    ],
+)
+def test_a_version_that_is_not_read_is_told_once(build: Any, load_method: Any, version: int, told: str) -> None:
+    class Versioned(Adder):
+        blob_version = 3
+
+    plan = plus(build, 1, specs=[replace(STAMP, blob_version=version).to_compile_spec()])
+    with pytest.raises(DelegateInvalidCompatibility) as caught:
+        load_method(build, plan, backends={"Adder": Versioned()})
+    message = str(caught.value)
+    assert message.startswith(f"method 'forward', delegate 0 (Adder): the backend refuses {told}")
+    assert message.count("blob version 3") == message.count("made by") == 1
+    assert message.count("install") + message.count("lower") == 1
+
+
+@pytest.mark.parametrize(
+    ("stamp", "told"),
+    [
+        (b'{"blob_version": x}', "the stamp of its blob cannot be read: the file is damaged, or was made by"),
+        (b"[" * 100_000, "the stamp of its blob cannot be read"),
+        (b"", "the stamp of its blob cannot be read"),
+        (b"\xff", "the stamp of its blob cannot be read"),
+        (replace(STAMP, backend="Npu").to_compile_spec().value, "the stamp of its blob is one of backend 'Npu'"),
+    ],
+    ids=["no JSON", "deep", "empty", "no text", "another's"],
+)
+def test_a_stamp_that_is_damaged_is_not_none(build: Any, load_method: Any, stamp: bytes, told: str) -> None:
+    backend = Adder()
+    with pytest.raises(DelegateInvalidCompatibility) as caught:
+        load_method(build, plus(build, 1, specs=[CompileSpec(STAMP_KEY, stamp)]), backends={"Adder": backend})
+    assert str(caught.value).startswith(f"method 'forward', delegate 0 (Adder): {told}")
     assert backend.log == []  # init never saw the blob
 
 

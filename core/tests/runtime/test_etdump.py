@@ -80,6 +80,8 @@ def test_times_have_executorchs_names(run: Any) -> None:
     ]
     inside = dump.run_data[1].events[1].profile_event
     assert (inside.start_time, inside.end_time, inside.delegate_debug_metadata) == (5, 9, b"cycles=4")
+    wholes = [one.events[-1].profile_event.delegate_debug_metadata for one in dump.run_data]
+    assert wholes == [b"forward"] * 3, "the method's name, for which the format has no field"
     assert buffer is None, "no values were asked for"
 
 

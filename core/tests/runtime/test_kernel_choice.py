@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
 
-from delegraph.errors import InvalidArgument, KernelAlreadyRegistered, OperatorMissing, PluginConflict, PluginNotFound
+from delegraph.errors import (
+    InvalidArgument,
+    KernelAlreadyRegistered,
+    OperatorMissing,
+    PluginConflict,
+    PluginError,
+    PluginLoadError,
+    PluginNotFound,
+    PluginUnavailable,
+)
 from delegraph.interfaces import KernelLibrary, kernel_key_text
+from delegraph.plugins import PluginWarning
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import ScalarType
 from delegraph.runtime.kernels import KernelRegistry
@@ -159,6 +170,60 @@ def test_a_library_that_derives_from_nothing() -> None:
     assert chosen(KernelRegistry.of(None, plugins), INTS) == ("bare", "the only one")
     with pytest.raises(OperatorMissing, match=r"in the kernel libraries asked \(bare\)"):
         KernelRegistry.of(None, plugins).lookup("aten::abs.out", INTS)
+
+
+# ---- libraries that cannot be loaded -------------------------------------------------------------------
+
+
+class Broken(PluginRegistry):
+    """Also offers `fast`, whose import fails with `error`."""
+
+    def __init__(self, error: PluginError) -> None:
+        super().__init__()
+        self.error = error
+        self.register("kernels", "portable", library("portable"))
+
+    def names(self, group: str) -> tuple[str, ...]:
+        return ("fast", *super().names(group))
+
+    def load(self, group: str, name: str) -> Any:
+        if name == "fast":
+            raise self.error
+        return super().load(group, name)
+
+
+@pytest.mark.parametrize(
+    ("error", "end"),
+    [
+        (PluginLoadError("cannot load plug-in: DELEGRAPH_DISABLE_PLUGINS=kernels:fast goes without it"), ""),
+        (PluginConflict("2 offer it"), "; DELEGRAPH_DISABLE_PLUGINS=kernels:fast goes without it"),
+    ],
+)
+def test_a_library_that_cannot_be_loaded_is_not_left_out_silently(error: PluginError, end: str) -> None:
+    plugins = Broken(error)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):  # two methods
+            assert KernelRegistry.of(None, plugins).lookup(OP, INTS).library == "portable"
+    (warning,) = caught
+    assert warning.category is PluginWarning
+    assert str(warning.message) == f"going on without the installed kernel library 'fast': {error}{end}"
+
+
+def test_nobody_is_warned_who_does_without_it() -> None:
+    unavailable = PluginLoadError("cannot load plug-in")
+    unavailable.__cause__ = PluginUnavailable("pip install acme[fast]")
+    broken = Broken(PluginConflict("2 offer it"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        KernelRegistry.of(None, Broken(unavailable)).lookup(OP, INTS)
+        KernelRegistry.of(["portable"], broken).lookup(OP, INTS)
+        KernelRegistry.of({OP: ["portable"]}, broken).lookup(OP, INTS)
+        KernelRegistry.of(None, broken).resolve([])
+        with pytest.raises(
+            OperatorMissing, match=r"in the kernel libraries asked \(portable\)(?s:.)*loaded: 2 offer it"
+        ):
+            KernelRegistry.of(None, broken).lookup("aten::abs.out", INTS)
 
 
 def test_a_string_for_a_list() -> None:

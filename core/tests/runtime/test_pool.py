@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegraph.errors import InvalidArgument, InvalidState
+from delegraph.errors import InvalidArgument, InvalidState, InvalidType
 from delegraph.interfaces import BackendInterface
 from delegraph.program import serialize_program
 from delegraph.runtime import Module, Pool, load
@@ -71,6 +71,17 @@ def test_a_call_in_the_callers_thread_gives_its_worker_back_after_an_error(build
     pool.close()
     with pytest.raises(InvalidState, match="the pool was closed; make another one"):
         pool.submit(number(1))
+
+
+def test_a_pool_of_a_program(build: Any) -> None:
+    program = module(build, Meets(1)).program
+    for method in (None, "forward"):
+        with Pool(program, workers=2, method=method) as pool:
+            assert int(pool(number(4))[0][0]) // 10 == 4
+    with pytest.raises(
+        InvalidType, match=r"a pool is made of a Module, which delegraph\.load\(…\) returns, .* 'm\.pte'"
+    ):
+        Pool("m.pte", workers=2)  # type: ignore[arg-type]
 
 
 def test_a_pool_of_nobody(build: Any) -> None:

@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import openvino
 from numpy.typing import NDArray
@@ -16,7 +15,12 @@ __all__ = ["codes_over", "numpy_dtype", "tensor_over"]
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype for a name of ours."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    if name != "bfloat16":
+        return np.dtype(name)
+    import ml_dtypes  # a selective build brings it only where a program needs it
+
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
@@ -25,7 +29,7 @@ def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
     OpenVINO takes arrays only if they can be written, and writes to none that is an input or a weight.
     """
     array = _writable(array)
-    if array.dtype == ml_dtypes.bfloat16:
+    if array.dtype.isbuiltin == 2:  # registered by ml_dtypes, of whose dtypes blobs have bfloat16 alone
         return openvino.Tensor(array.view(np.uint16), list(array.shape), openvino.Type.bf16)
     return openvino.Tensor(array, shared_memory=True)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch.fx import Node
 
 from delegraph.aot.graph.source_location import user_location
-from delegraph.errors import MissingKernel
+from delegraph.errors import MissingKernel, not_loaded_text
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import Operator
@@ -20,8 +20,7 @@ def operators_by_library(kernels: Sequence[Any] | None, registry: PluginRegistry
     """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime".
 
     `kernels` are libraries or names of installed ones; None: all that are installed, but for those that wait to be
-    asked for. A library that does not load offers nothing then; `delegraph plugins list` shows it. Raises `PluginError`
-    for a name that nobody offers.
+    asked for. A library that does not load offers nothing then. Raises `PluginError` for a name that nobody offers.
     """
     if kernels is None:
         libraries, _broken = registry.load_all("delegraph.kernels")
@@ -39,7 +38,7 @@ def check_kernels(
     """Raise one `MissingKernel` for everything that none of `libraries` (name -> operators) could run.
 
     `users` has by method the nodes that call each operator. The error names the libraries of `registry` that are only
-    used on request and have what is missing.
+    used on request and have what is missing, and those that cannot be loaded.
     """
     known = frozenset[str]().union(*libraries.values())
     missing: dict[str, list[tuple[str, Node]]] = {}
@@ -49,8 +48,9 @@ def check_kernels(
                 missing.setdefault(str(operator), []).extend((method, node) for node in nodes)
     if missing:
         first = next(iter(missing.values()))[0][1]
-        text = _text(missing, sorted(libraries), _offers(missing, libraries, registry))
-        raise MissingKernel(text, node=first.name, location=user_location(first))
+        installed, broken = registry.load_all("delegraph.kernels")
+        text = _text(missing, sorted(libraries), _offers(missing, libraries, installed.values()))
+        raise MissingKernel(text + not_loaded_text(broken), node=first.name, location=user_location(first))
 
 
 def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str], offers: str) -> str:
@@ -65,10 +65,9 @@ def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str], 
     )
 
 
-def _offers(missing: Collection[str], asked: Collection[str], registry: PluginRegistry) -> str:
+def _offers(missing: Collection[str], asked: Collection[str], installed: Iterable[Any]) -> str:
     """The libraries that are installed, wait to be asked, and have some of what is missing."""
-    installed, _broken = registry.load_all("delegraph.kernels")
-    waiting = [library for library in installed.values() if library.on_request and library.name not in asked]
+    waiting = [library for library in installed if library.on_request and library.name not in asked]
     offers = [(library.name, sorted(library.operator_names() & set(missing))) for library in waiting]
     return "".join(
         f"the installed kernel library {name!r}, which is only used on request, has"
