@@ -11,11 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from delegraph.aot import to_edge, to_edge_transform_and_lower
+from delegraph.aot import ETRecord, to_edge, to_edge_transform_and_lower
+from delegraph.program.etdump import deserialize_etdump, serialize_etdump
 from delegraph.runtime import Runtime
 from delegraph_executorch.devtools import Inspector
 from delegraph_executorch.devtools.inspector import Event, EventBlock, PerfData, TimeScale
+from delegraph_executorch.devtools.inspector._methods import MethodRecord, fitting_method
 from delegraph_executorch.devtools.inspector._output_matching import merge_runtime_overlapping_debug_handles
+from delegraph_executorch.devtools.inspector._reference_graph import programs_of
 
 EDGE = "edge_dialect_exported_program"
 
@@ -158,6 +161,105 @@ def test_what_a_backend_says_of_its_events() -> None:
     block._gen_resolve_debug_handles({"2": [4, 5, 6]}, {"2": {"name": "Npu", "delegate_map": {"7": [5]}}}, {"2": 1})
     (event,) = block.events
     assert (event.debug_handles, event.delegate_backend_name) == ([5], "Npu")
+
+
+class Sine(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 2).tanh()
+
+
+class Cosine(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.cos() - 1).exp()
+
+
+def traced(folder: Path, methods: dict[str, nn.Module], ran: tuple[str, ...], said: bool = True) -> Path:
+    """The files of a run of each method in `ran`; if not `said`, as of a runtime that does not say which ran."""
+    x = torch.ones(2, 3)
+    exported = {name: torch.export.export(model, (x,)) for name, model in methods.items()}
+    program = to_edge(exported, generate_etrecord=True).to_executorch()
+    record = program.get_etrecord()
+    record.update_representative_inputs([x])
+    record.save(folder / "etrecord.bin")
+    loaded = Runtime.get().load_program(program.buffer, enable_etdump=True, debug_buffer_size=1 << 16)
+    for name in ran:
+        loaded.load_method(name).execute([x])
+    loaded.write_etdump_result_to_file(folder / "run.etdp", folder / "run.bin")
+    if not said:
+        dump = deserialize_etdump((folder / "run.etdp").read_bytes())
+        for event in (event.profile_event for run in dump.run_data for event in run.events or ()):
+            if event is not None:
+                event.delegate_debug_metadata = None
+        (folder / "run.etdp").write_bytes(serialize_etdump(dump))
+    return folder
+
+
+def operators_by_method(shown: Inspector) -> dict[str | None, list[str]]:
+    ran = [block for block in shown.event_blocks if block.name == "Execute"]
+    return {block.method_name: [op for event in block.events for op in event.op_types] for block in ran}
+
+
+SINE = ["aten.sin.default", "aten.mul.Tensor", "aten.tanh.default"]
+COSINE = ["aten.cos.default", "aten.sub.Tensor", "aten.exp.default"]
+
+
+@pytest.mark.parametrize("said", [True, False], ids=["recorded", "by its calls"])
+@pytest.mark.parametrize("first", ["forward", "prefill"])
+def test_events_are_of_the_method_that_ran(tmp_path: Path, first: str, said: bool) -> None:
+    """Also where no method is called forward; and the gap is that method's."""
+    shown = inspector(traced(tmp_path, {first: Sine(), "other": Cosine()}, ("other",), said))
+    assert operators_by_method(shown) == {"other": COSINE}
+    table = shown.calculate_numeric_gap("MSE")
+    assert [*table["aot_ops"]] == [["aten_cos_default"], ["aten_sub_tensor"], ["aten_exp_default"]]
+    assert all(gap < 1e-9 for gaps in table["gap"] for gap in gaps)
+
+
+def test_several_methods_in_one_etdump(tmp_path: Path) -> None:
+    shown = inspector(traced(tmp_path, {"forward": Sine(), "other": Cosine()}, ("forward", "other", "forward")))
+    assert operators_by_method(shown) == {"forward": SINE, "other": COSINE}
+    assert {*shown.to_dataframe()["method_name"]} == {"forward", "other"}
+    with pytest.raises(ValueError, match=f"runs of forward, other; say which .*reference_graph='{EDGE}/forward'"):
+        shown.calculate_numeric_gap("MSE")
+    for method, calls in (("forward", ["sin", "mul", "tanh"]), ("other", ["cos", "sub", "exp"])):
+        table = shown.calculate_numeric_gap("MSE", reference_graph=f"{EDGE}/{method}")
+        assert [names[0].split("_")[1] for names in table["aot_ops"]] == calls
+        assert [names[0].split("_")[2].split(".")[0] for names in table["runtime_ops"]] == calls
+        assert all(gap < 1e-9 for gaps in table["gap"] for gap in gaps)
+
+
+def test_which_method_ran_is_not_guessed(tmp_path: Path) -> None:
+    """Two methods with the same calls: the user says which, unless the ETDump does."""
+    files = traced(tmp_path, {"forward": Sine(), "other": Sine()}, ("other",), said=False)
+    with pytest.raises(ValueError, match=r"which method the run 'Execute' was of, .* fits forward, other equally well"):
+        inspector(files)
+    shown = inspector(files, method_name="other")
+    assert operators_by_method(shown) == {"other": SINE}
+    with pytest.raises(ValueError, match="the ETDump has no run of forward, only of other"):
+        shown.calculate_numeric_gap("MSE", reference_graph=f"{EDGE}/forward")
+    with pytest.raises(ValueError, match=r"no graph 'nothing'; it has .*edge_dialect_graph_module"):
+        inspector(files, reference_graph_name="nothing")
+
+
+def test_a_run_that_fits_no_method() -> None:
+    """A call of a delegate where each method calls a kernel; what calls nothing, such as a load, fits nobody."""
+    methods = {name: MethodRecord({"0": 1}, {}, {}, {}) for name in ("prefill", "decode")}
+    with pytest.raises(ValueError, match="the run 'Execute' was of, and it fits none of prefill, decode; say it"):
+        fitting_method([("0", "DELEGATE_CALL")], methods, "Execute")
+    assert fitting_method([], methods, "Default") is None
+    with pytest.raises(ValueError, match="the ETRecord has no edge program to compare with"):
+        programs_of(ETRecord(), "prefill")
+
+
+def test_a_method_that_the_etrecord_lacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = traced(tmp_path, {"forward": Sine(), "other": Cosine()}, ("other",))
+    (tmp_path / "forward").mkdir()
+    alone = traced(tmp_path / "forward", {"forward": Sine()}, ("forward",))
+    (files / "etrecord.bin").write_bytes((alone / "etrecord.bin").read_bytes())
+    shown = inspector(files)
+    assert operators_by_method(shown) == {"other": []}
+    assert "knows no nodes of the method 'other', only of forward" in caplog.text
+    with pytest.raises(ValueError, match="the ETRecord has no edge program of other, only of forward"):
+        shown.calculate_numeric_gap("MSE")
 
 
 def test_overlapping_handles_are_one() -> None:

@@ -296,7 +296,7 @@ def test_errors_are_runtime_errors(pte: Path, fail: Callable[[Path], object]) ->
 
 def test_messages_begin_with_the_number_of_executorchs_error(pte: Path) -> None:
     module = portable_lib._load_for_executorch(str(pte))
-    with pytest.raises(InvalidType, match=r"^Failed to execute method forward, error: 0x13\nmethod 'forward', x:"):
+    with pytest.raises(InvalidType, match=r"^Failed to execute method forward, error: 0x12\nmethod 'forward', x:"):
         module.forward([X.double(), 2])
     with pytest.raises(NotFound, match=r"^Failed to execute method other, error: 0x20\n"):
         module.run_method("other", [X, 2])

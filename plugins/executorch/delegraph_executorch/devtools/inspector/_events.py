@@ -3,7 +3,7 @@
     run "Execute"  native_call_add.out 0..3   ┐      block "Execute"
     run "Execute"  native_call_add.out 9..11  ┴──>      event "native_call_add.out", raw [3, 2]
 
-Two runs are of one kind if their names and the signatures of all their events are equal.
+Two runs are of one kind if their names, their methods and the signatures of all their events are equal.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from delegraph_executorch.devtools.debug_format.base_schema import OperatorNode
 from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
 from delegraph_executorch.devtools.etdump.schema_flatcc import DebugEvent, ETDumpFlatCC, ProfileEvent
+from delegraph_executorch.devtools.inspector._methods import DELEGATE_CALL, KERNEL_CALL, RUN_EVENTS, recorded_method
 from delegraph_executorch.devtools.inspector._tables import pandas
 from delegraph_executorch.devtools.inspector._time import TimeScale, calculate_time_scale_factor
 from delegraph_executorch.devtools.inspector._values import (
@@ -171,6 +172,7 @@ class RunSignature:
     name: str
     events: tuple[EventSignature, ...] | None = None
     bundled_input_index: int | None = None
+    method_name: str | None = None
 
 
 # ---- events ----------------------------------------------------------------------------------------
@@ -327,7 +329,7 @@ class Event:
         if spans:
             ret_event.perf_data = PerfData([_duration(ret_event, span, scale_factor) for span in spans])
             ret_event._start_time = [span.start_time for span in spans]
-        if any(span.delegate_debug_metadata for span in spans):
+        if ret_event.name not in RUN_EVENTS and any(span.delegate_debug_metadata for span in spans):
             ret_event._delegate_debug_metadatas = [span.delegate_debug_metadata or "" for span in spans]
 
     @staticmethod
@@ -405,7 +407,10 @@ class _Group:
 
 @dataclass
 class EventBlock:
-    """The events of all runs of one kind; `run_output` is what the program gave, `reference_output` what is right."""
+    """The events of all runs of one kind; `run_output` is what the program gave, `reference_output` what is right.
+
+    `method_name` is None if the ETDump does not say it and no ETRecord tells it.
+    """
 
     name: str
     events: list[Event] = field(default_factory=list)
@@ -414,6 +419,7 @@ class EventBlock:
     bundled_input_index: int | None = None
     run_output: ProgramOutput | None = None
     reference_output: ProgramOutput | None = None
+    method_name: str | None = None
 
     def to_dataframe(self, include_units: bool = False, include_delegate_debug_data: bool = False) -> Any:
         """A pandas DataFrame with a row for each event; columns for what backends said, if asked for."""
@@ -450,6 +456,7 @@ class EventBlock:
                 target_time_scale,
                 signature.bundled_input_index,
                 group.run_output,
+                method_name=signature.method_name,
             )
             for signature, group in _grouped(etdump, output_buffer).items()
         ]
@@ -461,6 +468,14 @@ class EventBlock:
         if any(entry is None for entry in entries):
             raise RuntimeError("Debug entry inside debug event should not be empty!")
         return [inflate_runtime_output(entry, output_buffer) for entry in entries if is_debug_output(entry)]
+
+    def _calls(self) -> list[tuple[str, str]]:
+        """(instruction, name) of each call of a kernel or a delegate."""
+        return [
+            (str(event._instruction_id), event.name)
+            for event in self.events
+            if event.name.startswith((KERNEL_CALL, DELEGATE_CALL)) and event.delegate_debug_identifier is None
+        ]
 
     def _gen_resolve_debug_handles(
         self,
@@ -481,7 +496,7 @@ class EventBlock:
             event.debug_handles = handle_map[instruction]
             delegate = (delegate_map or {}).get(instruction)
             identifier = event.delegate_debug_identifier
-            if delegate is None or (identifier is None and event.name != "DELEGATE_CALL"):
+            if delegate is None or (identifier is None and event.name != DELEGATE_CALL):
                 continue
             event.delegate_backend_name = delegate.get("name", "")
             if identifier is not None:
@@ -499,7 +514,7 @@ def _grouped(etdump: ETDumpFlatCC, output_buffer: bytes | None) -> dict[RunSigna
             if found.profile_events is not None or found.debug_events is not None
             for signature, event in EventSignature.gen_from_instruction_event(found)
         }
-        signature = RunSignature(run.name, tuple(by_signature), run.bundled_input_index)
+        signature = RunSignature(run.name, tuple(by_signature), run.bundled_input_index, recorded_method(run.events))
         group = groups.setdefault(signature, _Group())
         for key, event in by_signature.items():
             group.events.setdefault(key, []).append(event)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph
+from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph, OperatorNode
 from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
 from delegraph_executorch.devtools.etrecord import ETRecord, parse_etrecord
 from delegraph_executorch.devtools.inspector._debug_handles import as_key, is_captured
@@ -51,6 +51,19 @@ from delegraph_executorch.devtools.inspector._inspector_utils import (
     propagate_back_debug_handle,
 )
 from delegraph_executorch.devtools.inspector._intermediate_output_capturer import IntermediateOutputCapturer
+from delegraph_executorch.devtools.inspector._methods import (
+    MethodRecord,
+    fitting_method,
+    method_names,
+    split_graph_name,
+)
+from delegraph_executorch.devtools.inspector._reference_graph import (
+    EDGE,
+    EXPORTED,
+    further_program,
+    method_to_compare,
+    programs_of,
+)
 from delegraph_executorch.devtools.inspector._tables import pandas
 from delegraph_executorch.devtools.inspector.numerical_comparator import (
     L1Comparator,
@@ -78,7 +91,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-EXPORTED, EDGE = "exported_program", "edge_dialect_exported_program"
 COMPARATORS: Mapping[str, type[NumericalComparatorBase]] = {
     "MSE": MSEComparator,
     "L1": L1Comparator,
@@ -93,10 +105,11 @@ class Inspector:
     and shown in `target_time_scale`; those that backends report are converted by
     `delegate_time_scale_converter(name, time)` instead, if it is given. `delegate_metadata_parser` makes columns of
     what backends say of a run. Values are read from `debug_buffer_path`. `reference_graph_name` is the graph in the
-    ETRecord whose nodes events are told by.
+    ETRecord whose nodes events are told by. `method_name` is the method of runs whose ETDump does not say it, as
+    ExecuTorch's runtime's do not; None finds it: the method of the ETRecord whose calls they are.
 
-    `event_blocks` has the result. Raises `ValueError`, `TypeError`, `ETRecordError`, and `RuntimeError` where only one
-    of the scales is cycles.
+    `event_blocks` has the result. Raises `ValueError` (also if several methods fit a run equally well), `TypeError`,
+    `ETRecordError`, and `RuntimeError` where only one of the scales is cycles.
     """
 
     def __init__(
@@ -111,6 +124,7 @@ class Inspector:
         delegate_time_scale_converter: TimeScaleConverter | None = None,
         enable_module_hierarchy: bool = False,
         reference_graph_name: str = EDGE_DIALECT_GRAPH_KEY,
+        method_name: str | None = None,
     ) -> None:
         if (source_time_scale is TimeScale.CYCLES) is not (target_time_scale is TimeScale.CYCLES):
             raise RuntimeError("For TimeScale in cycles both the source and target time scale have to be in cycles.")
@@ -123,6 +137,7 @@ class Inspector:
         self._target_time_scale = target_time_scale
         self._etrecord = parse_etrecord(etrecord_path=etrecord) if isinstance(etrecord, str) else etrecord
         self._enable_module_hierarchy = enable_module_hierarchy
+        self._method_name = method_name
         self.op_graph_dict: Mapping[str, OperatorGraph] | None = None
         self._reference_outputs: dict[str, list[ProgramOutput]] = {}
         self.event_blocks = EventBlock._gen_from_etdump(
@@ -140,29 +155,57 @@ class Inspector:
         record = self._etrecord
         if record is None:
             return
-        for block in self.event_blocks:
-            block._gen_resolve_debug_handles(
-                _of_forward(record._debug_handle_map),
-                _of_forward(record._delegate_map),
-                _of_forward(record._instruction_id_to_num_outs_map),
-            )
         self.op_graph_dict = gen_graphs_from_etrecord(
             etrecord=record, enable_module_hierarchy=self._enable_module_hierarchy
         )
-        nodes = create_debug_handle_to_op_node_mapping(self.op_graph_dict[reference_graph_name])
-        for event in (event for block in self.event_blocks for event in block.events):
-            event._associate_with_op_graph_nodes(debug_handle_to_op_node_map=nodes)
-        if record._reference_outputs is not None:
-            self._reference_outputs = record._reference_outputs
-            for block in self.event_blocks:
-                if block.bundled_input_index not in (None, -1):
-                    block.reference_output = self._reference_outputs[FORWARD][block.bundled_input_index]
+        names = method_names(record)
+        nodes = {name: self._nodes(reference_graph_name, name, names) for name in names}
+        methods = {name: MethodRecord.of(record, name, nodes[name]) for name in names}
+        self._reference_outputs = record._reference_outputs or {}
+        for block in self.event_blocks:
+            if block.method_name is None:
+                block.method_name = self._method_name or fitting_method(block._calls(), methods, block.name)
+            self._tell(block, methods)
+
+    def _nodes(
+        self, reference_graph_name: str, method: str, methods: Sequence[str]
+    ) -> Mapping[int, Sequence[OperatorNode]]:
+        """A method's nodes by debug handle; none if only others have a graph of that name. Raises `ValueError`."""
+        graphs = self.op_graph_dict or {}
+        name = f"{split_graph_name(reference_graph_name, methods)[0]}/{method}"
+        if name in graphs:
+            return create_debug_handle_to_op_node_mapping(graphs[name])
+        if reference_graph_name not in graphs:
+            raise ValueError(f"the ETRecord has no graph {reference_graph_name!r}; it has {', '.join(graphs)}")
+        is_its_own = method == FORWARD or len(methods) == 1
+        return create_debug_handle_to_op_node_mapping(graphs[reference_graph_name]) if is_its_own else {}
+
+    def _tell(self, block: EventBlock, methods: Mapping[str, MethodRecord]) -> None:
+        """Give the events what is known of the block's method; say so if that is nothing."""
+        method = methods.get(block.method_name or "")
+        if block._calls() and (method is None or not method.nodes):
+            known = ", ".join(name for name, one in methods.items() if one.nodes)
+            log.warning("The ETRecord knows no nodes of the method %r, only of %s", block.method_name, known)
+        if method is None:
+            return
+        block._gen_resolve_debug_handles(method.handles, method.delegates, method.num_outputs)
+        for event in block.events:
+            event._associate_with_op_graph_nodes(debug_handle_to_op_node_map=method.nodes)
+        outputs = self._reference_outputs.get(block.method_name or "")
+        if outputs is not None and block.bundled_input_index not in (None, -1):
+            block.reference_output = outputs[block.bundled_input_index]
 
     # ---- tables ----
 
     def to_dataframe(self, include_units: bool = True, include_delegate_debug_data: bool = False) -> Any:
-        """A pandas DataFrame with a row for each event of each block; pandas is in the extra `devtools`."""
+        """A pandas DataFrame with a row for each event of each block; pandas is in the extra `devtools`.
+
+        If there are runs of several methods, `method_name` is a column.
+        """
         tables = [block.to_dataframe(include_units, include_delegate_debug_data) for block in self.event_blocks]
+        if len({block.method_name for block in self.event_blocks}) > 1:
+            for block, table in zip(self.event_blocks, tables, strict=True):
+                table.insert(1, "method_name", block.method_name)
         return pandas().concat(tables, ignore_index=True)
 
     def print_data_tabular(
@@ -234,23 +277,41 @@ class Inspector:
         `distance` is "MSE", "L1", "SNR" or a comparator. The graph is run on the ETRecord's representative inputs;
         `reference_graph` says which: "exported_program", "edge_dialect_exported_program" or a further program of the
         ETRecord; None takes the first if its nodes can be told by debug handles (all have to be, unless
-        `disable_debug_handle_valdiation`), else the second. Raises `ValueError`.
+        `disable_debug_handle_valdiation`), else the second. Of several methods that ran it says which as well:
+        "edge_dialect_exported_program/prefill"; the inputs have to be that method's. Raises `ValueError`.
         """
-        module, name = self._resolve_reference_graph(reference_graph, disable_debug_handle_valdiation)
-        outputs, names = self._get_aot_intermediate_outputs_and_op_names(module)
+        shown = self._of_method(reference_graph)
+        module, name = shown._resolve_reference_graph(reference_graph, disable_debug_handle_valdiation)
+        outputs, names = shown._get_aot_intermediate_outputs_and_op_names(module)
         if not outputs or not names:
             raise ValueError(
                 "Missing etrecord or missing representative inputs within etrecord, both of which are required for"
                 " calculating numerical gap: etrecord.update_representative_inputs(inputs)"
             )
-        traces = self._get_aot_debug_handle_to_stack_traces(module, name)
-        runtime_outputs, runtime_names = self._get_runtime_intermediate_outputs_and_op_names()
+        traces = shown._get_aot_debug_handle_to_stack_traces(module, name)
+        runtime_outputs, runtime_names = shown._get_runtime_intermediate_outputs_and_op_names()
         mapping = map_runtime_aot_intermediate_outputs(outputs, runtime_outputs)
-        table = self._comparator(distance).compare(mapping, names, runtime_names)
+        table = shown._comparator(distance).compare(mapping, names, runtime_names)
         if len(table):
             by_name = {op: trace for own in traces.values() for op, trace in own.items()}
             table["stacktraces"] = [{op: by_name.get(op) for op in ops} for ops in table["aot_ops"]]
         return table
+
+    def _of_method(self, reference_graph: str | None) -> Inspector:
+        """The Inspector of the runs of the method to compare alone; this one if there are no others."""
+        ran = self._methods_that_ran()
+        if self._etrecord is None or not ran:
+            return self
+        method = method_to_compare(self._etrecord, reference_graph, ran)
+        if ran == [method]:
+            return self
+        shown = copy.copy(self)
+        shown.event_blocks = [block for block in self.event_blocks if block.method_name == method]
+        return shown
+
+    def _methods_that_ran(self) -> list[str]:
+        named = (block.method_name for block in self.event_blocks if block._calls())
+        return [*dict.fromkeys(name for name in named if name is not None)]
 
     def _comparator(self, distance: str | NumericalComparatorBase) -> NumericalComparatorBase:
         if isinstance(distance, NumericalComparatorBase):
@@ -269,31 +330,26 @@ class Inspector:
         record = self._etrecord
         if record is None:
             raise ValueError("Missing etrecord: the graph to compare with is in it; Inspector(…, etrecord=path)")
-        edge = record.edge_dialect_program
-        if isinstance(edge, dict):
-            edge = edge[FORWARD]
-        name = reference_graph or EXPORTED
-        if name == EXPORTED:
-            told = bool(record.exported_program) and propagate_back_debug_handle(
-                record.exported_program,  # type: ignore[arg-type]
-                record.export_graph_id or 0,
-                edge,  # type: ignore[arg-type]
-                disable_debug_handle_validation,
+        method = method_to_compare(record, reference_graph, self._methods_that_ran())
+        graph = None if reference_graph is None else split_graph_name(reference_graph, method_names(record))[0]
+        if graph not in (None, EXPORTED, EDGE):
+            return further_program(record, graph if "/" in graph else f"{graph}/{method}").module(), graph
+        edge, exported = programs_of(record, method)
+        if graph == EDGE:
+            return edge.module(), EDGE
+        if exported is not None and propagate_back_debug_handle(
+            exported, record.export_graph_id or 0, edge, disable_debug_handle_validation
+        ):
+            return exported.module(), EXPORTED
+        if graph == EXPORTED:
+            raise ValueError(
+                "Cannot use 'exported_program': Debug handle backpropagation failed or exported program is"
+                f" unavailable for the method {method}. Record it (generate_etrecord=True), or disable the validation"
+                " of debug handles."
             )
-            if told:
-                return record.exported_program.module(), EXPORTED  # type: ignore[union-attr]
-            if reference_graph is not None:
-                raise ValueError(
-                    "Cannot use 'exported_program': Debug handle backpropagation failed or exported program is"
-                    " unavailable. Record it (generate_etrecord=True), or disable the validation of debug handles."
-                )
-            log.warning(
-                "The ETRecord's exported program cannot be told by debug handles; comparing with the edge program"
-            )
-            name = EDGE
-        if name == EDGE:
-            return edge.module(), EDGE  # type: ignore[union-attr]
-        return _further(record, name).module(), name
+        why = "cannot be told by debug handles" if exported is not None else "is not there"
+        log.warning("The ETRecord's exported program of %r %s; comparing with the edge program", method, why)
+        return edge.module(), EDGE
 
     def _get_aot_intermediate_outputs_and_op_names(
         self, reference_graph_module: GraphModule
@@ -348,22 +404,6 @@ def _debug_buffer(path: str | None) -> bytes | None:
         warnings.warn("Output Buffer not found. Tensor Debug Data will not be available.", stacklevel=3)
         return None
     return Path(path).read_bytes()
-
-
-def _of_forward(by_method: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The map of the method `forward`; its keys as text, as they are once the ETRecord was saved."""
-    return {str(instruction): held for instruction, held in (by_method or {}).get(FORWARD, {}).items()}
-
-
-def _further(record: ETRecord, name: str) -> ExportedProgram:
-    graphs = record.graph_map or {}
-    lookup = name if "/" in name else f"{name}/{FORWARD}"
-    if lookup not in graphs:
-        raise ValueError(
-            f"Reference graph '{lookup}' not found. Available options: '{EXPORTED}', '{EDGE}', or one of the graphs in"
-            f" graph_map: {[*graphs]}"
-        )
-    return graphs[lookup]
 
 
 def _arguments(inputs: Any) -> Any:

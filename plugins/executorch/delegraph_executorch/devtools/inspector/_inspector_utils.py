@@ -22,6 +22,7 @@ from delegraph_executorch.devtools.inspector._debug_handles import (
     propagate_back_debug_handle,
 )
 from delegraph_executorch.devtools.inspector._events import RESERVED_FRAMEWORK_EVENT_NAMES
+from delegraph_executorch.devtools.inspector._methods import FORWARD
 from delegraph_executorch.devtools.inspector._metrics import (
     calculate_cosine_similarity,
     calculate_mse,
@@ -88,7 +89,6 @@ __all__ = [
     "verify_debug_data_equivalence",
 ]
 
-FORWARD = "forward"
 EDGE_DIALECT_GRAPH_KEY = "edge_dialect_graph_module"
 EXCLUDED_COLUMNS_WHEN_PRINTING = ["raw", "delegate_debug_identifier", "stack_traces", "module_hierarchy", "debug_data"]
 EXCLUDED_EVENTS_WHEN_PRINTING = {"OPERATOR_CALL"}
@@ -105,11 +105,15 @@ def gen_etdump_object(etdump_path: str | None = None, etdump_data: bytes | None 
 
 
 def gen_graphs_from_etrecord(etrecord: ETRecord, enable_module_hierarchy: bool = False) -> Mapping[str, OperatorGraph]:
-    """The operator graphs of an ETRecord's programs by name; that of the edge program (of several, `forward`'s) is
-    `EDGE_DIALECT_GRAPH_KEY`."""
+    """The operator graphs of an ETRecord's programs by name.
+
+    That of the edge program is `EDGE_DIALECT_GRAPH_KEY`; of several each is `EDGE_DIALECT_GRAPH_KEY/method`, and
+    `forward`'s (without it, the first) is the former as well.
+    """
     programs = dict(etrecord.graph_map or {})
     edge = etrecord.edge_dialect_program
     if isinstance(edge, dict):
+        programs.update({f"{EDGE_DIALECT_GRAPH_KEY}/{method}": program for method, program in edge.items()})
         edge = edge.get(FORWARD) or next(iter(edge.values()))
     if isinstance(edge, ExportedProgram):
         programs[EDGE_DIALECT_GRAPH_KEY] = edge

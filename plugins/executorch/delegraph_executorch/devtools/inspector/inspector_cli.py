@@ -16,6 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Print what an ETDump says.")
     parser.add_argument("--etdump_path", required=True, help="the ETDump")
     parser.add_argument("--etrecord_path", help="the ETRecord of the program, for operators and modules")
+    parser.add_argument("--method_name", help="the method that ran, if the ETDump does not say it")
     parser.add_argument("--debug_buffer_path", help="the debug buffer of the ETDump, for values")
     parser.add_argument("--source_time_scale", choices=scales, default=TimeScale.NS.value, help="the runtime's unit")
     parser.add_argument("--target_time_scale", choices=scales, default=TimeScale.MS.value, help="the unit to show")
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         debug_buffer_path=options.debug_buffer_path,
         source_time_scale=TimeScale(options.source_time_scale),
         target_time_scale=TimeScale(options.target_time_scale),
+        method_name=options.method_name,
     )
     inspector.print_data_tabular()
     if options.tsv_path:
