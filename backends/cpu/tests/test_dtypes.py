@@ -107,6 +107,23 @@ def test_narrow_integers_wrap_as_in_torch(name: str, dtype: torch.dtype) -> None
         np.testing.assert_array_equal(ours, torchs.numpy())
 
 
+# ---- integers beyond what a double holds ---------------------------------------------------------------------------
+
+
+def totals(t: torch.Tensor) -> list[torch.Tensor]:
+    over = [t.sum(0), t.sum((0, 2)), t.sum(), t.prod(0), t.prod(-1, keepdim=True), t.prod()]
+    cast = [t.sum(1, dtype=torch.int32), t.int().sum(2), t.int().prod(1), t.to(torch.int16).prod(0)]
+    return [*over, *cast, (t > 0).sum(1), torch.addbmm(t[0, :4], t.mT, t)]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_sums_and_products_of_integers_are_exact_and_wrap(rows: int) -> None:
+    torch.manual_seed(0)
+    t = torch.randint(-(2**62), 2**62, (rows, 5, 4)) | 1  # of even ones a product soon is 0
+    for ours, torchs in zip(run(totals, t), totals(t), strict=True):
+        np.testing.assert_array_equal(ours, torchs.numpy(), strict=True)
+
+
 # ---- numbers that a dtype does not hold ----------------------------------------------------------------------------
 
 NOT_HELD = [
@@ -166,3 +183,37 @@ def test_a_constant_without_dims_is_cast_as_torch_casts_it(number: float, dtype:
 
     t = torch.arange(4)
     np.testing.assert_array_equal(run(picked, t)[0], picked(t).numpy())
+
+
+BESIDE_A_NUMBER: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "eq": lambda x, number: x == number,
+    "ne": lambda x, number: x != number,
+    "lt": lambda x, number: x < number,
+    "le": lambda x, number: x <= number,
+    "gt": lambda x, number: x > number,
+    "ge": lambda x, number: x >= number,
+    "add": lambda x, number: x + number,
+    "sub": lambda x, number: x - number,
+    "rsub": lambda x, number: number - x,
+    "remainder": lambda x, number: x % number,
+    "fmod": torch.fmod,
+    "hardshrink": F.hardshrink,
+    "isclose": lambda x, number: torch.isclose(x, torch.full_like(x, number)),
+    "eq_clamped": lambda x, number: x.clamp(max=number) == x,
+    "eq_where": lambda x, number: torch.where(x > 0, x, number) == number,
+    "eq_filled": lambda x, number: x.masked_fill(x < 0, number) == number,
+    "eq_tensor": lambda x, number: x == torch.tensor(number),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_number_is_rounded_to_halves_as_in_torch(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.3, 0.1, 0.7, 0.2, 1.1, 5.3, -0.3, -0.7, -2.9]).to(dtype)
+
+    def every(x: torch.Tensor) -> list[torch.Tensor]:
+        return [of(x, number) for of in BESIDE_A_NUMBER.values() for number in (0.3, -0.7)]
+
+    results = zip(run(every, x), every(x), strict=True)
+    names = [name for name in BESIDE_A_NUMBER for _ in range(2)]
+    off = {name for name, (ours, eager) in zip(names, results, strict=True) if (ours != as_array(eager)).any()}
+    assert not off

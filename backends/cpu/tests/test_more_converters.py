@@ -14,6 +14,7 @@ from torch.export import Dim
 
 import delegraph
 from delegraph.errors import DelegraphError
+from delegraph_cpu.aot.convert import convert
 
 torch.manual_seed(0)
 X = torch.randn(2, 3, 6, 8)
@@ -184,6 +185,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         (ROWS,),
     ),
     "cumprod": (lambda t: t.cumprod(1), (ROWS,)),
+    "cumprod_behind_permute": (lambda t: t.permute(2, 3, 0, 1).cumprod(0).transpose(0, 2), (X,)),
     "cdist": (torch.cdist, (X, X.flip(2))),
     "cdist_1": (lambda a, b: torch.cdist(a, b, 1.0), (ROWS, ROWS[:2])),
     "cdist_inf": (lambda a, b: torch.cdist(a, b, torch.inf), (ROWS, ROWS[:2])),
@@ -282,6 +284,40 @@ def compare(ours: list[np.ndarray], wanted: Any) -> None:
 def test_equals_eager(name: str) -> None:
     function, args = CASES[name]
     compare(run(function, *args), function(*args))
+
+
+CLOSELY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "an output": torch.sigmoid,
+    "a logarithm": lambda t: t.sigmoid().log(),
+    "behind views": lambda t: torch.stack([t, t]).sigmoid()[1].view(-1, 1).mT.clamp(min=1e-30).log2(),
+    "beside a small number": lambda t: (t.sigmoid() + 1e-12).log10(),
+    "of the negative": lambda t: torch.log1p(-t.sigmoid()),
+    "a divisor": lambda t: 2 / t.sigmoid(),
+    "a root's": lambda t: t.sigmoid().rsqrt(),
+    "a negative power": lambda t: t.sigmoid() ** -1.5,
+    "odds": lambda t: t.sigmoid().logit(),
+}
+
+
+@pytest.mark.parametrize("name", CLOSELY)
+def test_a_small_sigmoid_has_its_digits_where_they_are_read(name: str) -> None:
+    """onnxruntime's own is 0 from -18 on."""
+    t = torch.linspace(-50, 2, 105)
+    (ours,) = run(CLOSELY[name], t)
+    np.testing.assert_allclose(ours, CLOSELY[name](t).numpy(), rtol=2e-6)
+
+
+def test_a_sigmoid_in_a_gate_is_onnxruntimes() -> None:
+    """Which it fuses."""
+
+    def gate(t: torch.Tensor) -> torch.Tensor:
+        return F.glu(t).clamp(min=-1) * t[:, :2].sigmoid().view(5, 2)
+
+    def operators(function: Callable[..., Any]) -> list[str]:
+        return [node.op_type for node in convert(edge(Function(function), (ROWS,))).model.graph]
+
+    assert operators(gate).count("Sigmoid") == 2
+    assert "Sigmoid" not in operators(lambda t: t.sigmoid().flatten() / 2)
 
 
 N, S = Dim("N", min=2, max=16), Dim("S", min=2, max=16)

@@ -14,6 +14,7 @@ from torch.export import Dim
 
 import delegraph
 import delegraph.aot
+from delegraph_cpu.aot.convert import convert
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 
 N, M, K = Dim("N", min=2, max=16), Dim("M", min=2, max=16), Dim("K", min=4, max=18)
@@ -255,3 +256,72 @@ def test_of_nothing_none_is_true_and_all_are(dim: int | None) -> None:
     for x in (torch.randn(3, 3), torch.empty(0, 3), torch.ones(1, 3), -torch.ones(4, 3)):
         for got, expected in zip(run(x), truths(x), strict=True):
             assert torch.equal(got, expected)
+
+
+@pytest.mark.filterwarnings("ignore:var_mean")  # torch's remark on one element and none
+def test_of_nothing_a_sum_is_0_a_product_1_and_a_mean_is_not_a_number() -> None:
+    def totals(x: torch.Tensor) -> list[torch.Tensor]:
+        n = x.long() * 2**61 + 1
+        integers = [n.sum(), n.sum(0), n.sum(1), n.prod(0), n.prod(), n.prod(1)]
+        return [*integers, x.mean(), x.mean(0), *torch.var_mean(x, 0), F.mse_loss(x, x * 2)]
+
+    shapes = (({0: Dim("N", max=4)},),)
+    lowered = delegraph.lower(Function(totals), (torch.ones(2, 3),), backends=["cpu"], dynamic_shapes=shapes)
+    assert not lowered.report.methods["forward"].leftovers
+    run = delegraph.load(bytes(lowered))
+    for x in (torch.empty(0, 3), torch.ones(1, 3), torch.randn(3, 3) * 4, torch.randn(4, 3) * 4):
+        for got, expected in zip(run(x), totals(x), strict=True):
+            torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+LSTM = torch.nn.LSTM(6, 5, batch_first=True).requires_grad_(False)
+OF_A_BATCH: dict[str, Callable[[torch.Tensor], Any]] = {
+    "attention": lambda x: F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None]),
+    "masked_attention": lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x[:, :, :4] > 0),
+    "group_norm": lambda x: F.group_norm(x, 2),
+    "bucketize": lambda x: torch.bucketize(x, torch.arange(3.0)),
+    "searchsorted": lambda x: torch.searchsorted(x.sort(-1)[0], x),
+    "roll": lambda x: x.roll((1, -7), (0, 1)),
+    "roll_in_a_row": lambda x: x.roll(3),
+    "gather": lambda x: x.gather(0, x.argsort(0)),
+    "lstm": LSTM,
+    "largest": lambda x: [*x.max(-1), x.argmin(1)],
+    "antialias": lambda x: F.interpolate(x[:, None], size=(3, 3), mode="bilinear", antialias=True),
+}
+
+
+@pytest.mark.parametrize("beside_others", [False, True])
+@pytest.mark.parametrize("name", OF_A_BATCH)
+def test_a_batch_may_be_of_none(name: str, beside_others: bool) -> None:
+    """A sum has an element all the same, so that a delegate runs that gives one as well."""
+    function = OF_A_BATCH[name]
+
+    def forward(x: torch.Tensor) -> Any:
+        return (function(x), x.sum()) if beside_others else function(x)
+
+    module, example = Function(forward), torch.randn(3, 4, 6)
+    lowered = delegraph.lower(module, (example,), backends=["cpu"], dynamic_shapes=(({0: Dim("B", max=4)},),))
+    assert not lowered.report.methods["forward"].leftovers
+    run = delegraph.load(bytes(lowered))
+    for x in (example, torch.empty(0, 4, 6), torch.randn(1, 4, 6)):
+        torch.testing.assert_close(run(x), module(x))
+
+
+def test_what_needs_elements_asks_for_them_only_where_it_may_have_none() -> None:
+    """The usual model has the batch in each of its results: it does not run without one, and asks nothing."""
+
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x)
+
+    def beside_a_sum(x: torch.Tensor) -> list[torch.Tensor]:
+        return [attention(x), x.sum()]
+
+    def kinds(function: Callable[..., Any], least: int) -> set[str]:
+        dims = (({0: Dim("B", min=least, max=9)},),)
+        return {
+            node.op_type for node in convert(edge(Function(function), (torch.randn(3, 2, 4, 8),), dims)).model.graph
+        }
+
+    assert "If" not in kinds(attention, 0)
+    assert "If" not in kinds(beside_a_sum, 1)
+    assert "If" in kinds(beside_a_sum, 0)

@@ -393,3 +393,21 @@ def test_frexp_needs_an_int32_exponent(oracle: Oracle) -> None:
 def test_every_operator_named_here_exists() -> None:
     for name in (*PAIRS, *(f"{name}.out" for name in UNARY)):
         assert overload_of(f"aten::{name}") is not None
+
+
+# ---- numbers beside halves ---------------------------------------------------------------------------
+
+BESIDE_A_NUMBER = ("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "add", "sub", "mul", "div")
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", BESIDE_A_NUMBER)
+def test_a_number_is_rounded_to_halves_where_torch_rounds_it(oracle: Oracle, name: str, dtype: torch.dtype) -> None:
+    """Compared with what torch makes of the halves themselves, not of wider ones."""
+    x = of(0.3, 0.1, 0.7, 0.2, 1.1, 5.3, 2.9, 1.7, dtype=dtype)
+    for number in (0.3, 0.7, 1.1):
+        wanted = functional(f"aten::{name}.Scalar_out")(x, number)
+        alpha = [1] if name in ("add", "sub") else []
+        out = to_numpy(torch.zeros_like(wanted))
+        (out,) = oracle.kernel(f"aten::{name}.Scalar_out", [to_numpy(x), number, *alpha], [out], "run")
+        assert torch.equal(to_torch(out), wanted), number

@@ -109,15 +109,30 @@ def _relation(op: str) -> Callable[[Call, list[torch.Tensor]], None] | None:
 
 
 def _expected(call: Call) -> Any:
-    """The result, but of narrow floats what float32 gives, rounded once."""
+    """The result, but of narrow floats what float32 gives, rounded once; a number beside them is rounded as torch does."""
     in_place = call.result is None
     if not in_place and (call.op in _BITS or not any(t.dtype in _NARROW for t in call.tensors())):
         return call.result
-    args, kwargs = pytree.tree_map(_as_float32, (call.args, call.kwargs))
+    args, kwargs = pytree.tree_map(_as_float32, (_with_rounded_numbers(call), call.kwargs))
     exact = call.function(*args, **kwargs)
     if in_place:
         return args[0].to(call.args[0].dtype)
     return pytree.tree_map(lambda e, r: e.to(r.dtype) if isinstance(e, torch.Tensor) else e, exact, call.result)
+
+
+_ROUND_NUMBERS = {f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "rsub", "pow")}
+_ROUND_NUMBERS |= {"aten::remainder", "aten::fmod"}
+"""What torch casts a number for, to the dtype of the tensor beside it; for products and quotients it does not."""
+
+
+def _with_rounded_numbers(call: Call) -> list[Any]:
+    """The arguments, of which a number among the first two is of the tensor's narrow dtype."""
+    args, rounds = list(call.args), call.op.partition(".")[0] in _ROUND_NUMBERS
+    dtype = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor)), None)
+    for place, arg in enumerate(args[:2] if rounds and dtype in _NARROW else ()):
+        if isinstance(arg, float):
+            args[place] = torch.tensor(arg).to(dtype).item()
+    return args
 
 
 def _as_float32(value: Any) -> Any:

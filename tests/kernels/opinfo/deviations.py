@@ -35,7 +35,6 @@ OF_DELEGATES: Final[dict[tuple[str, str], str]] = {
     },
     ("aten::grid_sampler_2d.out", "bfloat16"): "where a place beyond the image is half way between two pixels, ONNX"
     " rounds it before it is reflected, torch afterwards: the other one of two nearest pixels",
-    ("aten::sum.IntList_out", "int64"): "onnxruntime adds them in double precision: sums beyond 2^53 are rounded",
     ("aten::scaled_dot_product_attention", "float32"): "onnxruntime's sums over scores that are large differ by 3e-5"
     " from torch's",
 }

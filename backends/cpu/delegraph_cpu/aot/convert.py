@@ -17,7 +17,7 @@ from delegraph.errors import UnsupportedOperator
 from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
 from delegraph_cpu.aot.fusions import fusions
 from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import dtype_of, inner_shape_of, outer_dtype_of
+from delegraph_cpu.aot.node_facts import Dim, common_sizes, dtype_of, inner_shape_of, outer_dtype_of
 from delegraph_cpu.aot.nodes import CallConverter
 from delegraph_cpu.blob import TensorInfo
 from delegraph_cpu.codes import Codes
@@ -117,8 +117,18 @@ class PartitionConverter(CallConverter):
         return inner
 
     def convert_calls(self, graph: Graph) -> None:
+        self.builder.without_run = self._without_run()
         self.fuse(fusions(graph, self.signature))
         super().convert_calls(graph)
+
+    def _without_run(self) -> frozenset[str]:
+        """The sizes of which a 0 lets the backend run nothing, since all of the delegate's outputs are empty then."""
+        given = {str(size) for node in self.signature.inputs for size in _sizes(node)}
+        sizes = [_sizes(node) for node in self.signature.outputs]
+        known = all(str(size) in given or isinstance(size, int) for shape in sizes for size in shape)
+        if self.signature.states or not sizes or not known:
+            return frozenset()
+        return frozenset(map(str, common_sizes(sizes)))
 
     def state(self, node: Node, held: HeldTensor) -> ir.Value:
         outer, inner, self.held_infos[node] = _input(self.builder, node)
@@ -143,6 +153,12 @@ class PartitionConverter(CallConverter):
             value = self.builder.op("Identity", value)
         self.new_values.append(_declared(value, info, source))
         self.states[state] = State(held.name, self.held_infos[state], info, held.tensor)
+
+
+def _sizes(node: object) -> tuple[Dim, ...]:
+    return (
+        inner_shape_of(node) if isinstance(node, Node) and isinstance(node.meta.get("val"), _TENSOR_OR_NUMBER) else ()
+    )
 
 
 _TENSOR_OR_NUMBER: Final = (torch.Tensor, torch.SymInt, torch.SymBool, torch.SymFloat, int, float)

@@ -17,7 +17,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.program.flat_tensor import TensorLayout
 from delegraph_cpu.aot.bodies import nodes_within
-from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, onnx_type
+from delegraph_cpu.aot.dtypes import COMPLEX, HALVES, computed_in, onnx_type
 from delegraph_cpu.aot.node_facts import (
     Dim,
     are_known,
@@ -55,8 +55,8 @@ class GraphBuilder:
     result put it on, for operators that compute on integers (`quantized/`); `constants` are contents that are known, as
     they are within the delegate; `int8_inputs` and `int8_products` are the partitioner's options. `codes` are what
     weights of int8 are stored as, by their names. `debug_handles` says which calls of the program each value was made
-    for; `ranges` are those of the program's symbolic sizes. `external` are the weights that lie in a `.ptd`, and how;
-    `copies` are inputs for them besides their first.
+    for; `ranges` are those of the program's symbolic sizes, `without_run` the sizes of which a 0 lets no run happen.
+    `external` are the weights that lie in a `.ptd`, and how; `copies` are inputs for them besides their first.
     """
 
     def __init__(self, *, int8_inputs: bool = False, int8_products: bool = False) -> None:
@@ -64,6 +64,7 @@ class GraphBuilder:
         self.int8_products = int8_products
         self.codes: dict[str, Codes] = {}
         self.ranges: Mapping[sympy.Symbol, ValueRanges[Any]] = {}
+        self.without_run: frozenset[str] = frozenset()
         self.values: dict[Node, Converted] = {}
         self.nodes: list[ir.Node] = []
         self.initializers: dict[str, ir.Value] = {}
@@ -161,6 +162,19 @@ class GraphBuilder:
         number = self.number(argument)
         return self.cast(self.value(argument), dtype) if number is None else self.tensor(number, dtype)
 
+    def operand(self, argument: Node | Scalar, dtype: torch.dtype) -> ir.Value:
+        """`argument` as torch casts it to `dtype`, one of the program: a number is rounded where that is of halves.
+
+        Not of products and quotients, for which torch has the number itself.
+        """
+        number = self.number(argument)
+        if dtype in HALVES and number is not None:
+            return self.constant(as_array(torch.tensor(number, dtype=torch.float64).to(dtype).to(computed_in(dtype))))
+        value = self.tensor(argument, computed_in(dtype))
+        if dtype not in HALVES or not isinstance(argument, Node) or outer_dtype_of(argument) in HALVES | {torch.bool}:
+            return value
+        return self.cast(self.cast(value, dtype), computed_in(dtype))
+
     def constant(self, array: NDArray[Any]) -> ir.Value:
         """A constant; equal ones are one."""
         array = np.ascontiguousarray(array) if array.ndim else array
@@ -201,6 +215,10 @@ class GraphBuilder:
         whatever the user says."""
         known = bound_sympy(size.node.expr, {**size.node.shape_env.var_to_range, **self.ranges})
         return int(known.lower), float(known.upper)
+
+    def may_run_with_none(self, size: torch.SymInt) -> bool:
+        """Whether a dynamic size may be 0 in a run."""
+        return str(size) not in self.without_run and self.bounds(size)[0] <= 0
 
     def sizes_but_last(self, value: ir.Value, last: int) -> ir.Value:
         """The sizes of `value`, but of the last dim `last`."""
@@ -317,7 +335,7 @@ class GraphBuilder:
             outputs,
             nodes=nodes,
             initializers=weights,
-            opset_imports={"": _opset(nodes), **{node.domain: 1 for node in nodes if node.domain}},
+            opset_imports={"": _opset(nodes), **{node.domain: 1 for node in nodes_within(nodes) if node.domain}},
             name="delegate",
         )
         return ir.Model(graph, ir_version=10, producer_name="delegraph-cpu")
@@ -341,7 +359,7 @@ def initializer(name: str, array: NDArray[Any]) -> ir.Value:
 
 
 def _opset(nodes: Iterable[ir.Node]) -> int:
-    return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes) else OPSET
+    return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes)) else OPSET
 
 
 def _attributes(attributes: Mapping[str, object]) -> list[ir.Attr]:

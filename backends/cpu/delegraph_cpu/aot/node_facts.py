@@ -5,7 +5,7 @@ Sizes may be dynamic: compared as such, they would become numbers. So they are c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import torch
@@ -16,6 +16,7 @@ from delegraph_cpu.aot.dtypes import COMPLEX, computed_in
 __all__ = [
     "Dim",
     "are_known",
+    "common_sizes",
     "dtype_of",
     "in_words",
     "inner_shape_of",
@@ -64,6 +65,13 @@ def rank_of(node: Node) -> int:
 def in_words(sizes: Iterable[Dim]) -> tuple[int | str, ...]:
     """Numbers, and what stands for the others."""
     return tuple(size if isinstance(size, int) else str(size) for size in sizes)
+
+
+def common_sizes(shapes: Iterable[Sequence[Dim]]) -> list[torch.SymInt]:
+    """The dynamic sizes that each of `shapes` has: where one of them is 0, there are no elements anywhere."""
+    first, *others = shapes
+    words = [in_words(shape) for shape in others]
+    return [size for size in first if isinstance(size, torch.SymInt) and all(str(size) in shape for shape in words)]
 
 
 def same_sizes(one: Iterable[Dim], other: Iterable[Dim]) -> bool:

@@ -118,7 +118,10 @@ class CpuBackend(BackendInterface):
         session = _session_of(handle)
         binding = session.io_binding()
         inputs = _bind_inputs(binding, handle.inputs, given)
-        copies = _bind_outputs(context, binding, handle, inputs, outputs)
+        shapes = _output_shapes(handle, inputs)
+        copies = _bind_outputs(context, binding, handle.outputs, shapes, outputs)
+        if not copies and _gives_nothing(handle, shapes):
+            return
         _bind_states(binding, handle)
         _run_bound(session.run_with_iobinding, binding, handle.options, handle.states, handle.blob, inputs)
         if copies:
@@ -204,17 +207,15 @@ def _bind_inputs(
 def _bind_outputs(
     context: BackendExecutionContext,
     binding: onnxruntime.IOBinding,
-    handle: CpuHandle,
-    inputs: Sequence[NDArray[Any] | None],
+    infos: Sequence[TensorInfo],
+    shapes: Sequence[tuple[int, ...]],
     outputs: Sequence[Argument],
 ) -> list[tuple[int, NDArray[Any]]]:
     """Bind the outputs to their planned memory; returns (index, out) of those that must be copied after the run."""
-    sizes = _sizes(handle.inputs, inputs)
     copies = []
-    for index, (info, out) in enumerate(zip(handle.outputs, outputs, strict=True)):
+    for index, (info, shape, out) in enumerate(zip(infos, shapes, outputs, strict=True)):
         if not isinstance(out, np.ndarray):
             raise Internal(f"output {index} of a delegate of CpuBackend is {out!r:.40}, not a tensor")
-        shape = tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape)
         if -1 not in shape and _usable(out):
             if out.shape != shape:
                 out = context.resize(out, shape)
@@ -230,6 +231,17 @@ def _bind_states(binding: onnxruntime.IOBinding, handle: CpuHandle) -> None:
     for state in handle.states:
         binding.bind_ortvalue_input(state.name, state.value)
         binding.bind_ortvalue_output(state.output, state.new_value)
+
+
+def _output_shapes(handle: CpuHandle, inputs: Sequence[NDArray[Any] | None]) -> list[tuple[int, ...]]:
+    """Those of a run on `inputs`; -1 for a size that is no input's."""
+    sizes = _sizes(handle.inputs, inputs)
+    return [tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape) for info in handle.outputs]
+
+
+def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a run has no elements to compute: of a batch of 0, which several of onnxruntime's kernels refuse."""
+    return not handle.states and all(0 in shape and -1 not in shape for shape in shapes)
 
 
 def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -> dict[str, int]:
@@ -265,13 +277,20 @@ def _bound(
     """A call of `session`; None if outputs must be copied."""
     binding = session.io_binding()
     inputs = _bind_inputs(binding, handle.inputs, args)
-    if _bind_outputs(context, binding, handle, inputs, args[len(handle.inputs) :]):
+    shapes = _output_shapes(handle, inputs)
+    if _bind_outputs(context, binding, handle.outputs, shapes, args[len(handle.inputs) :]):
         return None
+    if _gives_nothing(handle, shapes):
+        return _nothing
     _bind_states(binding, handle)
     from delegraph_cpu.sessions import run_of
 
     run, bound = run_of(session, binding)
     return partial(_run_bound, run, bound, handle.options, handle.states, handle.blob, inputs, binding)
+
+
+def _nothing() -> None:
+    """The call that computes nothing."""
 
 
 def _run_bound(

@@ -49,6 +49,10 @@ _UFUNCS: Final[dict[str, tuple[str, np.ufunc]]] = {
 _DIVISIONS: Final = {np.fmod, np.remainder, np.floor_divide}
 
 
+_OF_THE_NUMBER: Final = {np.multiply, np.floor_divide}
+"""These take a number as it is, as torch does; to all others it is of the operands' common dtype, rounded to halves."""
+
+
 def _shape(operand: Operand) -> tuple[int, ...]:
     return operand.shape if isinstance(operand, np.ndarray) else ()
 
@@ -58,7 +62,8 @@ def _binary(kinds: str, ufunc: np.ufunc, context: Context, self: Operand, other:
     check_kind(dtype, kinds, "self")
     check_result(dtype, out)
     out = context.resize(out, broadcast(_shape(self), _shape(other)))
-    call = ufunc_call(ufunc, (self, other), out, dtype)
+    operands = (self, other) if ufunc in _OF_THE_NUMBER else (as_array(self, dtype), as_array(other, dtype))
+    call = ufunc_call(ufunc, operands, out, dtype)
     return _checked_division(call, other) if ufunc in _DIVISIONS and is_integral(dtype) else call
 
 
@@ -94,12 +99,13 @@ def _float_remainder(a: Array, b: Array, out: Array) -> None:
 def _binary_function(
     kinds: str, function: Callable[..., object], context: Context, self: Operand, other: Operand, out: Array
 ) -> BoundCall:
-    """`function(self, other, out)`, all in the dtype that the operands' common dtype is computed in."""
+    """`function(self, other, out)`, all in the dtype that the operands' common dtype is computed in; a number is of the
+    common dtype before, as in torch."""
     dtype = result_type(self, other)
     check_kind(dtype, kinds)
     check_result(dtype, out)
     compute = compute_type(dtype)
-    operands = (as_array(self, compute), as_array(other, compute))
+    operands = (as_array(self, dtype), as_array(other, dtype))
     return function_call(
         context, function, operands, context.resize(out, broadcast(_shape(self), _shape(other))), compute
     )
@@ -128,14 +134,14 @@ def _scaled(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, al
         raise InvalidType("subtraction is not defined for bool tensors; use logical_xor")
     out = context.resize(out, broadcast(_shape(self), _shape(other)))
     if alpha == 1 and not is_complex(dtype):  # torch multiplies complex numbers all the same: infinities give NaN
-        return ufunc_call(ufunc, (self, other), out, dtype)
+        return ufunc_call(ufunc, (as_array(self, dtype), as_array(other, dtype)), out, dtype)
     compute = compute_type(dtype)
     factor = as_array(alpha, compute)
 
     def function(a: Array, b: Array, result: Array) -> None:
         np.add(a, b * factor, result) if ufunc is np.add else np.subtract(a, b * factor, result)
 
-    return function_call(context, function, (as_array(self, compute), as_array(other, compute)), out, compute)
+    return function_call(context, function, (as_array(self, dtype), as_array(other, dtype)), out, compute)
 
 
 kernel("aten::add.out", "aten::add.Scalar_out")(partial(_scaled, np.add))
@@ -257,7 +263,7 @@ def pow_tensor(context: Context, self: Operand, exponent: Operand, out: Array) -
     check_result(dtype, out)
     out = context.resize(out, broadcast(_shape(self), _shape(exponent)))
     if not is_integral(dtype):
-        return ufunc_call(np.power, (self, exponent), out, dtype)
+        return ufunc_call(np.power, (as_array(self, dtype), as_array(exponent, dtype)), out, dtype)
     operands = (as_array(self, dtype), as_array(exponent, dtype))
     return function_call(context, _integer_power, operands, out, dtype)
 

@@ -60,7 +60,7 @@ def _test(kinds: str, ufunc: np.ufunc, context: Context, self: Array, other: Ope
     dtype = result_type(self, other)
     check_kind(dtype, kinds)
     out = context.resize(out, broadcast(self.shape, _shape(other)))
-    return ufunc_call(ufunc, (self, other), out, dtype, result=BOOL)
+    return ufunc_call(ufunc, (self, as_array(other, dtype)), out, dtype, result=BOOL)
 
 
 def _bitwise(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, out: Array) -> BoundCall:

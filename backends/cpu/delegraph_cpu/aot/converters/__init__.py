@@ -28,6 +28,7 @@ from delegraph_cpu.aot.converters import (  # noqa: F401
     sampling,
     scatter,
     shapes,
+    sigmoid,
 )
 from delegraph_cpu.aot.converters.pooling import MAX_POOLS
 from delegraph_cpu.aot.converters.table import TABLE

@@ -28,7 +28,12 @@ def _sizes_known(node: Node, input: Node, *_: object) -> str | None:
     return None if static else "antialiasing to or from a size that is dynamic"
 
 
-@convert_with("_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa", check=_sizes_known, keep=True)
+@convert_with(
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa",
+    check=_sizes_known,
+    keep=True,
+    needs_elements=True,
+)
 def _antialiased(
     g: GraphBuilder,
     node: Node,
@@ -45,7 +50,9 @@ def _antialiased(
     return g.op("MatMul", g.weight(f"{node.name}.rows", rows), wide)
 
 
-@convert_with("_upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec", check=_sizes_known, keep=True)
+@convert_with(
+    "_upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec", check=_sizes_known, keep=True, needs_elements=True
+)
 def _antialiased_vec(
     g: GraphBuilder,
     node: Node,

@@ -32,7 +32,9 @@ def _inference(
     return None
 
 
-@convert_with("scaled_dot_product_attention", dtypes=FLOATS | {torch.bool}, check=_inference, keep=True)
+@convert_with(
+    "scaled_dot_product_attention", dtypes=FLOATS | {torch.bool}, check=_inference, keep=True, needs_elements=True
+)
 def attention(
     g: GraphBuilder,
     node: Node,

@@ -69,7 +69,7 @@ def _before(g: GraphBuilder, node: Node, sequence: ir.Value, value: ir.Value, ri
     """NaN stands after everything, as in torch."""
     behind = g.op("Greater" if right else "GreaterOrEqual", sequence, value)
     counts = g.cast(g.op("Not", behind), dtype_of(node))
-    return g.op("ReduceSum", counts, g.ints([-1]), keepdims=0)
+    return g.op("ReduceSum", counts, g.ints([rank_of(node)]), keepdims=0)  # of nothing onnxruntime counts no -1
 
 
 # ---- running products ----------------------------------------------------------------------------------------------
@@ -85,6 +85,7 @@ def cumprod(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir
     axis, distance = dim % rank_of(self), 1
     while distance < int(shape_of(self)[axis]):
         kept = g.op("Slice", value, g.ints([0]), g.ints([-distance]), g.ints([axis]))
-        shifted = g.op("Pad", kept, g.ints([distance, 0]), g.tensor(1, dtype), g.ints([axis]))
+        before = [distance * (other == axis) for other in range(rank_of(self))]  # for all axes: see `with_one_more`
+        shifted = g.op("Pad", kept, g.ints([*before, *[0] * rank_of(self)]), g.tensor(1, dtype))
         value, distance = g.op("Mul", value, shifted), 2 * distance
     return value

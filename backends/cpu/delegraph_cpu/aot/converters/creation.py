@@ -21,8 +21,8 @@ _EMPTIES = [exir_ops.edge.dim_order_ops._empty_dim_order.default]
 # ---- filled -------------------------------------------------------------------------------------------------------
 
 
-def _filled(g: GraphBuilder, node: Node, size: Sequence[Size], value: TensorLike) -> ir.Value:
-    filled = g.tensor(value, dtype_of(node))
+def _filled(g: GraphBuilder, node: Node, size: Sequence[Size], value: Node | Scalar) -> ir.Value:
+    filled = g.operand(value, outer_dtype_of(node))
     return g.op("Expand", filled, g.sizes(size)) if size else filled
 
 
@@ -78,7 +78,7 @@ def _filled_like(g: GraphBuilder, node: Node, self: Node, value: Scalar) -> ir.V
     shape = shape_of(node)
     if are_known(*shape):
         return _filled(g, node, shape, value)  # type: ignore[arg-type]
-    return g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", g.value(self)))
+    return g.op("Expand", g.operand(value, outer_dtype_of(node)), g.op("Shape", g.value(self)))
 
 
 @convert_with("full_like", dtypes=ALL)
@@ -97,13 +97,13 @@ def ones_like(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
 
 
 @convert_with("fill.Scalar fill.Tensor", dtypes=NUMBERS_OR_BOOL)
-def fill(g: GraphBuilder, node: Node, self: Node, value: TensorLike) -> ir.Value:
-    return g.op("Expand", g.tensor(value, dtype_of(node)), g.op("Shape", g.value(self)))
+def fill(g: GraphBuilder, node: Node, self: Node, value: Node | Scalar) -> ir.Value:
+    return g.op("Expand", g.operand(value, outer_dtype_of(node)), g.op("Shape", g.value(self)))
 
 
 @convert_with("scalar_tensor", dtypes=ALL)
-def scalar_tensor(g: GraphBuilder, node: Node, s: TensorLike, *_: object) -> ir.Value:
-    return g.tensor(s, dtype_of(node))
+def scalar_tensor(g: GraphBuilder, node: Node, s: Node | Scalar, *_: object) -> ir.Value:
+    return g.operand(s, outer_dtype_of(node))
 
 
 # ---- ranges -------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from torch.fx import Node
 from delegraph_cpu.aot.converters.pointwise import truncated
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import INDICES, NUMBERS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
-from delegraph_cpu.aot.node_facts import dtype_of
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike
+from delegraph_cpu.aot.node_facts import dtype_of, outer_dtype_of
 
 __all__ = ["floor_of_integers"]
 
@@ -91,9 +91,9 @@ def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, zero: ir.Value) -> ir
 
 
 @convert_with("remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", dtypes=NUMBERS)
-def remainder(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+def remainder(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar) -> ir.Value:
     dtype = dtype_of(node)
-    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
+    a, b = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
     if dtype in INDICES:
         return g.op("Mod", *_divisible(g, a, b, dtype))
     rest, zero = g.op("Mod", a, b, fmod=1), g.tensor(0.0, dtype)
@@ -101,9 +101,9 @@ def remainder(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) 
 
 
 @convert_with("fmod.Tensor fmod.Scalar", dtypes=NUMBERS)
-def fmod(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
+def fmod(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar) -> ir.Value:
     dtype = dtype_of(node)
-    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
+    a, b = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
     if dtype not in INDICES:
         return g.op("Mod", a, b, fmod=1)
     if dtype == torch.int32:

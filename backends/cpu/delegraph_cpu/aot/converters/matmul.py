@@ -5,10 +5,11 @@ from __future__ import annotations
 import onnx_ir as ir
 from torch.fx import Node
 
+from delegraph_cpu.aot.converters.reductions import reduce_integers
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import INDICES, NUMBERS, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar
-from delegraph_cpu.aot.node_facts import dtype_of, rank_of
+from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 
 
 @convert_with("linear", dtypes=REALS, keep=True)
@@ -45,7 +46,11 @@ def addbmm(
     g: GraphBuilder, node: Node, self: Node, batch1: Node, batch2: Node, beta: Scalar, alpha: Scalar
 ) -> ir.Value:
     products = g.op("MatMul", g.value(batch1), g.value(batch2))
-    return _sum(g, node, self, g.op("ReduceSum", products, g.ints([0]), keepdims=0), beta, alpha)
+    if (dtype := dtype_of(node)) in INDICES:
+        total = reduce_integers(g, "ReduceSum", products, dtype, shape_of(batch1), [0], keepdim=False)
+    else:
+        total = g.op("ReduceSum", products, g.ints([0]), keepdims=0)
+    return _sum(g, node, self, total, beta, alpha)
 
 
 def _sum(g: GraphBuilder, node: Node, self: Node, product: ir.Value, beta: Scalar, alpha: Scalar) -> ir.Value:

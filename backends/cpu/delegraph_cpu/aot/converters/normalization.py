@@ -230,7 +230,7 @@ def _group_norm(
     return result if bias is None else g.op("Add", result, g.reshape(g.value(bias), per_channel))
 
 
-@convert_with("group_norm", keep=True, check=_channels_known)
+@convert_with("group_norm", keep=True, check=_channels_known, needs_elements=True)
 def group_norm(
     g: GraphBuilder,
     node: Node,
@@ -245,7 +245,9 @@ def group_norm(
 
 
 @convert_with(
-    "native_group_norm", check=lambda node, input, *_: only_first_result_used(node) or _channels_known(node, input)
+    "native_group_norm",
+    check=lambda node, input, *_: only_first_result_used(node) or _channels_known(node, input),
+    needs_elements=True,
 )
 def native_group_norm(
     g: GraphBuilder,

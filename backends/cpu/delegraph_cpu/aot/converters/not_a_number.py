@@ -41,7 +41,7 @@ def extreme(
 
 
 def position(g: GraphBuilder, kind: str, value: ir.Value, dtype: torch.dtype, axis: int, keepdim: bool) -> ir.Value:
-    """Where along `axis` the "Max" or "Min" stands: the first NaN, if there is one."""
+    """Where along `axis`, not negative, the "Max" or "Min" stands: the first NaN, if there is one."""
 
     def plain() -> ir.Value:
         return g.op(f"Arg{kind}", value, axis=axis, keepdims=int(keepdim))

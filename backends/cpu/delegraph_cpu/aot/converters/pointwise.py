@@ -10,9 +10,9 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
-from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS, computed_in
+from delegraph_cpu.aot.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike
-from delegraph_cpu.aot.node_facts import dtype_of
+from delegraph_cpu.aot.node_facts import dtype_of, outer_dtype_of
 
 BOOL = torch.bool
 
@@ -39,7 +39,6 @@ for _names, _op_type, _dtypes in (
     ("reciprocal", "Reciprocal", REALS),
     ("relu", "Relu", REALS | {torch.int32}),
     ("round", "Round", REALS),
-    ("sigmoid", "Sigmoid", REALS),
     ("sin", "Sin", REALS),
     ("sinh", "Sinh", FLOATS),
     ("sqrt", "Sqrt", REALS),
@@ -105,8 +104,8 @@ def expm1(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 @convert_with("atan2")
 def atan2(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
     """The arc tangent of the quotient, half a turn further where `other` is negative, of both signs of zero."""
-    dtype = dtype_of(node)
-    return arc_tangent(g, g.tensor(self, dtype), g.tensor(other, dtype), dtype)
+    y, x = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
+    return arc_tangent(g, y, x, dtype_of(node))
 
 
 def arc_tangent(g: GraphBuilder, y: ir.Value, x: ir.Value, dtype: torch.dtype) -> ir.Value:
@@ -184,8 +183,6 @@ def bitwise_not(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 for _names, _op_type, _dtypes in (
     ("mul.Tensor mul.Scalar", "Mul", NUMBERS_OR_BOOL),
     ("div.Tensor div.Scalar true_divide.Tensor", "Div", NUMBERS_OR_BOOL),
-    ("maximum", "Max", NUMBERS),
-    ("minimum", "Min", NUMBERS),
 ):
 
     def _binary(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, op_type: str = _op_type) -> ir.Value:
@@ -198,10 +195,10 @@ for _names, _op_type, _dtypes in (
 
 
 @convert_with("add.Tensor add.Scalar", dtypes=NUMBERS_OR_BOOL)
-def add(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, alpha: Scalar) -> ir.Value:
+def add(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
     if dtype_of(node) == BOOL:
         return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)
-    return g.op("Add", g.tensor(self, dtype_of(node)), _scaled(g, node, other, alpha))
+    return g.op("Add", g.operand(self, outer_dtype_of(node)), _scaled(g, node, other, alpha))
 
 
 def _no_bool_result(node: Node, *_: object) -> str | None:
@@ -209,22 +206,30 @@ def _no_bool_result(node: Node, *_: object) -> str | None:
 
 
 @convert_with("sub.Tensor sub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
-def sub(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, alpha: Scalar) -> ir.Value:
-    return g.op("Sub", g.tensor(self, dtype_of(node)), _scaled(g, node, other, alpha))
+def sub(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
+    return g.op("Sub", g.operand(self, outer_dtype_of(node)), _scaled(g, node, other, alpha))
 
 
 @convert_with("rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
-def rsub(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, alpha: Scalar) -> ir.Value:
-    return g.op("Sub", g.tensor(other, dtype_of(node)), _scaled(g, node, self, alpha))
+def rsub(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
+    return g.op("Sub", g.operand(other, outer_dtype_of(node)), _scaled(g, node, self, alpha))
 
 
-def _scaled(g: GraphBuilder, node: Node, operand: TensorLike, alpha: Scalar) -> ir.Value:
+def _scaled(g: GraphBuilder, node: Node, operand: Node | Scalar, alpha: Scalar) -> ir.Value:
     dtype = dtype_of(node)
-    value = g.tensor(operand, dtype)
+    value = g.operand(operand, outer_dtype_of(node))
     return value if alpha == 1 else g.op("Mul", value, g.tensor(alpha, dtype))
 
 
 # ---- comparison: computed in the operands' common dtype ---------------------------------------------------------
+
+for _name, _op_type in (("maximum", "Max"), ("minimum", "Min")):
+
+    def _of_two(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str = _op_type) -> ir.Value:
+        dtype = outer_dtype_of(node)
+        return g.op(op_type, g.operand(self, dtype), g.operand(other, dtype))
+
+    convert_with(_name, dtypes=NUMBERS)(_of_two)
 
 for _name, _op_type in (("fmax", "Max"), ("fmin", "Min")):
 
@@ -242,8 +247,8 @@ for _name, _op_type in (("fmax", "Max"), ("fmin", "Min")):
 
 @convert_with("hypot", dtypes=REALS)
 def hypot(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
-    dtype = dtype_of(node)
-    return length(g, g.tensor(self, dtype), g.tensor(other, dtype), dtype)
+    x, y = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
+    return length(g, x, y, dtype_of(node))
 
 
 def length(g: GraphBuilder, x: ir.Value, y: ir.Value, dtype: torch.dtype) -> ir.Value:
@@ -281,8 +286,8 @@ for _name, _op_type, _negated in (
 
 def compared(g: GraphBuilder, op_type: str, *operands: Any) -> list[ir.Value]:
     """The operands in the dtype that torch compares them in, or in int32 where onnxruntime's `op_type` lacks that."""
-    dtype = computed_in(torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands)))
-    values = [g.tensor(operand, dtype) for operand in operands]
+    dtype = torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands))
+    values = [g.operand(operand, dtype) for operand in operands]
     lacking = dtype in NARROW or (dtype == BOOL and op_type != "Equal")
     return [g.cast(value, torch.int32) for value in values] if lacking else values
 
@@ -321,9 +326,9 @@ for _names, _logical_type, _bitwise_type in (
 
 
 @convert_with("where.self where.ScalarOther where.ScalarSelf", dtypes=NUMBERS_OR_BOOL)
-def where(g: GraphBuilder, node: Node, condition: Node, self: TensorLike, other: TensorLike) -> ir.Value:
-    dtype = dtype_of(node)
-    return select_where(g, g.tensor(condition, BOOL), g.tensor(self, dtype), g.tensor(other, dtype), dtype)
+def where(g: GraphBuilder, node: Node, condition: Node, self: Node | Scalar, other: Node | Scalar) -> ir.Value:
+    chosen, rest = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
+    return select_where(g, g.tensor(condition, BOOL), chosen, rest, dtype_of(node))
 
 
 def select_where(g: GraphBuilder, chosen: ir.Value, value: ir.Value, other: ir.Value, dtype: torch.dtype) -> ir.Value:
@@ -334,7 +339,7 @@ def select_where(g: GraphBuilder, chosen: ir.Value, value: ir.Value, other: ir.V
 
 
 @convert_with("masked_fill.Scalar masked_fill.Tensor", dtypes=NUMBERS_OR_BOOL, keep=True)
-def masked_fill(g: GraphBuilder, node: Node, self: Node, mask: Node, value: TensorLike) -> ir.Value:
+def masked_fill(g: GraphBuilder, node: Node, self: Node, mask: Node, value: Node | Scalar) -> ir.Value:
     return where(g, node, mask, value, self)
 
 
@@ -348,7 +353,7 @@ def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = 
     dtype = dtype_of(node)
     if dtype not in INDICES:  # a bound that is missing is the largest finite number to onnxruntime
         low, high = -math.inf if low is None else low, math.inf if high is None else high
-    bounds = (None if bound is None else g.tensor(bound, dtype) for bound in (low, high))
+    bounds = (None if bound is None else g.operand(bound, outer_dtype_of(node)) for bound in (low, high))
     return g.op("Clip", g.tensor(self, dtype), *bounds)
 
 

@@ -16,25 +16,25 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.converters.table import convert_with
 from delegraph_cpu.aot.dtypes import INDICES, NUMBERS
-from delegraph_cpu.aot.graph_builder import GraphBuilder, TensorLike
+from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar, TensorLike
 from delegraph_cpu.aot.node_facts import dtype_of, inner_shape_of, outer_dtype_of
 
 __all__ = ["power_of_integers"]
 
 
 @convert_with("pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar", dtypes=NUMBERS)
-def pow_(g: GraphBuilder, node: Node, self: TensorLike, exponent: TensorLike) -> ir.Value:
+def pow_(g: GraphBuilder, node: Node, self: Node | Scalar, exponent: Node | Scalar) -> ir.Value:
     dtype = dtype_of(node)
     if dtype in INDICES:
         return power_of_integers(g, node, self, exponent)
-    base, known = g.tensor(self, dtype), g.number(exponent)
+    base, known = g.operand(self, outer_dtype_of(node)), g.number(exponent)
     if known in (1, 2):
         return base if known == 1 else g.op("Mul", base, base)
     if known == 0.5:
         return g.op("Sqrt", base)
     if known == -0.5 and outer_dtype_of(node) != torch.float16:  # torch: the reciprocal root, but for float16
         return g.op("Reciprocal", g.op("Sqrt", base))
-    return g.op("Pow", base, g.tensor(exponent, dtype))
+    return g.op("Pow", base, g.operand(exponent, outer_dtype_of(node)))
 
 
 def power_of_integers(g: GraphBuilder, node: Node, base: TensorLike, exponent: TensorLike) -> ir.Value:

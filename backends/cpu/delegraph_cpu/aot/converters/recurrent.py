@@ -48,7 +48,7 @@ def _all_weights(
     return None if len(params) == expected else "projections"
 
 
-@convert_with("lstm.input", check=_all_weights, keep=True)
+@convert_with("lstm.input", check=_all_weights, keep=True, needs_elements=True)
 def lstm(
     g: GraphBuilder,
     node: Node,
@@ -67,7 +67,7 @@ def lstm(
     return layers.with_nan(results, input, hx, batch_first, used_results(node))
 
 
-@convert_with("gru.input", check=_all_weights, keep=True)
+@convert_with("gru.input", check=_all_weights, keep=True, needs_elements=True)
 def gru(
     g: GraphBuilder,
     node: Node,

@@ -89,6 +89,27 @@ def flip(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int]) -> ir.Val
     return g.op("Slice", g.value(self), g.ints([-1] * n), g.ints([-INT64_MAX] * n), g.ints(axes), g.ints([-1] * n))
 
 
+@convert_with("roll", dtypes=ALL, keep=True, check=lambda node, self, *_: (
+    "a lookup of known places does it" if _is_static(self) else None))  # fmt: skip
+def roll(g: GraphBuilder, node: Node, self: Node, shifts: Sequence[Size], dims: Sequence[int]) -> ir.Value:
+    """Cut in two along each dim, and the parts swapped; without dims, that of all elements in a row."""
+    if not dims:
+        flat = _rolled(g, g.op("Reshape", g.value(self), g.ints([-1])), 0, shifts[0])
+        return g.op("Reshape", flat, g.op("Shape", g.value(self)))
+    value = g.value(self)
+    for shift, dim in zip(shifts, dims, strict=True):
+        value = _rolled(g, value, dim % rank_of(self), shift)
+    return value
+
+
+def _rolled(g: GraphBuilder, value: ir.Value, axis: int, shift: Size) -> ir.Value:
+    """What is cut off at the end comes to the front. Where there are no places, onnxruntime divides by none."""
+    size = g.op("Max", g.op("Shape", value, start=axis, end=axis + 1), g.ints([1]))
+    cut, axes = g.op("Mod", g.op("Neg", g.sizes([shift])), size), g.ints([axis])
+    front = g.op("Slice", value, cut, g.ints([INT64_MAX]), axes)
+    return g.op("Concat", front, g.op("Slice", value, g.ints([0]), cut, axes), axis=axis)
+
+
 @convert_with("pixel_shuffle", keep=True, check=lambda node, *_: _rank_is(node, 4))
 def pixel_shuffle(g: GraphBuilder, node: Node, self: Node, upscale_factor: int) -> ir.Value:
     return g.op("DepthToSpace", g.value(self), blocksize=upscale_factor, mode="CRD")

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot.authoring import Check, Converter, ConverterTable, schema_arguments, tensors_of, used_results
-from delegraph_cpu.aot.converters.empty_results import gives_nothing, is_empty, nothing
+from delegraph_cpu.aot.converters.empty_results import gives_nothing, is_empty, nothing, unless_nothing
 from delegraph_cpu.aot.converters.widening import convert_widened
 from delegraph_cpu.aot.dtypes import COMPLEX, FLOATS, HALVES, NARROW, ONNX_TYPES
 from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
@@ -45,11 +45,12 @@ class OnnxConverter(Converter):
 
     `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32. What gives
     no elements is taken whatever it is; an operator that `takes_empty` is also taken where only some of its operands
-    have none.
+    have none. One that `needs_elements` is not run in a run in which it has none.
     """
 
     dtypes: frozenset[torch.dtype] = FLOATS
     takes_empty: bool = False
+    needs_elements: bool = False
 
     def support(self, node: Node, backend: str) -> str | None:
         """None if `node` can be converted, else why not."""
@@ -62,6 +63,8 @@ class OnnxConverter(Converter):
         """Add `node` to the graph; it must be supported."""
         if gives_nothing(node):
             return nothing(converter, node)
+        if self.needs_elements:
+            return unless_nothing(converter, node, lambda: self._converted(converter, node))
         if any(tensor.dtype in NARROW - self.dtypes for tensor in tensors_of(node)):
             return convert_widened(converter, node, self._converted)
         return self._converted(converter, node)
@@ -97,6 +100,7 @@ def convert_with(
     check: Check | None = None,
     keep: bool = False,
     takes_empty: bool = False,
+    needs_elements: bool = False,
 ) -> Callable[[_F], _F]:
     """Put the decorated function into the table for `operators`: names of aten overloads, or the callables.
 
@@ -106,7 +110,7 @@ def convert_with(
     def register(function: _F) -> _F:
         targets = [aten(name) for name in operators.split()] if isinstance(operators, str) else operators
         for target in targets:
-            TABLE.add(target, OnnxConverter(function, dtypes, check, takes_empty), keep_whole=keep)
+            TABLE.add(target, OnnxConverter(function, dtypes, check, takes_empty, needs_elements), keep_whole=keep)
         return function
 
     return register
