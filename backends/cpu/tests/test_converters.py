@@ -251,6 +251,11 @@ CASES: dict[str, Case] = {
         (x(2, 3, 4, 5),),
     ),
     "upsample_bicubic": (lambda t: F.interpolate(t, scale_factor=2, mode="bicubic"), (x(2, 3, 4, 5),)),
+    "upsample_trilinear": (lambda t: F.interpolate(t, scale_factor=1.7, mode="trilinear"), (x(2, 3, 4, 6, 5),)),
+    "upsample_trilinear_corners": (
+        lambda t: F.interpolate(t, size=(5, 3, 7), mode="trilinear", align_corners=True),
+        (x(2, 3, 4, 6, 5),),
+    ),
     "antialiased_smaller": (lambda t: F.interpolate(t, size=(3, 4), mode="bilinear", antialias=True), (x(2, 3, 9, 7),)),
     "antialiased_larger": (lambda t: F.interpolate(t, size=(9, 5), mode="bilinear", antialias=True), (x(2, 3, 4, 7),)),
     "antialiased_scale": (

@@ -233,7 +233,10 @@ def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterato
         yield np.arange(before, dtype=np.float32)
 
 
-for _names, _mode in (("upsample_linear1d upsample_bilinear2d", "linear"), ("upsample_bicubic2d", "cubic")):
+for _names, _mode in (
+    ("upsample_linear1d upsample_bilinear2d upsample_trilinear3d", "linear"),
+    ("upsample_bicubic2d", "cubic"),
+):
 
     def _smooth_vec(
         g: GraphBuilder,
