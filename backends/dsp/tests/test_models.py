@@ -65,6 +65,23 @@ def test_a_float16_model_goes_whole_on_the_dsp(block: Block) -> None:
         np.testing.assert_allclose(run(tokens(seed).numpy()), exact(tokens(seed)).detach().numpy(), atol=6e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("recipe", ["int8_dynamic", "int8_dynamic_int4_weight"])
+def test_layers_whose_grids_are_found_in_the_run_are_left_between_halves(recipe: str, dtype: torch.dtype) -> None:
+    """And what is float32, if it is computed as float16, is no quantized weight that is only moved."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()).to(dtype).eval(), torch.randn(2, 3, 16)
+    quantized = delegraph.quantize(model, None, (x.to(dtype),), recipe=recipe)
+    lowered = delegraph.lower(quantized, backends=["dsp{dtype=float16}"])
+    report = lowered.report.methods["forward"]
+    names = [name for delegate in report.delegates for name in delegate.operators]
+    assert any("layer_norm" in name for name in names) and any("gelu" in name for name in names)
+    reasons = {left.name: left.reasons["dsp"] for left in report.leftovers}
+    assert "its scale and zero point are chosen at run time" in reasons.values()
+    wanted = quantized.program.module()(x.to(dtype)).detach().float().numpy()
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.to(dtype).numpy()), wanted, atol=0.03)
+
+
 @pytest.mark.models
 @pytest.mark.parametrize(("recipe", "steps", "far"), [("int8", 1, 0.1), ("int16x8", 2, 0.01)])
 def test_a_quantized_model_on_dsp_and_cpu(block: Block, recipe: str, steps: int, far: float) -> None:
@@ -124,7 +141,8 @@ def test_events_of_operators_in_the_devices_own_time() -> None:
     lowered = delegraph.lower(model, (x,), backends=["dsp"])
     tracer = delegraph.EventTracer()
     delegraph.load(bytes(lowered), event_tracer=tracer)(x.numpy())
-    found = [event for block in tracer.blocks for event in block.profile_events if event.metadata]
+    events = [event for block in tracer.blocks for event in block.profile_events]
+    found = [event for event in events if event.delegate_debug_id is not None]
     names = [event.name for event in found]
     assert names == ["aten::linear", "aten::softmax.int"]
     told = [json.loads(event.metadata) for event in found]

@@ -242,6 +242,14 @@ TABLE: dict[str, Case] = {
     "upsample nearest to a size": (torch.nn.Upsample((5, 7)), (x(1, 2, 3, 4),)),
     "upsample bilinear": (torch.nn.Upsample(scale_factor=1.5, mode="bilinear"), (x(1, 2, 4, 6),)),
     "upsample by corners": (torch.nn.Upsample((5, 7), mode="bilinear", align_corners=True), (x(1, 2, 3, 4),)),
+    "upsample bicubic": (torch.nn.Upsample(scale_factor=1.7, mode="bicubic"), (x(1, 2, 5, 4),)),
+    "upsample bicubic by corners": (torch.nn.Upsample((3, 9), mode="bicubic", align_corners=True), (x(1, 2, 5, 4),)),
+    "upsample trilinear": (torch.nn.Upsample(scale_factor=1.7, mode="trilinear"), (x(1, 2, 3, 4, 5),)),
+    "upsample nearest by a border": (torch.nn.Upsample(scale_factor=2.4), (torch.arange(31.0).view(1, 1, 31),)),
+    "upsample nearest-exact by a border": (
+        torch.nn.Upsample(scale_factor=2.3, mode="nearest-exact"),
+        (torch.arange(24.0).view(1, 1, 1, 24),),
+    ),
     # ---- recurrent
     "lstm": (torch.nn.LSTM(3, 5, 2, batch_first=True), (x(2, 4, 3),)),
     "lstm both ways": (torch.nn.LSTM(3, 5, bidirectional=True), (x(4, 2, 3),)),
@@ -259,6 +267,11 @@ def test_one_operand(function: Callable[..., Any]) -> None:
 def test_operator(name: str) -> None:
     function, args = TABLE[name]
     check(function, *args, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_an_lstm_that_projects_its_state_is_taken_in_parts() -> None:
+    check(torch.nn.LSTM(3, 5, proj_size=2), x(4, 2, 3))
 
 
 NARROW_TOO = [name for name, (_, args) in TABLE.items() if any(arg.is_floating_point() for arg in args)]

@@ -68,6 +68,34 @@ def test_weights_of_a_model_in_float64_are_left_as_that_is(recipe: str) -> None:
     compare(delegraph.load(bytes(made))(x.numpy()), program.program.module()(x))
 
 
+class Started(torch.nn.Module):
+    """A cell without a state, whose own is zeros; and a layer that multiplies a constant, its product, and a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.layer = torch.nn.LSTMCell(128, 128), torch.nn.Linear(128, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        known = self.layer(torch.relu(self.layer(torch.ones_like(x))))
+        result: torch.Tensor = self.layer(self.cell(x)[0]) + known
+        return result
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_dynamic", "int8_weight_only", "int4_weight_only"])
+def test_products_of_constants(recipe: str) -> None:
+    """They are computed ahead of time, and what they alone read is not stored."""
+    torch.manual_seed(0)
+    model, x = Started().eval(), torch.randn(3, 128)
+    batches = [(x,)] if recipe == "int8" else None
+    program = delegraph.quantize(model, batches, (x,), recipe=recipe, backends=["openvino"])
+    made = delegraph.lower(program, backends=["openvino"])
+    assert declined(made) == {} and len(made.report.methods["forward"].delegates) == 1
+    wanted = program.program.module()(x).detach().numpy()
+    assert decibels(wanted, load(made)(x.numpy())) > (100 if recipe.endswith("weight_only") else 30)
+    if recipe == "int8_weight_only":  # the cell's other weight and the layer's
+        assert len(bytes(made)) < (4 + 1 + 3) * 128 * 128
+
+
 def test_zero_points_of_groups() -> None:
     torch.manual_seed(0)
     codes, scales = torch.randint(0, 16, (128, 32), dtype=torch.uint8), torch.rand(128) / 100 + 0.01

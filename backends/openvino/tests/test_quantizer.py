@@ -248,6 +248,18 @@ def test_dynamic_quantization_is_one_delegate() -> None:
         assert np.abs(load(lowered)(given) - wanted).max() <= 2 * step
 
 
+@pytest.mark.parametrize("biases", [True, False])
+def test_layers_of_a_vector(biases: bool) -> None:
+    """Also where products of integers, which give a row, end a model."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(16, 4, biases).eval(), torch.randn(16)
+    lowered = delegraph.lower(quantized(model, (x,), backends=["openvino"]), backends=["openvino"])
+    assert declined(lowered) == {}
+    given = load(lowered)(x.numpy())
+    assert given.shape == (4,)
+    np.testing.assert_allclose(given, model(x).detach().numpy(), atol=0.05)
+
+
 @pytest.mark.parametrize("recipe", ["int8", "int8_dynamic", "int8_weight_only"])
 def test_a_table_that_the_head_reads_too_is_stored_once(recipe: str) -> None:
     class Tied(torch.nn.Module):

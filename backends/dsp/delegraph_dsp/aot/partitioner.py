@@ -173,8 +173,8 @@ class Support:
         call = quantize_call(node)
         if call is None:
             return self._operator(node)
-        reason = self._left.get(node) or _shape_reason(node)
-        if reason is not None:
+        reason = self._left.get(node) or _shape_reason(node) or self._converted(node)
+        if isinstance(reason, str):
             return reason
         if call.quantizes:
             source = _producer(call.source)
@@ -222,7 +222,7 @@ class Support:
 
     def _reader_reason(self, node: Node) -> str | None:
         """Whether what is only moved is read by kernels, if it is codes with scales by channel, which may not leave."""
-        if not is_move(node) or _first_result(node).dtype == torch.float32:
+        if not is_move(node) or (_first_result(node).dtype == torch.float32 and not self.half_for_float):
             return None  # what is float32 is written on a grid, or not taken
         grid = _Alone(self.constants(node.graph), self.half_for_float).grid_behind(node)
         if grid is None or grid.granularity is Granularity.TENSOR:
@@ -262,12 +262,10 @@ class Support:
         return graph.wanted(node) is not None or any(graph.grid_behind(s) is not None for s in node.all_input_nodes)
 
     def _conversion_reason(self, node: Node) -> str | None:
-        graph = _Alone(self.constants(node.graph), self.half_for_float)
-        try:
-            graph.node = node
-            made = graph.call(node)
-        except Unsupported as reason:
-            return str(reason)
+        converted = self._converted(node)
+        if isinstance(converted, str):
+            return converted
+        graph, made = converted
         if not self.half_for_float and (self._left_in_float(node, made) or not graph.is_written_on_a_grid(node)):
             return "its inputs are quantized and its result is not"
         largest = max(graph.calls, key=smallest_footprint, default=None)
@@ -277,6 +275,15 @@ class Support:
                 f" {self.device.tcm_nbytes}"
             )
         return None
+
+    def _converted(self, node: Node) -> str | tuple[_Alone, View | Sequence[View | None]]:
+        """What a call becomes by itself; or why it cannot be converted."""
+        graph = _Alone(self.constants(node.graph), self.half_for_float)
+        try:
+            graph.node = node
+            return graph, graph.call(node)
+        except Unsupported as reason:
+            return str(reason)
 
     def _left_in_float(self, node: Node, made: View | Sequence[View | None]) -> bool:
         """Whether a float32 result would be computed as float16 without anybody having asked for it."""

@@ -18,6 +18,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import ConverterTable, GraphConverter, numpy_dtype
 from delegraph.errors import UnsupportedOperator
+from delegraph_openvino.aot.known_products import known_products
 from delegraph_openvino.aot.packed_weights import PackedWeight, packed_weights
 from delegraph_openvino.aot.rounded_values import roundings_before_jumps
 from delegraph_openvino.aot.table import TABLE
@@ -50,9 +51,10 @@ class GraphBuilder(GraphConverter[Output]):
     stored, by the name of its placeholder. Operations are called after the node that they are made of,
     `debug_handle_map` has its debug handles.
 
-    `packed` are the weights of 4 bits, `unpacking` the calls that are left out for them. The dequantize calls in
-    `to_the_bit` give what the grid has, 0 where it has that. Of the products with weights
-    that are dequantized in the graph, `rounded` have values that are rounded in the run, `exact` have others.
+    `packed` are the weights of 4 bits, `known` the results of products that are computed ahead of time, `left_out` the
+    calls that nothing but these reads. The dequantize calls in `to_the_bit` give what the grid has, 0 where it has
+    that. Of the products with weights that are dequantized in the graph, `rounded` have values that are rounded in the
+    run, `exact` have others.
     """
 
     table: ClassVar[ConverterTable] = TABLE
@@ -64,23 +66,30 @@ class GraphBuilder(GraphConverter[Output]):
         self.weights: dict[str, StoredWeight] = {}
         self.debug_handle_map: dict[str, tuple[int, ...]] = {}
         self.packed: dict[Node, PackedWeight] = {}
-        self.unpacking: set[Node] = set()
+        self.known: dict[Node, NDArray[Any]] = {}
+        self.left_out: set[Node] = set()
         self.to_the_bit: set[Node] = set()
         self.rounded, self.exact = 0, 0
         self._made = 0
         self._held: dict[tuple[torch.dtype, tuple[int, ...], bytes], Output] = {}
 
     def convert_calls(self, graph: Graph) -> None:
-        """Convert a graph's calls, but for those that unpack weights."""
-        self.packed, self.unpacking = packed_weights(graph, self.constants)
+        """Convert a graph's calls, but for those that unpack weights or are needed for known products alone."""
+        self.packed, unpacking = packed_weights(graph, self.constants)
+        self.known, unread = known_products(graph, self.constants)
+        self.left_out = unpacking | unread
         self.to_the_bit = roundings_before_jumps(graph)
         super().convert_calls(graph)
 
     def convert_call(self, node: Node) -> None:
         """Let `values` have what stands for the results of a call."""
-        if node in self.packed:
+        if node in self.left_out:
+            return
+        if node in self.known:
+            self.values[node] = self.constant(node, self.known[node])
+        elif node in self.packed:
             self.values[node] = self._unpacked(node, self.packed[node])
-        elif node not in self.unpacking:
+        else:
             super().convert_call(node)
 
     # ---- placeholders ----------------------------------------------------------------------------

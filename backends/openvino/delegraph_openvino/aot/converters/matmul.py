@@ -11,7 +11,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantizations
 from delegraph_openvino.aot.converters.found_in_the_run import found_rounding
 from delegraph_openvino.aot.converters.quantized import rounding
-from delegraph_openvino.aot.graph_builder import GraphBuilder, dtype_of, shape_of
+from delegraph_openvino.aot.graph_builder import GraphBuilder, Operand, dtype_of, shape_of
 from delegraph_openvino.aot.rounded_values import bias_of
 from delegraph_openvino.aot.table import converts
 
@@ -23,12 +23,18 @@ def product(g: GraphBuilder, node: Node, x: Node, y: Node) -> Output:
 
 @converts("linear.default", keep=True)
 def linear(g: GraphBuilder, node: Node, x: Node, weight: Node, bias: Node | None) -> Output:
-    result = g.op("matmul", _multiplied(g, x, weight), weight, transpose_a=False, transpose_b=True)
+    rows = _multiplied(g, x, weight)
+    is_vector = len(shape_of(x)) == 1
+    if is_vector:
+        rows = g.op("unsqueeze", rows, g.vector([0]))  # OpenVINO's products of integers give a row anyway
+    result = g.op("matmul", rows, weight, transpose_a=False, transpose_b=True)
     added = bias_of(g, x, weight, bias, shape_of(weight)[0])
-    return result if added is None else g.op("add", result, added)
+    if added is not None:
+        result = g.op("add", result, added)
+    return g.op("squeeze", result, g.vector([0])) if is_vector else result
 
 
-def _multiplied(g: GraphBuilder, x: Node, weight: Node) -> Node:
+def _multiplied(g: GraphBuilder, x: Node, weight: Node) -> Operand:
     """`x`; or, if it is rounded to 8 bits in the run, what is rounded: OpenVINO rounds in front of a product with a
     weight that is dequantized, by groups of 32 and not all of it with one scale."""
     known = weight in g.packed or Quantizations(g.constants).weight(weight) is not None

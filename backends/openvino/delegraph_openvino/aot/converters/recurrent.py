@@ -27,7 +27,12 @@ def _plain(node: Node, x: Node, *rest: Any) -> str | None:
     return "it drops values" if training and dropout else None
 
 
-@converts("lstm.input", check=_plain, keep=True)
+def _unprojected(node: Node, x: Node, states: Sequence[Node], *rest: Any) -> str | None:
+    hidden, cell = (shape_of(state)[-1] for state in states)
+    return _plain(node, x, *rest) if hidden == cell else "it projects its hidden state"
+
+
+@converts("lstm.input", check=_unprojected, keep=True)
 def lstm(
     g: GraphBuilder, node: Node, x: Node, states: Sequence[Node], weights: Sequence[Node], biases: bool, layers: int,
     dropout: float, training: bool, bidirectional: bool, batch_first: bool,

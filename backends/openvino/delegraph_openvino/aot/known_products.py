@@ -1,0 +1,78 @@
+"""A product of constants alone, with a weight that is stored in integers -> its result, computed when lowering.
+
+    linear(zeros, dequantize(weight))  ->  a constant        an LSTMCell that is given no state
+
+OpenVINO makes one operation of the product and what dequantizes its weight, and fails where it then folds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import torch
+from numpy.typing import NDArray
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from delegraph.aot.authoring import Constants, as_array, operator_name
+from delegraph_openvino.aot.rounded_values import PRODUCTS, roundings_behind
+
+__all__ = ["known_products"]
+
+_SHAPED_ALIKE: Final = frozenset({"aten::full_like", "aten::zeros_like", "aten::ones_like"})
+"""Of their operand they take the shape alone."""
+
+
+def known_products(graph: Graph, constants: Constants) -> tuple[dict[Node, NDArray[Any]], set[Node]]:
+    """The results of those of `graph`, and the calls that nothing else reads."""
+    constant = _constant_calls(graph, constants.tensors)
+    products = {node for node in constant if _multiplies_stored(node)}
+    needed = _with_sources(products)
+    values: dict[Node, Any] = {node: tensor.detach() for node, tensor in constants.tensors.items()}
+    for node in filter(needed.__contains__, constant):
+        values[node] = _result(node, values)
+    left_out: set[Node] = set()
+    for node in filter(needed.__contains__, reversed(constant)):
+        if node.users.keys() <= left_out | products:
+            left_out.add(node)
+    return {node: as_array(values[node]) for node in products}, left_out
+
+
+def _constant_calls(graph: Graph, held: Iterable[Node]) -> list[Node]:
+    """The calls that depend on nothing that a run is given, in the order of the graph."""
+    known, calls = set(held), []
+    for node in graph.nodes:
+        if node.op == "call_function" and known.issuperset(_read(node)):
+            known.add(node)
+            calls.append(node)
+    return calls
+
+
+def _read(node: Node) -> list[Node]:
+    """The nodes whose values the result depends on."""
+    if operator_name(node) in _SHAPED_ALIKE and all(isinstance(size, int) for size in node.meta["val"].shape):
+        return []
+    return node.all_input_nodes
+
+
+def _multiplies_stored(node: Node) -> bool:
+    return operator_name(node).split(".")[0] in PRODUCTS and any(map(roundings_behind, node.all_input_nodes))
+
+
+def _with_sources(products: Collection[Node]) -> set[Node]:
+    """`products` and all that they are computed from."""
+    found, left = set(products), list(products)
+    while left:
+        new = [source for source in _read(left.pop()) if source not in found]
+        found.update(new)
+        left += new
+    return found
+
+
+def _result(node: Node, values: dict[Node, Any]) -> Any:
+    def given(source: Node) -> Any:
+        fake = source.meta["val"]
+        return values[source] if source in values else torch.empty(fake.shape, dtype=fake.dtype)
+
+    return node.target(*map_arg(node.args, given), **map_arg(node.kwargs, given))  # type: ignore[operator]
