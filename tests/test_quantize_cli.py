@@ -71,13 +71,24 @@ def test_from_a_function_to_a_file_and_on_to_another(capsys: pytest.CaptureFixtu
 
 
 def test_json_and_a_program_that_is_lowered_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--rule", "2=int8_weight_only", "--recipe", "int8{observer=minmax}", "--keep-float", "1", "--json")
+    words = (
+        "--rule",
+        "2=int8_weight_only",
+        "--recipe",
+        "int8{observer=minmax}",
+        "--keep-float",
+        "1",
+        "--json",
+        "--report",
+        "r.json",
+    )
     assert quantize("model.py:net", "--data", "model.py:batches", "-o", "q.pte", *words) == 0
     said = json.loads(capsys.readouterr().out)
+    assert json.loads(Path("r.json").read_text()) == said
     assert said["nbytes"] == Path("q.pte").stat().st_size
     assert set(said["seconds"]) == {"export", "quantize"}
     method = said["methods"]["forward"]
-    assert len(method["layers"]) == len(method["kept_float"]) == 1
+    assert len(method["layers"]) == len(method["kept_float"]) == len(method["kept_layers"]) == 1
     assert delegraph.load("q.pte")(np.zeros((1, 16), np.float32)).shape == (1, 4)
 
 
@@ -102,6 +113,7 @@ def test_arrays_of_another_order_of_bytes_and_single_numbers() -> None:
 
 WRONG = {
     "write m.pt2, or m.pte": ("model.py:net", "-o", "m.onnx"),
+    "--report r.png: write r.svg": ("model.py:net", "-o", "m.pt2", "--report", "r.png"),
     "write PATTERN=RECIPE": ("model.py:net", "-o", "m.pt2", "--rule", "float"),
     "there is no file no.pt2": ("no.pt2", "-o", "m.pt2"),
     "--data no.npz: No such file": ("model.py:net", "-o", "m.pt2", "--data", "no.npz"),

@@ -222,7 +222,7 @@ def test_a_table_that_a_layer_has_too_is_stored_once(backends: list[str], recipe
     model, data = Tied().eval(), [(torch.randint(0, 2000, (1, 1)),) for _ in range(4)]
     quantized = delegraph.quantize(model, data, recipe=recipe, backends=backends)
     lowered = bytes(delegraph.lower(quantized, backends=backends))
-    assert len(lowered) < 1.5 * 2000 * 64
+    assert max(len(lowered), quantized.report.methods["forward"].nbytes) < 1.5 * 2000 * 64
     with torch.no_grad():
         got = torch.from_numpy(np.array(delegraph.load(lowered)(data[0][0].numpy())))
         assert sqnr((model(*data[0]), got)) > 30
@@ -274,7 +274,7 @@ def test_a_product_with_a_matrix_is_a_layer_however_it_is_said(
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x, w, e, b: torch.einsum("bsd,dh->sbh", x, w),
+        lambda x, w, e, b: torch.einsum("bsd,dh->bdh", x, w),
         lambda x, w, e, b: torch.einsum("bsd,hd->bs", x, e),
         lambda x, w, e, b: x[0, 0] @ w,
         lambda x, w, e, b: x[..., :1] @ b[None],

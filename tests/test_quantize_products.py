@@ -54,6 +54,13 @@ LAYERS: dict[str, Callable[[], Product]] = {
     "einsum of heads": lambda: Product(
         lambda m, x: torch.einsum("...hk, khd -> ...d", x.unflatten(-1, (4, 8)), m.w), w=(8, 4, 16)
     ),
+    "einsum between": lambda: Product(lambda m, x: torch.einsum("bsd,hdk->bhsk", x, m.w), w=(4, 32, 8)),
+    "einsum from heads": lambda: Product(
+        lambda m, x: torch.einsum("bhsk,hkd->bsd", x.unflatten(-1, (4, 8)).transpose(1, 2), m.w), w=(4, 8, 16)
+    ),
+    "einsum of all positions": lambda: Product(lambda m, x: torch.einsum("bsd,sde->be", x, m.w), w=(6, 32, 16)),
+    "einsum in front": lambda: Product(lambda m, x: torch.einsum("...d,ed->e...", x, m.w), w=(16, 32)),
+    "einsum of a transposed one": lambda: Product(lambda m, x: torch.einsum("bsd,de->bes", x, m.w.T), w=(16, 32)),
     "addmm of parts": lambda: Product(
         lambda m, x: torch.addmm(m.b, x.flatten(0, 1), m.w, beta=3, alpha=2), w=(32, 16), b=(16,)
     ),
@@ -89,7 +96,7 @@ def test_the_weights_of_a_product_are_stored(kind: Any, recipe: str, decibels: f
         assert decibels < sqnr((model(*data[0]), quantized.program.module()(*data[0]))) < 60
 
 
-@pytest.mark.parametrize("name", ["LSTMCell", "Bilinear", "einsum to heads", "einsum of heads"])
+@pytest.mark.parametrize("name", ["LSTMCell", "Bilinear", "einsum to heads", "einsum of heads", "einsum between"])
 def test_a_product_that_is_a_layer_runs_on_any_batch(name: str) -> None:
     torch.manual_seed(0)
     model, seen = LAYERS[name]().eval(), torch.randn(4, 6, 32)
@@ -100,6 +107,16 @@ def test_a_product_that_is_a_layer_runs_on_any_batch(name: str) -> None:
         run = delegraph.load(bytes(delegraph.lower(quantized, backends=backends)))
         with torch.no_grad():
             assert sqnr((model(x), torch.from_numpy(np.array(run(x.numpy()))))) > 25
+
+
+@pytest.mark.parametrize("equation", ["bsd,sde->bse", "bsd,de->be", "bsd,s->bsd"])
+def test_a_sum_that_is_no_layer_is_left_in_float(equation: str) -> None:
+    held = equation[4:].partition("->")[0]
+    sizes = {"s": 6, "d": 32, "e": 16}
+    model = Product(lambda m, x: torch.einsum(equation, x, m.w), w=tuple(sizes[letter] for letter in held))
+    done = delegraph.quantize(model.eval(), [(torch.randn(2, 6, 32),)], recipe="int8_weight_only")
+    left = done.report.methods["forward"].left_float
+    assert [layer.operator for layer in left] == ["aten::einsum"] * (len(held) > 1)
 
 
 def test_a_rule_keeps_a_cell_whole() -> None:

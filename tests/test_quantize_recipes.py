@@ -23,6 +23,7 @@ import delegraph
 from delegraph.aot import Recipe, activation_spec, channel_dim, recipe_named, weight_spec
 from delegraph.aot.authoring import operator_name
 from delegraph.aot.quantize import packing
+from delegraph.aot.quantize.report import QuantizationReport
 from delegraph.errors import DelegraphError, LoweringError, PluginNotFound, UnknownOption
 from delegraph.plugins import PluginRegistry
 from delegraph.program import serialize_flat_tensor
@@ -444,10 +445,26 @@ def test_the_layers_that_lose_most_stay_float(net: Net) -> None:
     worst = min(losses, key=lambda name: losses[name] or math.inf)
     better = delegraph.quantize(net, iter(batches()), recipe=recipe, keep_float=1).report.methods["forward"]
     assert better.kept_float == (worst,)
+    (kept,) = better.kept_layers
+    row = next(layer for layer in all_of_it.report.methods["forward"].layers if layer.name == worst)
+    assert (kept.operator, kept.module) == (row.operator, row.module)
+    assert f"{row.sqnr:.1f} dB alone" in str(QuantizationReport({"forward": better}))
     assert worst not in {layer.name for layer in better.layers}
     assert better.output_sqnr > all_of_it.report.methods["forward"].output_sqnr + 5  # type: ignore[operator]
     limited = delegraph.quantize(net, batches(), recipe=recipe, min_sqnr=30.0).report.methods["forward"]
     assert set(limited.kept_float) == {name for name, loss in losses.items() if loss is not None and loss < 30}
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_per_tensor", "int8_dynamic", "int16x8"])
+@pytest.mark.parametrize("of_weights", [False, True])
+def test_what_is_small_is_as_exact_as_what_is_large(recipe: str, of_weights: bool) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(32, 32, bias=False), torch.randn(8, 32)
+    (layer.weight.data if of_weights else x).mul_(1e-10)
+    quantized = delegraph.quantize(layer, [(x,)], recipe=recipe)
+    wanted, run = layer(x).detach(), delegraph.load(bytes(delegraph.lower(quantized)))
+    for got in (quantized.program.module()(x), torch.from_numpy(np.array(run(x.numpy())))):
+        assert sqnr(1e10 * wanted.numpy(), 1e10 * got.numpy()) > 35
 
 
 def test_the_layers_that_lose_most_stay_float_whoever_annotates(net: Net, plugins: PluginRegistry) -> None:
@@ -727,6 +744,8 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a group", {"recipe": "int8_weight_only{group_size=-1}"}, LoweringError, "a number, or 0 for whole rows, not -1"),
     ("an observer", {"recipe": "int8{observer=histo}"}, LoweringError, "observer is one of .*did you mean 'histogram'"),
     ("a share", {"recipe": "int8{observer=percentile, percentile=2}"}, LoweringError, "above 50 and at most 100"),
+    ("a share of none", {"recipe": "int8{percentile=60}"}, LoweringError, "write observer=percentile too"),
+    ("no rules", {"recipe": {}}, LoweringError, 'none for the rest of the model: add "default"'),
     ("no rest", {"recipe": {"stem": "float"}}, LoweringError, 'none for the rest of the model: add "default"'),
     ("a rule", {"recipe": {3: "float", "default": "int8"}}, LoweringError, "a pattern or a type, not for 3"),
     ("backends", {"backends": "npu"}, LoweringError, r"it takes a list: write \['npu'\]"),

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 import delegraph
 from delegraph.aot.graph.operator_names import operator_name
+from delegraph.errors import LoweringError
 
 
 def sqnr(wanted: torch.Tensor, got: torch.Tensor) -> float:
@@ -185,3 +186,79 @@ def test_a_program_that_does_not_train_stays_so_until_it_is_told_to() -> None:
     prepared.train()
     assert literals(prepared.graph, "aten::batch_norm", 5) == [(True, 0.1, 1e-5, False)]
     assert literals(prepared.graph, "aten::dropout", 1) == [(0.2, True)]
+
+
+class Misjudged(nn.Module):
+    """Batch norms that torchao would take for another one's numbers, each behind a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, affine=False))
+        self.of_batch = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8, track_running_stats=False))
+        self.grouped = nn.Sequential(nn.ConvTranspose2d(8, 8, 3, groups=2), nn.BatchNorm2d(8))
+        self.silent = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+        self.narrow = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)).bfloat16()
+        nn.init.zeros_(self.silent[1].weight[:4])  # type: ignore[index, arg-type]
+        nn.init.ones_(self.silent[1].bias)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.silent(self.grouped(self.of_batch(self.plain(x))).relu())
+        return self.narrow(x.bfloat16()).float()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def misjudged() -> GraphModule:
+    torch.manual_seed(0)
+    return delegraph.prepare_qat(Misjudged(), (torch.randn(4, 3, 10, 10),))
+
+
+def test_without_a_batch_there_is_nothing_to_convert(misjudged: GraphModule) -> None:
+    with pytest.raises(LoweringError, match=r"has seen no values, .* run it on a few batches"):
+        delegraph.convert_qat(copy.deepcopy(misjudged))
+
+
+def test_what_torchao_would_scale_wrongly_trains_and_is_converted_each_epoch(misjudged: GraphModule) -> None:
+    torch.manual_seed(0)
+    prepared, x = copy.deepcopy(misjudged), torch.randn(4, 3, 10, 10)
+    optimizer = torch.optim.SGD(prepared.parameters(), 1e-2)
+    for _ in range(2):
+        prepared.train()
+        optimizer.zero_grad()
+        (prepared(x) - 1).square().mean().backward()
+        optimizer.step()
+        rounded = prepared.eval()(x)
+        before = {name: tensor.clone() for name, tensor in prepared.state_dict().items()}
+        program = delegraph.convert_qat(prepared).program
+        assert sqnr(rounded, program.module()(x)) > 40
+        torch.testing.assert_close(prepared.state_dict(), before)
+
+
+def test_ranges_stand_still_in_eval_mode(misjudged: GraphModule) -> None:
+    torch.manual_seed(0)
+    prepared, x = copy.deepcopy(misjudged), torch.randn(4, 3, 10, 10)
+    prepared.eval()(x)  # the first ones are found all the same
+
+    def ranges() -> dict[str, torch.Tensor]:
+        state = prepared.state_dict().items()
+        return {name: tensor.clone() for name, tensor in state if name.endswith(("min_val", "max_val", "scale"))}
+
+    before = ranges()
+    prepared(10 * x)
+    torch.testing.assert_close(ranges(), before)
+    prepared.train()(10 * x)
+    assert any(not torch.equal(tensor, before[name]) for name, tensor in ranges().items())
+
+
+def test_a_table_that_a_layer_has_too_is_stored_once() -> None:
+    torch.manual_seed(0)
+    model, tokens = nn.Sequential(nn.Embedding(500, 32), nn.ReLU(), nn.Linear(32, 500, bias=False)), torch.arange(20)
+    model[2].weight = model[0].weight
+    prepared = delegraph.prepare_qat(model, (tokens,))
+    optimizer = torch.optim.SGD(prepared.parameters(), 0.1)
+    for _ in range(3):  # which leaves the range that was found behind the weight
+        prepared(tokens).square().mean().backward()
+        optimizer.step()
+    wanted = prepared.eval()(tokens)
+    quantized = delegraph.convert_qat(prepared)
+    assert quantized.report.methods["forward"].nbytes < 1.5 * 500 * 32
+    assert sqnr(wanted, quantized.program.module()(tokens)) > 30  # rows of the table are float in training

@@ -146,10 +146,9 @@ def quantize(
         asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
     else:
         models = [request.model for request in requests.values()]
-        asked = quantization_by_recipe(
-            recipe or "int8", by_method, calibration_data, methods, plugins, models=models, **limits
-        )
-        check_rules(recipe or "int8", models)
+        recipe = "int8" if recipe is None else recipe
+        asked = quantization_by_recipe(recipe, by_method, calibration_data, methods, plugins, models=models, **limits)
+        check_rules(recipe, models)
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]
     with shown_progress(progress, stages) as watchers:
@@ -192,8 +191,9 @@ def prepare_qat(
         quantized = delegraph.convert_qat(prepared)
 
     The arguments are those of `quantize`. The module is exported as it trains: batch norm with the batch's statistics,
-    dropout on; it has `train()` and `eval()` like any module. Its weights are copies: `model` is left as it was.
-    Recipes are those that quantize values statically. Raises as `quantize`.
+    dropout on; it has `train()` and `eval()` like any module. Ranges are found in training, and stand still in eval
+    mode once there are any. Its weights are copies: `model` is left as it was. Recipes are those that quantize values
+    statically. Raises as `quantize`.
     """
     plugins = (plugins or default_registry()).preferring(prefer or {})
     requests = export_requests(model, args, kwargs, dynamic_shapes)
@@ -203,9 +203,9 @@ def prepare_qat(
 
 
 def convert_qat(prepared: GraphModule) -> QuantizedModel:
-    """What `prepare_qat` gave, trained -> the quantized model. `prepared` cannot be used afterwards.
+    """What `prepare_qat` gave, trained -> the quantized model. `prepared` stays as it is: train on, and convert again.
 
-    Raises `LoweringError` for a module that is not from `prepare_qat`.
+    Raises `LoweringError` for a module that is not from `prepare_qat`, or that no batch has gone through.
     """
     quantized = converted_from_training(prepared)
     assert quantized.report is not None

@@ -53,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--min-sqnr", type=numbers.decibels, metavar="DB", help="leave layers that by themselves fall below this"
     )
-    parser.add_argument("--report", metavar="r.svg", help="draw the report")
+    parser.add_argument("--report", metavar="r.svg|r.json", help="write the report, drawn or as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
@@ -68,12 +68,13 @@ def run(args: argparse.Namespace) -> int:
         quantized = _quantize(args, progress)
     _save(quantized, args)
     nbytes = os.path.getsize(args.output)
+    shown = {"file": args.output, "nbytes": nbytes, "seconds": progress.seconds, **quantized.report.to_json()}
+    as_json = json.dumps(shown, indent=2, allow_nan=False)
     if args.report:
         with open(args.report, "w", encoding="utf-8") as file:
-            file.write(quantized.report.to_svg())
+            file.write(quantized.report.to_svg() if args.report.endswith(".svg") else f"{as_json}\n")
     if args.json:
-        shown = {"file": args.output, "nbytes": nbytes, "seconds": progress.seconds, **quantized.report.to_json()}
-        print(json.dumps(shown, indent=2, allow_nan=False))
+        print(as_json)
         return 0
     quantized.report.print()
     print(f"{args.output}: {nbytes:,} bytes")
@@ -84,6 +85,8 @@ def _check(args: argparse.Namespace) -> None:
     """Raise `argparse.ArgumentError` before any work for what could not be written."""
     if not args.output.endswith((".pt2", ".pte")):
         raise argparse.ArgumentError(None, f"--output {args.output}: write m.pt2, or m.pte to lower it as well")
+    if args.report and not args.report.endswith((".svg", ".json")):
+        raise argparse.ArgumentError(None, f"--report {args.report}: write r.svg for a picture, or r.json")
 
 
 def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:

@@ -5,8 +5,10 @@ For training torchao puts its own in the place of that behind a convolution, whi
 
     y = batch_norm(conv(x, round(w * s)) / s + b)        s = gamma / sqrt(running_var + eps)
 
-with eps 1e-5 and momentum 0.1, whatever they were. Trained, it is conv(x, round(w * s), b'), where b' is what follows
-the convolution, done to zeros. torchao finds it by exporting a hundred patterns, which takes a quarter of a minute.
+with eps 1e-5 and momentum 0.1, whatever they were. Without a gamma, with one of 0, or with channels of groups, that
+fails or gives NaN: such a norm it does not get to see (`is_misjudged`), which stays behind the convolution. Trained,
+what was scaled is conv(x, round(w * s), b'), where b' is what follows the convolution, done to zeros. torchao finds it
+by exporting a hundred patterns, which takes a quarter of a minute.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from typing import Any, Final
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from delegraph.aot.quantize.annotations import is_weight
 from delegraph.aot.quantize.computed_weights import constant_value
+from delegraph.aot.quantize.layer_weights import channel_dim
 from delegraph.aot.quantize.names import add_constant
+from delegraph.aot.quantize.norm_folding import is_over_channels
 
-__all__ = ["fold_batch_norms", "hidden_batch_norms", "remember_numbers", "restore_numbers"]
+__all__ = ["fold_batch_norms", "hidden_batch_norms", "is_misjudged", "remember_numbers", "restore_numbers"]
 
 aten = torch.ops.aten
 
@@ -35,6 +40,18 @@ _CONVOLUTIONS: Final = frozenset(
     {aten.conv1d.default, aten.conv2d.default, aten.conv_transpose1d.default, aten.conv_transpose2d.input}
 )
 """What torchao scales."""
+
+
+def is_misjudged(module: GraphModule, convolution: Node, norm: Node) -> bool:
+    """Whether torchao would scale the convolution because of `norm`, and wrongly: it lacks numbers, has a gamma of 0,
+    which is divided by, or a dtype that is not the patterns', float32; or the channels of the weight are of groups."""
+    if convolution.target not in _CONVOLUTIONS:
+        return False
+    numbers, weight = norm.args[1:_TRAINS], convolution.args[1].meta["val"]  # type: ignore[union-attr]  # a value
+    if not all(map(is_weight, numbers)) or not is_over_channels(convolution, norm):
+        return True
+    in_one_dim = weight.shape[channel_dim(convolution)] == norm.meta["val"].shape[1]
+    return not in_one_dim or weight.dtype != torch.float32 or not constant_value(module, norm.args[1]).all()  # type: ignore[arg-type]
 
 
 def remember_numbers(graph: Graph) -> None:

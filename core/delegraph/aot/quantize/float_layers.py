@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
-from delegraph.aot.quantize.annotations import is_weight
+from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
 from delegraph.aot.quantize.computed_weights import behind, weights_of
 from delegraph.aot.quantize.layer_weights import is_layer
+from delegraph.aot.quantize.names import module_path
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.report import FloatLayer
 
@@ -21,6 +22,7 @@ __all__ = ["float_layers"]
 _GIVEN: Final = "a body of control flow is given its weight, which is computed outside of it, or changes"
 _CHANGES: Final = "its weight may be another one in each run"
 _COMPUTED: Final = "its weight is computed, from what is smaller or is read elsewhere too: stored, it would take more"
+_SUMMED: Final = "it sums products of its weight in a way that is no layer's"
 _LEFT: Final = "no quantizer annotates it"
 
 
@@ -31,14 +33,22 @@ def float_layers(
     found = []
     for path, part in graph_modules(module):
         for node in part.graph.nodes:
-            if not is_layer(node) or node.name in kept:
+            if node.name in kept or node.op != "call_function" or recipe_of(node).is_float:
                 continue
-            recipe = recipe_of(node)
-            reason = None if recipe.is_float else _reason(part, node, recipe, in_body=bool(path))
+            reason = None
+            if is_layer(node):
+                reason = _reason(part, node, recipe_of(node), in_body=bool(path))
+            elif node.target is torch.ops.aten.einsum.default and _sums_a_weight(node):
+                reason = _SUMMED
             if reason is not None:
-                stack = list((node.meta.get("nn_module_stack") or {}).values())
-                found.append(FloatLayer(node.name, operator_name(node), str(stack[-1][0]) if stack else "", reason))
+                found.append(FloatLayer(node.name, operator_name(node), module_path(node), reason))
     return tuple(found)
+
+
+def _sums_a_weight(einsum: Node) -> bool:
+    operands: list[Any] = list(einsum.args[1])  # type: ignore[arg-type]  # values
+    weights = [one for one in operands if is_float_tensor(one) and is_weight(one) and one.meta["val"].ndim > 1]
+    return 0 < len(weights) < len(operands)
 
 
 def _reason(part: GraphModule, node: Node, recipe: Recipe, *, in_body: bool) -> str | None:

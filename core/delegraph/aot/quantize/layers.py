@@ -10,15 +10,16 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
+from delegraph.aot.graph.bodies import all_nodes, attributes, graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.float_layers import float_layers
 from delegraph.aot.quantize.measure import Measured, Recorded
+from delegraph.aot.quantize.names import module_path
 from delegraph.aot.quantize.packing import bags_of_rows, gathered_rows
 from delegraph.aot.quantize.recipes import Recipe
-from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization
+from delegraph.aot.quantize.report import FloatLayer, LayerQuantization, MethodQuantization
 
-__all__ = ["method_report", "worst_layers"]
+__all__ = ["kept_layers", "method_report", "worst_layers"]
 
 
 _TABLES: Final[Mapping[Any, str]] = {gathered_rows: "aten::embedding", bags_of_rows: "aten::embedding_bag"}
@@ -37,27 +38,39 @@ def worst_layers(
     return frozenset({*by_loss[:count], *below})
 
 
+def kept_layers(module: GraphModule, measured: Measured | None, names: Collection[str]) -> tuple[FloatLayer, ...]:
+    """The layers of these names of a quantized `module` that was `measured`, and how much each loses there."""
+    nodes = {node.name: node for node in all_nodes(module)}
+    return tuple(
+        FloatLayer(name, _operator(nodes[name]), module_path(nodes[name]), f"quantized, it is at {loss:.1f} dB alone")
+        for name, loss in sorted(({} if measured is None else measured.alone).items())
+        if name in names
+    )
+
+
 def method_report(
     module: GraphModule,
     layers: Mapping[str, Recipe],
     wanted: Recorded | None,
     measured: Measured | None,
-    kept: Sequence[str],
+    kept: Sequence[FloatLayer],
     program: ExportedProgram,
     recipe_of: Callable[[Node], Recipe],
 ) -> MethodQuantization:
     """What quantizing did to one method: `module` is the quantized one, `program` the one in float; `layers` are those
     that had something done to them, and `recipe_of` is what any call asks for."""
+    kept_names = tuple(layer.name for layer in kept)
     rows = [row for _, part in graph_modules(module) for row in _rows(part, layers, wanted, measured)]
     stored = {id(held): held for _, part in graph_modules(module) for held in attributes(part).values()}
     return MethodQuantization(
         layers=tuple(rows),
         output_sqnr=None if measured is None else measured.outputs,
-        kept_float=tuple(kept),
+        kept_float=kept_names,
         nbytes=sum(tensor.nbytes for tensor in stored.values() if isinstance(tensor, torch.Tensor)),
         float_nbytes=sum(tensor.nbytes for tensor in {**program.constants, **program.state_dict}.values()
                          if isinstance(tensor, torch.Tensor)),
-        left_float=float_layers(module, recipe_of, kept),
+        left_float=float_layers(module, recipe_of, kept_names),
+        kept_layers=tuple(kept),
     )  # fmt: skip
 
 
@@ -81,14 +94,13 @@ def _row(
     wanted: Recorded | None,
     measured: Measured | None,
 ) -> LayerQuantization:
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
     value = None if wanted is None else wanted.values.get(node.name)
     known = value is not None and value.numel() > 0
     weights = [referenced(module, leaf) for leaf in leaves]
     return LayerQuantization(
         name=node.name,
-        operator=_TABLES.get(node.target) or operator_name(node),
-        module=str(stack[-1][0]) if stack else "",
+        operator=_operator(node),
+        module=module_path(node),
         recipe=recipe.name,
         low=float(value.min()) if known and value is not None else None,
         high=float(value.max()) if known and value is not None else None,
@@ -99,6 +111,10 @@ def _row(
             4 * _count(tensor) for tensor in weights if not tensor.is_floating_point() and tensor.ndim > 1
         ),
     )
+
+
+def _operator(node: Node) -> str:
+    return _TABLES.get(node.target) or operator_name(node)
 
 
 def _weights(node: Node, constant: Collection[Node]) -> list[Node]:

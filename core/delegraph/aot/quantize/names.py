@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-__all__ = ["add_constant", "name_constants", "owner_of", "parameter_name", "register"]
+__all__ = ["add_constant", "module_path", "name_constants", "owner_of", "parameter_name", "register"]
 
 
 def name_constants(module: GraphModule) -> None:
@@ -40,6 +40,12 @@ def add_constant(module: GraphModule, name: str, tensor: torch.Tensor) -> str:
         number, free = number + 1, f"{attribute}_{number}"
     register(owner, free, tensor)
     return f"{path}.{free}" if path else free
+
+
+def module_path(node: Node) -> str:
+    """The module that a call stands in; empty where it is not known."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]) if stack else ""
 
 
 def owner_of(module: torch.nn.Module, path: str) -> torch.nn.Module:
@@ -76,15 +82,14 @@ def _weight_of(node: Node) -> tuple[str, str] | None:
     if not isinstance(node.target, OpOverload) or not node.target.name().startswith("quantized_decomposed::dequantize"):
         return None
     for user in node.users:
-        stack = list((user.meta.get("nn_module_stack") or {}).values())
-        if stack and isinstance(user.target, OpOverload):
+        if user.meta.get("nn_module_stack") and isinstance(user.target, OpOverload):
             parameters = (argument.name for argument in user.target._schema.arguments)
             given = {**dict(zip(parameters, user.args, strict=False)), **user.kwargs}
             parameter = next(
                 (name for name, value in given.items() if value is node and name in ("weight", "bias")), None
             )
             if parameter is not None:
-                return str(stack[-1][0]), parameter
+                return module_path(user), parameter
     return None
 
 

@@ -15,7 +15,7 @@ first norm alone: it gets to see none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -26,7 +26,7 @@ from delegraph.aot.quantize.annotations import is_written
 from delegraph.aot.quantize.layer_weights import channel_dim
 from delegraph.aot.quantize.names import add_constant
 
-__all__ = ["fold_norms", "join_norms", "part_norms"]
+__all__ = ["fold_norms", "is_over_channels", "join_norms", "part_norms"]
 
 aten = torch.ops.aten
 
@@ -35,9 +35,6 @@ _APART: Final = "delegraph.apart"
 
 _TRAINS, _EPS = 5, 7
 """Which arguments of `aten::batch_norm` these are."""
-
-_GROUPS: Final = 6
-"""Which argument of a transposed convolution these are."""
 
 
 def fold_norms(module: GraphModule) -> dict[str, str]:
@@ -57,11 +54,14 @@ def fold_norms(module: GraphModule) -> dict[str, str]:
     return become
 
 
-def part_norms(graph: Graph) -> None:
-    """Put an alias between each layer and the norm behind it, until `join_norms`."""
+def part_norms(
+    module: GraphModule, wanted: Callable[[GraphModule, Node, Node], bool] = lambda module, layer, norm: True
+) -> None:
+    """Put an alias between each layer and the norm behind it that are `wanted`, until `join_norms`."""
+    graph = module.graph
     for norm in _batch_norms(graph):
         layer: Any = norm.args[0]
-        if channel_dim(layer) is not None:
+        if channel_dim(layer) is not None and wanted(module, layer, norm):
             with graph.inserting_before(norm):
                 apart = graph.call_function(aten.alias.default, (layer,))
             apart.meta = {"val": layer.meta["val"], _APART: True}
@@ -84,7 +84,7 @@ def _batch_norms(graph: Graph) -> list[Node]:
 def _normed_alike(layer: Node, norm: Node) -> list[Node]:
     """All layers of the same weight and bias, each of which such a norm alone reads; none if one of them is not, or the
     norm's numbers are not constants."""
-    if channel_dim(layer) is None or layer.kwargs or norm.args[_TRAINS] or not _is_over_channels(layer, norm):
+    if channel_dim(layer) is None or layer.kwargs or norm.args[_TRAINS] or not is_over_channels(layer, norm):
         return []
     weight, bias, numbers = layer.args[1], _bias(layer), norm.args[1:5]
     held = [one for one in (weight, bias, *numbers) if one is not None]
@@ -96,7 +96,7 @@ def _normed_alike(layer: Node, norm: Node) -> list[Node]:
     return layers if all(_is_alike(one, layer, norm) for one in layers) else []
 
 
-def _is_over_channels(layer: Node, norm: Node) -> bool:
+def is_over_channels(layer: Node, norm: Node) -> bool:
     """Whether what the norm takes for channels, dim 1, is what the layer's weights are for: of a linear layer with
     two dims, and of convolutions with a batch."""
     value, weight = layer.meta["val"], layer.args[1].meta["val"]  # type: ignore[union-attr]  # a weight is a value
@@ -151,7 +151,7 @@ def _by_channel(scale: torch.Tensor, layer: Node) -> torch.Tensor:
     ones = [1] * (weight.ndim - 2)
     if not channel_dim(layer):
         return scale.view(-1, 1, *ones)
-    groups: Any = layer.args[_GROUPS] if len(layer.args) > _GROUPS else 1
+    groups = scale.numel() // weight.shape[1]
     of_inputs = scale.view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
     return of_inputs.view(weight.shape[0], -1, *ones)
 

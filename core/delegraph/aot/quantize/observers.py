@@ -29,7 +29,10 @@ __all__ = [
     "MinMaxObserver",
     "MovingAverageMinMaxObserver",
     "PercentileObserver",
+    "TrainedObserver",
+    "TrainedPerChannelObserver",
     "leave_unseen",
+    "ranges_found",
 ]
 
 BINS: Final = 8192
@@ -180,6 +183,28 @@ class MovingAverageMinMaxObserver(
     """torchao's, of the finite values."""
 
 
+class _StillInEval:
+    """Of observers of a model that trains: once there is a range, it stands still in eval mode, as statistics do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Take note of `x`, which is returned."""
+        observer: Any = self
+        if observer.training or not (observer.min_val.numel() and (observer.min_val <= observer.max_val).all()):
+            super().forward(x)  # type: ignore[misc]  # an observer's, behind this class
+        return x
+
+
+class TrainedObserver(_StillInEval, MovingAverageMinMaxObserver):
+    """Of values that are rounded in training."""
+
+
+class TrainedPerChannelObserver(
+    _StillInEval,
+    torchao.MovingAveragePerChannelMinMaxObserver,  # type: ignore[misc]  # torchao has no types
+):
+    """Of weights that are rounded in training."""
+
+
 OBSERVERS: Final[Mapping[str, Any]] = {
     "histogram": HistogramObserver,
     "minmax": MinMaxObserver,
@@ -199,10 +224,24 @@ def leave_unseen(prepared: GraphModule, entered: Container[str]) -> None:
         if path and path not in entered:
             _observe_weights(part)
         for node in list(part.graph.find_nodes(op="call_module")):
-            observer: Any = part.get_submodule(str(node.target))
-            if type(observer) in OBSERVERS.values() and observer.min_val > observer.max_val:
+            if _range_of(part.get_submodule(str(node.target))) is False:
                 _take_out(node)
         part.recompile()
+
+
+def ranges_found(prepared: torch.nn.Module) -> bool:
+    """Whether any observer has a range, or there is none that could."""
+    found = [_range_of(part) for part in prepared.modules()]
+    return True in found or False not in found
+
+
+def _range_of(module: Any) -> bool | None:
+    """Whether an observer of `OBSERVERS`, or what rounds by one, has a range; None of another module."""
+    observer = getattr(module, "activation_post_process", module)
+    if not isinstance(observer, tuple(OBSERVERS.values())):
+        return None
+    lower, upper = observer.min_val, observer.max_val  # type: ignore[attr-defined]  # of torchao's observers
+    return bool(lower <= upper)
 
 
 def _observe_weights(part: GraphModule) -> None:

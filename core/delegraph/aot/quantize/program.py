@@ -14,6 +14,7 @@ same way, each by itself (`body_weights.py`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,14 +24,14 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.functional.functionalize import functionalize
-from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.graph.bodies import all_nodes, bodies, graph_modules
 from delegraph.aot.quantize.batch_norm import hidden_batch_norms
 from delegraph.aot.quantize.body_weights import weights_into_bodies
 from delegraph.aot.quantize.calibrate import calibrate
 from delegraph.aot.quantize.cells import cells_as_layers
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.computed_weights import fold_computed_weights
-from delegraph.aot.quantize.layers import method_report, worst_layers
+from delegraph.aot.quantize.layers import kept_layers, method_report, worst_layers
 from delegraph.aot.quantize.measure import Measured, Recorded, first_inputs, measured, recorded
 from delegraph.aot.quantize.norm_folding import fold_norms, join_norms, part_norms
 from delegraph.aot.quantize.recipes import Recipe
@@ -65,12 +66,13 @@ def quantize_program(method: str, program: ExportedProgram, how: Quantization) -
         how = replace(how, batches=list(batches))
     attempt = _attempt(method, program, how, frozenset())
     left = worst_layers(attempt.layers, attempt.measured, how.keep_float, how.min_sqnr)
+    kept = kept_layers(attempt.module, attempt.measured, left)
     if left:
         attempt = _attempt(method, program, how, left)
     report = None
     if how.report:
         found = attempt.wanted, attempt.measured
-        report = method_report(attempt.module, attempt.layers, *found, sorted(left), program, how.recipe_of)
+        report = method_report(attempt.module, attempt.layers, *found, kept, program, how.recipe_of)
     return Quantized(exported_again(method, attempt.module, program), report)
 
 
@@ -151,6 +153,8 @@ def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str
 def _module_of(program: ExportedProgram, check_guards: bool = False) -> GraphModule:
     module = program.module(check_guards=check_guards)
     assert isinstance(module, GraphModule)
+    for name, body in bodies(module).items():  # the modules of one program share them
+        module.add_module(name, copy.deepcopy(body))
     return module
 
 
@@ -168,7 +172,7 @@ def _prepared(
     def step(graph: GraphModule) -> GraphModule:
         composed = ComposedQuantizer(method, how.quantizers, may_annotate)
         normed.update(fold_norms(graph))
-        part_norms(graph.graph)  # torchao would fold those that stay
+        part_norms(graph)  # torchao would fold those that stay
         made: GraphModule = pt2e().prepare_pt2e(graph, composed)
         join_norms(made)
         annotated.update(composed.annotated)

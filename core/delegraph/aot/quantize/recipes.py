@@ -23,6 +23,9 @@ from delegraph.plugins.plugin_spec import parse_plugin
 
 __all__ = ["RECIPES", "Recipe", "RecipeOrRules", "Rules", "check_rules", "recipe_named", "rules_from"]
 
+_PERCENTILE: Final = 99.99
+"""What observer "percentile" keeps where the recipe does not say."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -44,7 +47,7 @@ class Recipe:
     weight_axis: Literal["channel", "tensor"] = "channel"
     group_size: int = 0
     observer: str = "histogram"
-    percentile: float = 99.99
+    percentile: float = _PERCENTILE
     reduce_range: bool = False
 
     def __post_init__(self) -> None:
@@ -171,9 +174,17 @@ class Rules:
 
 def recipe_named(text: str | Recipe) -> Recipe:
     """`"int4_weight_only{group_size=64}"` as a recipe; one that is one already stays. Raises `LoweringError` for a name
-    or value that is none, `UnknownOption` for an option."""
-    if isinstance(text, Recipe):
-        return text
+    or value that is none, and a percentile that nothing asks for; `UnknownOption` for an option."""
+    recipe = text if isinstance(text, Recipe) else _row_with_options(text)
+    if recipe.percentile != _PERCENTILE and recipe.observer != "percentile":
+        raise LoweringError(
+            f"recipe {recipe.name!r}: percentile is for observer 'percentile', and this one is {recipe.observer!r}:"
+            " write observer=percentile too"
+        )
+    return recipe
+
+
+def _row_with_options(text: Any) -> Recipe:
     if not isinstance(text, str):
         raise LoweringError(f"a recipe is a name, such as 'int8', not {text!r}")
     written = parse_plugin(text)

@@ -37,7 +37,7 @@ class LayerQuantization:
 
 @dataclass(frozen=True, slots=True)
 class FloatLayer:
-    """A layer whose weights stay float although its recipe is another one, and why."""
+    """A layer that stays float, or its weights, although its recipe is another one, and why."""
 
     name: str
     operator: str
@@ -49,8 +49,8 @@ class FloatLayer:
 class MethodQuantization:
     """One method. `output_sqnr`, in dB, is of all its outputs together on the first batch; None without data.
 
-    `kept_float` are the layers that measuring decided to leave, `left_float` those that cannot be otherwise; `nbytes`
-    and `float_nbytes` of all its constants.
+    `kept_float` are the calls that measuring decided to leave, by name, and `kept_layers` what they are; `left_float`
+    those that cannot be otherwise; `nbytes` and `float_nbytes` of all its constants.
     """
 
     layers: Sequence[LayerQuantization]
@@ -59,6 +59,7 @@ class MethodQuantization:
     nbytes: int
     float_nbytes: int
     left_float: Sequence[FloatLayer] = ()
+    kept_layers: Sequence[FloatLayer] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,13 @@ class QuantizationReport:
             print_table(table)
 
     def tables(self) -> list[Table]:
-        """A table for each method, and one more where it has layers that are left in float."""
-        made = [(_table(name, method), _left_table(name, method)) for name, method in self.methods.items()]
-        return [table for layers, left in made for table in (layers, left) if table is layers or left.rows]
+        """A table for each method, and one more each for its layers that are kept or left in float."""
+        made = []
+        for name, method in self.methods.items():
+            kept = _float_table(f"{name}: layers kept in float", method.kept_layers)
+            left = _float_table(f"{name}: layers left in float", method.left_float)
+            made += [_table(name, method), *(table for table in (kept, left) if table.rows)]
+        return made
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; an SQNR that is infinite is None."""
@@ -122,9 +127,9 @@ def _table(name: str, method: MethodQuantization) -> Table:
     return Table(title, _COLUMNS, rows, frozenset(_COLUMNS[3:]))
 
 
-def _left_table(name: str, method: MethodQuantization) -> Table:
-    rows = [(layer.module or layer.name, layer.operator, layer.reason) for layer in method.left_float]
-    return Table(f"{name}: layers left in float", ("layer", "operator", "why"), rows)
+def _float_table(title: str, layers: Sequence[FloatLayer]) -> Table:
+    rows = [(layer.module or layer.name, layer.operator, layer.reason) for layer in layers]
+    return Table(title, ("layer", "operator", "why"), rows)
 
 
 def _bar(layer: LayerQuantization) -> tuple[str, float, str]:

@@ -6,33 +6,32 @@ Imported when somebody quantizes, for it imports torchao.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FakeQuantizeBase
-from torchao.quantization.pt2e.observer import (
-    MinMaxObserver,
-    MovingAveragePerChannelMinMaxObserver,
-    PerChannelMinMaxObserver,
-    PlaceholderObserver,
-)
+from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver, PlaceholderObserver
 from torchao.quantization.pt2e.quantizer import QuantizationSpec
 
-from delegraph.aot.quantize.observers import OBSERVERS, MovingAverageMinMaxObserver
+from delegraph.aot.quantize.observers import OBSERVERS, TrainedObserver, TrainedPerChannelObserver
 from delegraph.aot.quantize.recipes import Recipe
 
 __all__ = ["activation_spec", "trainable", "weight_spec"]
 
 _PER_CHANNEL = (torch.per_channel_symmetric, torch.per_channel_affine)
 
+_LEAST: Final = 2**-60
+"""The least scale, that of values which are all zero: what is smaller is lost. Of two of them the product, which is the
+scale of a bias of integers, is no subnormal number."""
+
 
 def activation_spec(recipe: Recipe) -> Any:
     """How a value is quantized: int8 with a zero point, -128 to 127; or int16 about zero, -32767 to 32767."""
     if recipe.dynamic:
-        observer = PlaceholderObserver.with_args(eps=2**-12)
+        observer = PlaceholderObserver.with_args(eps=_LEAST)
         return QuantizationSpec(torch.int8, observer, -128, 127, torch.per_tensor_affine, is_dynamic=True)
     options = {"percentile": recipe.percentile} if recipe.observer == "percentile" else {}
-    observer = OBSERVERS[recipe.observer].with_args(**options)
+    observer = OBSERVERS[recipe.observer].with_args(eps=_LEAST, **options)
     if recipe.activation_bits == 16:
         return QuantizationSpec(torch.int16, observer, -32767, 32767, torch.per_tensor_symmetric)
     return QuantizationSpec(torch.int8, observer, -128, 127, torch.per_tensor_affine)
@@ -43,8 +42,10 @@ def weight_spec(recipe: Recipe, ch_axis: int = 0) -> Any:
     scale for each index of dim `ch_axis`, or one."""
     most = 63 if recipe.reduce_range else 127
     if recipe.weight_axis == "tensor":
-        return QuantizationSpec(torch.int8, MinMaxObserver, -most, most, torch.per_tensor_symmetric)
-    return QuantizationSpec(torch.int8, PerChannelMinMaxObserver, -most, most, torch.per_channel_symmetric, ch_axis)
+        observer = MinMaxObserver.with_args(eps=_LEAST)
+        return QuantizationSpec(torch.int8, observer, -most, most, torch.per_tensor_symmetric)
+    observer = PerChannelMinMaxObserver.with_args(eps=_LEAST)
+    return QuantizationSpec(torch.int8, observer, -most, most, torch.per_channel_symmetric, ch_axis)
 
 
 def trainable(spec: Any) -> Any:
@@ -57,9 +58,9 @@ def trainable(spec: Any) -> Any:
     if issubclass(_made_by(spec.observer_or_fake_quant_ctr), FakeQuantizeBase):
         return spec
     per_channel = spec.qscheme in _PER_CHANNEL
-    observer = MovingAveragePerChannelMinMaxObserver if per_channel else MovingAverageMinMaxObserver
+    observer = TrainedPerChannelObserver if per_channel else TrainedObserver
     axis = {"ch_axis": spec.ch_axis} if per_channel else {}
-    rounding = FakeQuantize.with_args(observer=observer, **axis)
+    rounding = FakeQuantize.with_args(observer=observer, eps=_LEAST, **axis)
     return replace(spec, observer_or_fake_quant_ctr=rounding)
 
 

@@ -8,6 +8,7 @@
     p = addmm(r, x, W, alpha=a)         p = add(mul(linear(x, t), a), r)
     p = einsum("bsi,oi->bso", x, E)     p = linear(x, E)
     p = einsum("bsi,ihk->bshk", x, H)   p = unflatten(linear(x, H as (h * k, i)), -1, [h, k])
+    p = einsum("bsi,oi->bos", x, E)     p = permute(linear(x, E), [0, 2, 1])
 
 The parameter stays what it is, which training changes and files name; that it is transposed is folded into what is
 stored of it.
@@ -24,7 +25,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
-from delegraph.aot.quantize.calls import calls_before
+from delegraph.aot.quantize.calls import Caller, calls_before
 from delegraph.aot.quantize.layer_weights import transposed_source
 
 __all__ = ["products_as_layers"]
@@ -68,55 +69,77 @@ def _product(node: Node) -> _Product | None:
             return _Product(x, matrix, by_rows=summed % 2 == 1)
         case aten.matmul.default | aten.mm.default, (x, matrix):
             return _Product(x, matrix)
-        case aten.einsum.default, (str(equation), [x, matrix]):
-            dims = _dims(equation)
-            return None if dims is None else _Product(x, matrix, by_rows=dims.weight == dims.free + dims.summed)
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Dims:
-    """Letters of an einsum of values, whose last dims are summed, and a weight: of the weight; of what is summed, in
-    the order of the values; and of the weight's other dims, which the result ends with."""
+class _Sum:
+    """Letters of an einsum of values and a weight. The values' other ones, what is summed, in the order of the values,
+    and the weight's other ones, in the order of the result; and of each operand and the result all."""
 
+    values: str
     weight: str
+    result: str
+    rows: str
     summed: str
     free: str
 
 
-def _dims(equation: str) -> _Dims | None:
-    """Of `…i,oi->…o`, `…i,io->…o`, `…i,ihk->…hk`, `…hk,hko->…o`; None of an equation that is no such sum."""
-    first, _, rest = equation.replace(" ", "").replace("...", ".").partition(",")
-    weight, _, result = rest.partition("->")
-    summed = "".join(letter for letter in first if letter in weight)
-    free = result.removeprefix(first.removesuffix(summed)) if first.endswith(summed) else ""
-    apart = len({*first}) == len(first) and len({*weight}) == len(weight)
-    fits = summed and free and sorted(free + summed) == sorted(weight) and first.removesuffix(summed) + free == result
-    return _Dims(weight, summed, free) if apart and fits and "." not in weight else None
+def _sum_of(equation: str, dims: int) -> _Sum | None:
+    """Of `…i,oi->…o`, `…i,ihk->…hk`, `…hk,hko->…o`, `bsi,ihk->bhsk`, for values of so many dims; None of an equation
+    that is no such sum: one that multiplies element by element, or sums what one operand alone has."""
+    operands, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
+    values, comma, weight = operands.partition(",")
+    named = [chr(0x3B1 + place) for place in range(dims - len(values.replace(".", "")))]
+    values, result = (one.replace(".", "".join(named)) for one in (values, result))
+    summed = "".join(letter for letter in values if letter in weight)
+    rows = "".join(letter for letter in result if letter in values)
+    free = "".join(letter for letter in result if letter in weight)
+    fits = arrow and comma and summed and free and len(values) == dims and "." not in weight
+    apart = all(len({*one}) == len(one) for one in (values, weight, result))
+    parts = ((values, rows + summed), (weight, free + summed), (result, rows + free))
+    whole = all(sorted(one) == sorted(own) for one, own in parts)
+    return _Sum(values, weight, result, rows, summed, free) if fits and apart and whole else None
 
 
 def _sum_with_a_matrix(node: Node) -> None:
-    """Let an einsum with a weight of more dims be a linear layer, whose values and results are seen in other shapes."""
+    """Let an einsum with a weight be a linear layer, whose values and results are seen in other shapes."""
     equation, operands, *_ = node.args
-    dims = _dims(str(equation))
-    if dims is None or len(dims.weight) == 2:
-        return
-    x, weight = list[Any](operands)  # type: ignore[arg-type]  # of these two letters are
+    x, weight = operands if len(operands) == 2 else (None, None)  # type: ignore[misc, arg-type]  # a list of values
     if not (is_float_tensor(x) and is_float_tensor(weight) and is_weight(weight)) or is_weight(x):
         return
-    call, places = calls_before(node), [dims.weight.index(letter) for letter in dims.free + dims.summed]
-    turned = call(aten.permute.default, weight, places)
-    sizes = list(turned.meta["val"].shape)
-    outputs, inputs = (prod(one) for one in (sizes[: len(dims.free)], sizes[len(dims.free) :]))
-    if inputs == 1:
+    dims = _sum_of(str(equation), x.meta["val"].ndim)
+    if dims is None or not dims.rows:
         return
-    matrix = call(aten.reshape.default, turned, [outputs, inputs])
+    sizes = [weight.meta["val"].shape[place] for place in _places(dims.weight, dims.free + dims.summed)]
+    outputs, inputs = (prod(one) for one in (sizes[: len(dims.free)], sizes[len(dims.free) :]))
+    if inputs == 1 or inputs != prod(x.meta["val"].shape[place] for place in _places(dims.values, dims.summed)):
+        return  # angles of positions, or values that are broadcast
+    call = calls_before(node)
+    turned = _in_order(call, weight, dims.weight, dims.free + dims.summed)
+    matrix = turned if len(sizes) == 2 else call(aten.reshape.default, turned, [outputs, inputs])
+    x = _in_order(call, x, dims.values, dims.rows + dims.summed)
     values = call(aten.flatten.using_ints, x, -len(dims.summed), -1) if len(dims.summed) > 1 else x
-    if len(dims.free) == 1:
-        node.target, node.args = aten.linear.default, (values, matrix)
-    else:
-        layer = call(aten.linear.default, values, matrix)
-        node.target, node.args = aten.unflatten.int, (layer, -1, sizes[: len(dims.free)])
+    steps: list[tuple[Any, tuple[Any, ...]]] = [(aten.linear.default, (matrix,))]
+    if len(dims.free) > 1:
+        steps.append((aten.unflatten.int, (-1, sizes[: len(dims.free)])))
+    if dims.rows + dims.free != dims.result:
+        steps.append((aten.permute.default, (_places(dims.rows + dims.free, dims.result),)))
+    for target, args in steps[:-1]:
+        values = call(target, values, *args)
+    node.target, args = steps[-1]
+    node.args, node.kwargs = (values, *args), {}
+
+
+def _in_order(call: Caller, value: Node, letters: str, wanted: str) -> Node:
+    if letters == wanted:
+        return value
+    source = transposed_source(value) if len(letters) == 2 and is_weight(value) else None
+    return source or call(aten.permute.default, value, _places(letters, wanted))
+
+
+def _places(letters: str, wanted: str) -> list[int]:
+    return [letters.index(letter) for letter in wanted]
 
 
 def _is_layer(product: _Product) -> bool:

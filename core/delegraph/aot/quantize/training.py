@@ -2,12 +2,13 @@
 
 torchao folds batch norm into the convolution before it, rounds the folded weight in every step, and undoes the folding
 for the statistics (`batch_norm.py`). So the model is exported in training mode. A literal of a call says whether it
-trains: `train` and `eval` set that, and no other.
+trains: `train` and `eval` set that, and no other. What is converted is a copy, so that training may go on.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -18,11 +19,18 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
-from delegraph.aot.quantize.batch_norm import fold_batch_norms, hidden_batch_norms, remember_numbers, restore_numbers
+from delegraph.aot.quantize.batch_norm import (
+    fold_batch_norms,
+    hidden_batch_norms,
+    is_misjudged,
+    remember_numbers,
+    restore_numbers,
+)
 from delegraph.aot.quantize.body_weights import weights_into_bodies
 from delegraph.aot.quantize.cells import cells_as_layers
 from delegraph.aot.quantize.composed import ComposedQuantizer
 from delegraph.aot.quantize.layers import method_report
+from delegraph.aot.quantize.norm_folding import join_norms, part_norms
 from delegraph.aot.quantize.program import Quantized
 from delegraph.aot.quantize.recipes import RecipeOrRules
 from delegraph.aot.quantize.reexport import exported_again
@@ -81,8 +89,10 @@ def prepared_for_training(
     cells_as_layers(module, lambda _node: True)
     products_as_layers(module, lambda _node: True)
     remember_numbers(module.graph)
+    part_norms(module, is_misjudged)
     composed = ComposedQuantizer("forward", how.quantizers, how.may_annotate, trainable)
     prepared = calling_torchao("forward", how.quantizers, lambda: pt2e().prepare_qat_pt2e(module, composed))
+    join_norms(prepared)
     restore_numbers(prepared.graph)
     made = _PreparedModule(prepared, prepared.graph)
     made.meta = {**prepared.meta, _KEY: _Origin(program, how)}
@@ -90,13 +100,23 @@ def prepared_for_training(
 
 
 def converted_from_training(prepared: GraphModule) -> Quantized:
-    """The trained module as a program. Raises `LoweringError` where `prepared` is something else."""
+    """The trained module, which stays as it is, as a program. Raises `LoweringError` where `prepared` is something
+    else, or no batch has gone through it."""
     if not isinstance(prepared, GraphModule) or _KEY not in prepared.meta:
         raise LoweringError(f"convert_qat takes the module that prepare_qat gave, not {type(prepared).__name__}")
+    from delegraph.aot.quantize.observers import leave_unseen, ranges_found
+
+    if not ranges_found(prepared):
+        raise LoweringError(
+            "convert_qat: the prepared module has seen no values, so that no range is known: run it on a few batches,"
+            " prepared(x), or train it"
+        )
     origin: _Origin = prepared.meta[_KEY]
-    fold_batch_norms(prepared.eval())
-    with hidden_batch_norms(prepared.graph):
-        converted = calling_torchao("forward", ["prepare_qat"], lambda: pt2e().convert_pt2e(prepared))
+    module = _copied(prepared).eval()
+    leave_unseen(module, dict(graph_modules(module)))
+    fold_batch_norms(module)
+    with hidden_batch_norms(module.graph):
+        converted = calling_torchao("forward", ["prepare_qat"], lambda: pt2e().convert_pt2e(module))
     _drop_batch_counts(converted)
     weights_into_bodies(converted)
     recipe_of = origin.how.recipe_of
@@ -131,6 +151,12 @@ class _PreparedModule(GraphModule):
                 node.update_arg(switch, trained if mode else type(trained)())
         self.recompile()
         return super().train(mode)
+
+
+def _copied(module: GraphModule) -> GraphModule:
+    with warnings.catch_warnings():  # which torch gives when its own tree specs are copied
+        warnings.simplefilter("ignore", FutureWarning)
+        return copy.deepcopy(module)
 
 
 def _can_switch(node: Node, switch: int) -> bool:

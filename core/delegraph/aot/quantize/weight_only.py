@@ -51,6 +51,13 @@ _BY_ANY_RECIPE: Final = frozenset({*_TABLES, *EXPERTS})
 """Layers that no quantizer annotates: recipes for values store them, too."""
 
 
+_READS: Final[Mapping[str, str]] = {
+    "quantized_decomposed::dequantize_per_tensor": "quantize_per_tensor",
+    "quantized_decomposed::dequantize_per_channel": "quantize_per_channel",
+}
+"""What layers read their stored weights by, and what it undoes."""
+
+
 class StoredWeights:
     """What was stored of which weight: one that several methods have, or that is quantized again with other layers
     left out, is rounded once. It holds the weights, which do not change as long as this is in use."""
@@ -143,19 +150,23 @@ def _group_size(weight: torch.Tensor, bits: int, asked: int) -> int:
 
 
 def _tied(module: GraphModule, name: str, table: torch.Tensor) -> tuple[str, ...] | None:
-    """The constants of a layer that has `table` as its weight too, stored with one scale for all of it: as bytes
-    with a scale for each row it would be there twice."""
-    quantize = torch.ops.quantized_decomposed.quantize_per_tensor.default
+    """The codes and scales of a layer that has `table` as its weight too, with a scale for each row, or one for all of
+    it: with others the bytes would be there twice."""
     for node in module.graph.nodes:
-        if operator_name(node) != "quantized_decomposed::dequantize_per_tensor":
+        undone = _READS.get(operator_name(node))
+        if undone is None or node.args[0].op != "get_attr":
             continue
-        constant, scale, zero_point, *_, dtype = node.args
-        held = referenced(module, constant) if constant.op == "get_attr" else None
-        if not isinstance(held, torch.Tensor) or (held.shape, zero_point, dtype) != (table.shape, 0, torch.int8):
+        held, *parameters = (referenced(module, one) if isinstance(one, Node) else one for one in node.args)
+        scales, zero_points, axis, *_ = parameters
+        by_column = isinstance(scales, torch.Tensor) and axis != 0
+        if (held.shape, held.dtype) != (table.shape, torch.int8) or by_column or torch.as_tensor(zero_points).any():
             continue
-        if torch.equal(quantize(table.detach().float(), *node.args[1:]), held):
-            scales = add_constant(module, f"{name}_int8_scales", torch.tensor([scale], dtype=torch.float32))
-            return str(constant.target), scales
+        quantize = getattr(torch.ops.quantized_decomposed, undone).default
+        if torch.equal(quantize(table.detach().float(), *parameters), held):
+            if isinstance(node.args[1], Node):
+                return str(node.args[0].target), str(node.args[1].target)
+            one = torch.tensor([scales], dtype=torch.float32)
+            return str(node.args[0].target), add_constant(module, f"{name}_int8_scales", one)
     return None
 
 

@@ -88,8 +88,8 @@ def _rounded(g: GraphBuilder, node: Node) -> ir.Value | None:
 
 
 _FINEST: Final = 2**-12
-"""torchao's quantizers have this least scale, Delegraph's a smaller one; onnxruntime has none, and makes a finer one of a
-range below 0.06. A model that asks for a larger one means it."""
+"""torchao's quantizers have this least scale, Delegraph's a smaller one. onnxruntime has none: of a range below 0.06 it
+makes a finer one. A model that asks for a larger one means it."""
 
 
 def _held(
