@@ -467,6 +467,19 @@ def test_what_is_small_is_as_exact_as_what_is_large(recipe: str, of_weights: boo
         assert sqnr(1e10 * wanted.numpy(), 1e10 * got.numpy()) > 35
 
 
+@pytest.mark.parametrize("backends", [[], ["cpu"], ["npu"], ["dsp"]], ids=",".join)
+def test_values_that_are_all_zero(backends: list[str]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.ReLU()).eval()
+    x = torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        model[0].bias.fill_(-100)  # type: ignore[union-attr, operator]
+        model[2].bias.abs_()  # type: ignore[union-attr, operator]
+        quantized = delegraph.quantize(model, [(x,)], backends=backends)
+        got = np.array(delegraph.load(bytes(delegraph.lower(quantized, backends=backends)))(x.numpy()))
+        assert sqnr(model(x).numpy(), got) > 40
+
+
 def test_the_layers_that_lose_most_stay_float_whoever_annotates(net: Net, plugins: PluginRegistry) -> None:
     given: Any = {"quantizers": ["asic"], "plugins": plugins}
     losses = {

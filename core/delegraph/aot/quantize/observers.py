@@ -47,7 +47,19 @@ LARGEST: Final = torch.finfo(torch.float32).max / 2
 _SYMMETRIC: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
-class HistogramObserver(UniformQuantizationObserverBase):  # type: ignore[misc]  # torchao has no types
+class _ScaledAsOne:
+    """Of torchao's observers. Values that are all zero have the scale of values up to 1: with the least there is, what
+    is computed from them, or gives them, would be rescaled by factors that no fixed point holds."""
+
+    def _calculate_qparams(self, lower: torch.Tensor, upper: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        upper = torch.where((lower == 0) & (upper == 0), torch.ones_like(upper), upper)
+        return super()._calculate_qparams(lower, upper)  # type: ignore[misc, no-any-return]  # behind this class
+
+
+class HistogramObserver(
+    _ScaledAsOne,
+    UniformQuantizationObserverBase,  # type: ignore[misc]  # torchao has no types
+):
     """Chooses the range with the least mean square error, as measured on a histogram of all values seen.
 
     The arguments are those of torchao's observers. Per tensor only.
@@ -81,7 +93,7 @@ class HistogramObserver(UniformQuantizationObserverBase):  # type: ignore[misc] 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Scale and zero point, each of shape [1]."""
         lower, upper = self.best_range()
-        return self._calculate_qparams(lower, upper)  # type: ignore[no-any-return]
+        return self._calculate_qparams(lower, upper)
 
     def best_range(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The smallest and the largest value that are not clamped."""
@@ -172,12 +184,13 @@ class _OfFiniteValues:
         return x
 
 
-class MinMaxObserver(_OfFiniteValues, torchao.MinMaxObserver):  # type: ignore[misc]  # torchao has no types
+class MinMaxObserver(_OfFiniteValues, _ScaledAsOne, torchao.MinMaxObserver):  # type: ignore[misc]  # torchao has no types
     """torchao's, of the finite values."""
 
 
 class MovingAverageMinMaxObserver(
     _OfFiniteValues,
+    _ScaledAsOne,
     torchao.MovingAverageMinMaxObserver,  # type: ignore[misc]  # torchao has no types
 ):
     """torchao's, of the finite values."""
