@@ -109,7 +109,7 @@ def _relation(op: str) -> Callable[[Call, list[torch.Tensor]], None] | None:
 
 
 def _expected(call: Call) -> Any:
-    """The result, but of narrow floats what float32 gives, rounded once; a number beside them is rounded as torch does."""
+    """The result, but of narrow floats what float32 gives, rounded once; numbers beside them, as torch rounds them."""
     in_place = call.result is None
     if not in_place and (call.op in _BITS or not any(t.dtype in _NARROW for t in call.tensors())):
         return call.result
