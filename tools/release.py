@@ -68,8 +68,8 @@ def edits(root: Path, version: str, today: date) -> dict[Path, str]:
         listed = ", ".join(f"{file.relative_to(root)}: {version}" for file, version in versions.items())
         raise ReleaseError(f"the distributions have several versions ({listed}); give them one")
     old = versions[projects[0]]
-    if _order(version) <= _order(old):
-        raise ReleaseError(f"{version} does not come after {old}, the version that all distributions have")
+    if _order(version) < _order(old):  # the first release has their version; what is released is in the changelog
+        raise ReleaseError(f"{version} comes before {old}, the version that all distributions have")
     changed = {Path("CHANGELOG.md"): closed((root / "CHANGELOG.md").read_text("utf-8"), version, today)}
     for file in _tracked(root):
         if file.suffix in (".toml", ".md") and file.name != "CHANGELOG.md":

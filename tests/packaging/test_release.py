@@ -102,8 +102,8 @@ def test_a_dry_run_changes_nothing(repository: Path, built: list[str], capsys: p
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("0.1.0", "0.1.0 does not come after 0.1.0, the version that all distributions have"),
-        ("0.1.0rc1", "0.1.0rc1 does not come after 0.1.0"),
+        ("0.1.0", "CHANGELOG.md has a section for 0.1.0 already"),
+        ("0.1.0rc1", "0.1.0rc1 comes before 0.1.0, the version that all distributions have"),
         ("v0.2", "'v0.2' is not a version such as 0.2.0 or 0.2.0rc1"),
     ],
 )
@@ -113,6 +113,16 @@ def test_a_version_that_cannot_be(
     assert main([version], repository) == 1
     assert message in capsys.readouterr().err
     assert git(repository, "tag", "--list") == ""
+
+
+def test_the_first_release_has_the_version_that_all_have(repository: Path, built: list[str]) -> None:
+    changelog = repository / "CHANGELOG.md"
+    changelog.write_text(CHANGELOG.partition("\n## 0.1.0")[0])
+    git(repository, "commit", "--all", "--quiet", "-m", "nothing is released")
+    assert main(["0.1.0"], repository) == 0
+    assert built == ["0.1.0", "0.1.0"]
+    assert "## Unreleased\n\n## 0.1.0 - " in changelog.read_text()
+    assert git(repository, "tag", "--list") == "v0.1.0\n"
 
 
 def test_what_is_not_committed_is_not_released(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
