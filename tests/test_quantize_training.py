@@ -15,6 +15,8 @@ import delegraph
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.errors import LoweringError
 
+pytestmark = pytest.mark.models
+
 
 def sqnr(wanted: torch.Tensor, got: torch.Tensor) -> float:
     wanted, got = wanted.detach(), got.detach()
