@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch.fx import Node
 
 from delegraph.interfaces import CompileSpec, Partitioner
-from delegraph_cpu.aot.converters import MAX_POOLS, TABLE
+from delegraph_cpu.aot.graph import TABLE
 from delegraph_cpu.aot.preprocess import INT8_INPUTS, INT8_PRODUCTS
 from delegraph_cpu.blob import BACKEND_ID
+from delegraph_onnx.converters import MAX_POOLS
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
 __all__ = ["cpu_partitioner"]

@@ -32,11 +32,10 @@ from delegraph.aot.authoring import (
     operator_name,
     quantize_call,
 )
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import shape_of
-from delegraph_cpu.aot.quantized.values import CONTRIB
+from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
 from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight
 from delegraph_cpu.codes import MIDDLE, Codes
+from delegraph_onnx.node_facts import shape_of
 
 __all__ = ["product_by_row", "product_by_token", "unpacked_product_by_row"]
 
@@ -51,25 +50,25 @@ class _Factors:
     """float32 (rows,): of the real weight"""
 
 
-def product_by_token(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+def product_by_token(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     """`input @ weight.T`, if the input is dequantized from int8 token by token, and the weight of 8 bits around 0."""
     factors = _int8(g, weight) if _tokens(input) is not None else None
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
-def product_by_row(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+def product_by_row(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     """`input @ weight.T`, if the weight is of 8 bits around 0, or of 4 and `int8_products` is asked for."""
     factors = _int8(g, weight) or (_unpacked(g, weight) if g.int8_products else None)
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
-def unpacked_product_by_row(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+def unpacked_product_by_row(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     """The same for a weight of 4 bits alone, whose codes a method of few rows shares."""
     factors = _unpacked(g, weight) if g.int8_products else None
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
-def _product(g: GraphBuilder, input: Node, weight: _Factors, outputs: int) -> ir.Value:
+def _product(g: CpuGraph, input: Node, weight: _Factors, outputs: int) -> ir.Value:
     *outer, _ = shape_of(input)
     known = [size for size in outer if isinstance(size, int)]
     count = prod(known) if len(known) == len(outer) else "rows"
@@ -89,7 +88,7 @@ _Rows = tuple[ir.Value, ir.Value, ir.Value | None]
 """Integers of uint8, 128 being zero, (rows, inner); float32 (rows, 1): steps, and zero points if there are any."""
 
 
-def _rounded(g: GraphBuilder, input: Node, count: int | str) -> _Rows:
+def _rounded(g: CpuGraph, input: Node, count: int | str) -> _Rows:
     x = _matrix(g, input, count)
     steps = _steps(g, x)
     scale = g.reshape(steps, (count,))
@@ -100,7 +99,7 @@ def _rounded(g: GraphBuilder, input: Node, count: int | str) -> _Rows:
     return g.op("QuantizeLinear", x, scale, zero, axis=0), steps, None
 
 
-def _quantized(g: GraphBuilder, tokens: QuantizeCall, count: int | str) -> _Rows:
+def _quantized(g: CpuGraph, tokens: QuantizeCall, count: int | str) -> _Rows:
     steps = _column(g, tokens.scale, count)
     zeros = None if _is_zero(g, tokens.zero_point) else _column(g, tokens.zero_point, count)
     made = quantize_call(tokens.source)
@@ -113,16 +112,16 @@ def _quantized(g: GraphBuilder, tokens: QuantizeCall, count: int | str) -> _Rows
     return g.op("QuantizeLinear", moved, *_unscaled(g)), steps, zeros
 
 
-def _unscaled(g: GraphBuilder) -> tuple[ir.Value, ir.Value]:
+def _unscaled(g: CpuGraph) -> tuple[ir.Value, ir.Value]:
     """A scale of 1, and the zero point."""
     return g.constant(np.array(1, np.float32)), g.constant(np.array(_ZERO, np.uint8))
 
 
-def _matrix(g: GraphBuilder, node: Node, count: int | str) -> ir.Value:
+def _matrix(g: CpuGraph, node: Node, count: int | str) -> ir.Value:
     return g.reshape(g.value(node), (count, shape_of(node)[-1]))
 
 
-def _column(g: GraphBuilder, parameter: object, count: int | str) -> ir.Value:
+def _column(g: CpuGraph, parameter: object, count: int | str) -> ir.Value:
     assert isinstance(parameter, Node)
     return g.reshape(g.tensor(parameter, torch.float32), (count, 1))
 
@@ -145,7 +144,7 @@ def _is_inverse(made: QuantizeCall, tokens: QuantizeCall) -> bool:
     return made.quantizes and same and (made.qmin, made.qmax) == (-128, 127)
 
 
-def _is_zero(g: GraphBuilder, zero_point: object) -> bool:
+def _is_zero(g: CpuGraph, zero_point: object) -> bool:
     if not isinstance(zero_point, Node):
         return not zero_point
     match operator_name(zero_point).partition(".")[0]:
@@ -163,7 +162,7 @@ _LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
 """Of a row of zeros."""
 
 
-def _steps(g: GraphBuilder, x: ir.Value) -> ir.Value:
+def _steps(g: CpuGraph, x: ir.Value) -> ir.Value:
     """(rows, 1): a row's largest magnitude is 127 of them."""
     largest = g.op("ReduceMax", g.op("Abs", x), g.ints([-1]), keepdims=1)
     scaled = g.op("Mul", largest, g.constant(np.array(1 / 127, np.float32)))
@@ -173,7 +172,7 @@ def _steps(g: GraphBuilder, x: ir.Value) -> ir.Value:
 # ---- weights -------------------------------------------------------------------------------------------------------
 
 
-def _int8(g: GraphBuilder, node: Node) -> _Factors | None:
+def _int8(g: CpuGraph, node: Node) -> _Factors | None:
     weight = constant_weight(g, node, 0)
     if weight is None or len(weight.shape) != 2 or weight.zero_point.any():
         return None
@@ -184,11 +183,11 @@ def _int8(g: GraphBuilder, node: Node) -> _Factors | None:
     return _Factors(weight.inputs, g.op("Mul", counted, scales))
 
 
-def _sums(g: GraphBuilder, content: NDArray[np.int8], scale: NDArray[np.float32]) -> ir.Value:
+def _sums(g: CpuGraph, content: NDArray[np.int8], scale: NDArray[np.float32]) -> ir.Value:
     return g.constant(np.asarray(content.sum(1, dtype=np.int64) * scale, np.float32))
 
 
-def _unpacked(g: GraphBuilder, node: Node) -> _Factors | None:
+def _unpacked(g: CpuGraph, node: Node) -> _Factors | None:
     weight = Quantizations(g.constants).weight(node)
     if weight is None or weight.packed is None:
         return None

@@ -12,12 +12,12 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.resampling import nearest_gathered
-from delegraph_cpu.aot.converters.shapes import PAD_MODES, padded
-from delegraph_cpu.aot.converters.table import TABLE, Convert
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
-from delegraph_cpu.aot.quantized.values import Affine, Integers, narrowed, quantized
+from delegraph_onnx.converters.resampling import nearest_gathered
+from delegraph_onnx.converters.shapes import PAD_MODES, padded
+from delegraph_onnx.converters.table import TABLE, Convert
+from delegraph_onnx.graph_builder import GraphBuilder, Size
+from delegraph_onnx.integers import Affine, Integers, narrowed, quantized
 
 
 @integers_for(
