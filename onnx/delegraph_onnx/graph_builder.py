@@ -303,6 +303,9 @@ class GraphBuilder:
 
     def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
         """`value` as `dtype`."""
+        if dtype == torch.bool and not self.target.has("Cast", torch.bool):
+            number = self.cast(value, torch.float32)
+            return self.op("Not", self.op("Equal", number, self.tensor(0.0, torch.float32)))
         return self.op("Cast", value, to=int(onnx_type(dtype)))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim], sizes: Callable[[], ir.Value] | None = None) -> ir.Value:
@@ -350,6 +353,16 @@ class GraphBuilder:
         found = debug_handles(*calls)
         for value in _results(self.nodes[before:]):
             self.debug_handles.setdefault(value, found)
+
+    @contextmanager
+    def standing_for(self, values: Mapping[Node, ir.Value]) -> Iterator[None]:
+        """Within, the nodes have these values."""
+        before = {node: self.values[node] for node in values}
+        self.values.update(values)
+        try:
+            yield
+        finally:
+            self.values.update(before)
 
     # ---- the result ------------------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ ANY: Final = frozenset(ONNX_TYPES)
 """Every element type, for `Target.lacks`."""
 
 
+_BY_PLACES: Final = frozenset({"Gather", "GatherND", "ScatterND", "GatherElements", "ScatterElements"})
+
+
 class Integers(Enum):
     """How an engine is told that values are on a grid of integers."""
 
@@ -52,6 +55,11 @@ class Target:
     integers: how quantized values are told; domain_of_16_bits: where QuantizeLinear and DequantizeLinear have 16 bits
         (ONNX's own have them from opset 21 on).
     dynamic: whether sizes may be known in the run alone; where not, nodes with such sizes are declined.
+    attention_from: the number of rows from which Attention is faster than its parts; causal ones are whole anyway.
+    slow_subnormals: whether products with subnormal numbers take longer than others.
+    refuses_places: whether Gather, Scatter and their like refuse places that a tensor has not; negative_places: those
+        of them that count places below 0 from the end, as ONNX says. partial_gather: whether GatherElements takes fewer
+        elements than there are along other dims than its own.
     external_weights: whether weights of a `.ptd` may be inputs of the graph; states: whether mutable buffers may.
     declines: a further reason against a node, which depends on more than its types.
     """
@@ -65,6 +73,13 @@ class Target:
     integers: Integers = Integers.OPERATORS
     domain_of_16_bits: str = ""
     dynamic: bool = True
+    attention_from: int = 0
+    slow_subnormals: bool = True
+    refuses_places: bool = True
+    negative_places: frozenset[str] = frozenset(
+        {"Gather", "GatherND", "ScatterND", "GatherElements", "ScatterElements"}
+    )
+    partial_gather: bool = True
     external_weights: bool = False
     states: bool = False
     declines: Callable[[Node], str | None] = _nothing_declined

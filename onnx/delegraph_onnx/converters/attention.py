@@ -51,8 +51,8 @@ def attention(
     content = None if attn_mask is None else g.constants.computed(attn_mask)
     if content is not None and hides_nothing(content):
         attn_mask = content = None
-    fades = content is not None and _fades(content)
-    in_one = _fused(query, key, value, attn_mask) and not fades
+    fades = content is not None and g.target.slow_subnormals and _fades(content)
+    in_one = _fused(query, key, value, attn_mask) and not fades and (is_causal or _has_rows(g, query, key))
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
     bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
     if is_causal and not (_fused(query, key, value, None) and _same_length(query, key)):
@@ -106,6 +106,12 @@ def _in_one(
         )
     g.record(attended, [batch, length, heads * size])
     return g.transpose(g.reshape(attended, [batch, length, heads, size]), [0, 2, 1, 3])
+
+
+def _has_rows(g: GraphBuilder, query: Node, key: Node) -> bool:
+    """Whether there may be so many that the target's Attention is faster than its parts."""
+    least = g.target.attention_from
+    return any(not isinstance(rows, int) or rows >= least for rows in (shape_of(query)[-2], shape_of(key)[-2]))
 
 
 LONG_ROWS: Final = 1024
@@ -272,5 +278,9 @@ def _times_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype,
 
 
 def _where_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype, result: ir.Value) -> ir.Value:
+    nothing = g.tensor(-math.inf, dtype)
+    if not g.target.has("ReduceMax", dtype):  # of nothing but -inf
+        seen = g.op("ReduceMax", g.cast(g.op("Greater", bias, nothing), dtype), g.ints([-1]), keepdims=1)
+        return g.op("Where", g.cast(seen, torch.bool), result, g.tensor(0.0, dtype))
     best = g.op("ReduceMax", bias, g.ints([-1]), keepdims=1)
-    return g.op("Where", g.op("Equal", best, g.tensor(-math.inf, dtype)), g.tensor(0.0, dtype), result)
+    return g.op("Where", g.op("Equal", best, nothing), g.tensor(0.0, dtype), result)

@@ -16,10 +16,10 @@ from delegraph_onnx.node_facts import are_known, dtype_of, in_words, rank_of, sh
 
 
 def places(g: GraphBuilder, index: Node) -> ir.Value:
-    """`index` as an operator of torch's takes it that counts from 0 alone: onnxruntime refuses what is below then, as
-    torch does, for without its sign it is too large. ONNX would count that from the end."""
+    """`index` as an operator of torch's takes it that counts from 0 alone: an engine that refuses places refuses what
+    is below then, as torch does, for without its sign it is too large. ONNX would count that from the end."""
     known = g.constants.array(index)
-    if known is not None and (known >= 0).all():
+    if not g.target.refuses_places or (known is not None and (known >= 0).all()):
         return g.value(index)
     return g.op("BitwiseAnd", g.value(index), g.tensor(torch.iinfo(dtype_of(index)).max, dtype_of(index)))
 
@@ -37,7 +37,19 @@ def index_select(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node)
 
 @convert_with("gather", dtypes=ALL, check=has_dims)
 def gather(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, *_: object) -> ir.Value:
-    return g.op("GatherElements", g.value(self), places(g, index), axis=dim)
+    value = g.value(self)
+    if not g.target.partial_gather:
+        value = _cut(g, value, self, dim, index)
+    return g.op("GatherElements", value, places(g, index), axis=dim)
+
+
+def _cut(g: GraphBuilder, value: ir.Value, self: Node, dim: int, index: Node) -> ir.Value:
+    """`self` with as many elements as `index` along each dim but `dim`."""
+    for axis, (size, least) in enumerate(zip(shape_of(self), shape_of(index), strict=True)):
+        if axis != dim % rank_of(self) and str(size) != str(least):
+            one, count = g.tensor(1, torch.int64), g.size(g.value(index), axis)
+            value = g.op("Gather", value, g.op("Range", g.tensor(0, torch.int64), count, one), axis=axis)
+    return value
 
 
 # ---- by several indices -------------------------------------------------------------------------------------------
@@ -57,7 +69,7 @@ def index(g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None
     if len(given) == 1:
         return g.op("Gather", g.value(self), g.value(given[0]), axis=dims[0])
     front = [*dims, *(dim for dim in range(rank_of(self)) if dim not in dims)]
-    picked = g.op("GatherND", g.transpose(g.value(self), front), stacked(g, given))
+    picked = g.op("GatherND", g.transpose(g.value(self), front), stacked(g, given, self, dims, "GatherND"))
     width = max(rank_of(i) for i in given)
     if dims != list(range(dims[0], dims[0] + len(dims))):
         return picked  # indices apart: torch leaves the new dims in front
@@ -65,9 +77,11 @@ def index(g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None
     return g.transpose(picked, [*range(width, width + dims[0]), *range(width), *range(width + dims[0], rank)])
 
 
-def stacked(g: GraphBuilder, indices: Sequence[Node]) -> ir.Value:
-    """Indices broadcast against each other, side by side in a new last dim."""
+def stacked(g: GraphBuilder, indices: Sequence[Node], self: Node, dims: Sequence[int], op_type: str) -> ir.Value:
+    """Places along `dims` of `self` for `op_type`, broadcast against each other, side by side in a new last dim."""
     values = [g.tensor(i, torch.int64) for i in indices]
+    if op_type not in g.target.negative_places:
+        values = [_from_front(g, value, g.size(g.value(self), dim)) for value, dim in zip(values, dims, strict=True)]
     if len({in_words(shape_of(i)) for i in indices}) > 1:
         nought = g.tensor(0, torch.int64)
         zeros = [g.op("Mul", value, nought) for value in values]
@@ -75,6 +89,11 @@ def stacked(g: GraphBuilder, indices: Sequence[Node]) -> ir.Value:
     last = max(rank_of(i) for i in indices)
     raised = [g.op("Unsqueeze", value, g.ints([last])) for value in values]
     return raised[0] if len(raised) == 1 else g.op("Concat", *raised, axis=-1)
+
+
+def _from_front(g: GraphBuilder, places: ir.Value, size: ir.Value) -> ir.Value:
+    """Those below 0 counted from the front."""
+    return g.op("Where", g.op("Less", places, g.tensor(0, torch.int64)), g.op("Add", places, size), places)
 
 
 # ---- diagonals and strides: elements at known places --------------------------------------------------------------

@@ -60,7 +60,7 @@ def index_put(
         return _put_rows(g, self, dims[0], given[0], values, "add" if accumulate else None)
     rest = [dim for dim in range(rank_of(self)) if dim not in dims]
     front, width = [*dims, *rest], max(rank_of(i) for i in given)
-    places, lead = stacked(g, given), dims[0]
+    places, lead = stacked(g, given, self, dims, "ScatterND"), dims[0]
     if dims != list(range(lead, lead + len(dims))):
         lead = 0  # indices apart: torch has the new dims in front, as ScatterND has them always
     before, after = ([dim for dim in rest if (dim < dims[0]) == early] for early in (True, False))

@@ -82,7 +82,7 @@ def t(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 @convert_with("flip", dtypes=NUMBERS_OR_BOOL)
 def flip(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int]) -> ir.Value:
-    if not dims:
+    if not dims or not rank_of(node):
         return g.value(self)
     axes = [dim % rank_of(node) for dim in dims]
     n = len(axes)
