@@ -94,6 +94,10 @@ class GraphBuilder:
         """softmax(query @ key.T * scale) @ value of (batch, rows, heads * size) each, of many rows, none hidden."""
         return self.op("Attention", query, key, value, q_num_heads=heads, kv_num_heads=heads, scale=scale)
 
+    def product_with_transposed(self, x: ir.Value, y: ir.Value, rank: int) -> ir.Value:
+        """`x @ y.mT`, both of `rank` dims."""
+        return self.op("MatMul", x, self.transpose(y, [*range(rank - 2), rank - 1, rank - 2]))
+
     def products_of_experts(self, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
         """`(x, expert) -> x @ matrices[expert]` by operators of the engine's own, if it has some for how the matrices
         (experts, inner, outputs) are stored; `rows` are those of (experts * outputs, inner)."""

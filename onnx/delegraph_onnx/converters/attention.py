@@ -131,12 +131,11 @@ def joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
 def _from_primitives(
     g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, bias: ir.Value | None, factor: float, fades: bool
 ) -> ir.Value:
-    rank, repetitions = rank_of(key), _repetitions(query, key)
+    repetitions = _repetitions(query, key)
     assert repetitions is not None
     keys, values = (_repeat_heads(g, node, repetitions) for node in (key, value))
-    swapped = [*range(rank - 2), rank - 1, rank - 2]
     scaled = g.op("Mul", g.value(query), g.tensor(factor, dtype_of(query)))
-    scores = g.op("MatMul", scaled, g.transpose(keys, swapped))
+    scores = g.product_with_transposed(scaled, keys, rank_of(key))
     scores = scores if bias is None else _biased(g, node, key, scores, bias)
     if fades:
         best = g.op("ReduceMax", scores, g.ints([-1]), keepdims=1)

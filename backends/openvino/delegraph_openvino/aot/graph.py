@@ -18,6 +18,7 @@ from delegraph_onnx.dtypes import HALVES
 from delegraph_onnx.graph_builder import GraphBuilder, initializer
 from delegraph_onnx.node_facts import dtype_of
 from delegraph_openvino.aot.known_products import known_products
+from delegraph_openvino.aot.operators import DOMAIN
 from delegraph_openvino.aot.packed_weights import PackedWeight, packed_weights
 from delegraph_openvino.aot.rounded_values import roundings_before_jumps
 from delegraph_openvino.aot.target import OPENVINO
@@ -63,6 +64,10 @@ class OpenVinoGraph(GraphBuilder):
     def constant(self, array: NDArray[Any]) -> ir.Value:
         """A constant; equal ones are one."""
         return super().constant(array.astype(np.float32) if array.dtype == np.float64 else array)
+
+    def product_with_transposed(self, x: ir.Value, y: ir.Value, rank: int) -> ir.Value:
+        """`x @ y.mT` as one operation."""
+        return self.op("MatMul", x, y, domain=DOMAIN)
 
     def prepare(self, graph: Graph) -> None:
         """Find weights of 4 bits, products that are known, and what is to be rounded exactly."""

@@ -119,8 +119,10 @@ def _is_fixed(dequantize: Node) -> bool:
 
 def _kept_zeros(g: GraphBuilder, channels: int) -> ir.Value:
     """Zeros that are rounded, to zeros: a sum with others OpenVINO leaves out before it looks for integers, and zeros
-    that are dequantized are moved on like scales."""
-    return fake_quantized(g, g.constant(np.zeros(channels, np.float32)), (-1, 1), (-1, 1), 255)
+    that are dequantized are moved on like scales. Zeros of their own: a layer is not joined with a bias that others
+    read too."""
+    zeros = g.op("Expand", g.constant(np.array(0, np.float32)), g.ints([channels]))
+    return fake_quantized(g, zeros, (-1, 1), (-1, 1), 255)
 
 
 def fake_quantized(

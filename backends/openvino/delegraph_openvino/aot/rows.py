@@ -175,7 +175,7 @@ def linear(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | Non
     is_vector = rank_of(x) == 1
     if is_vector:
         rows = g.op("Unsqueeze", rows, g.ints([0]))  # OpenVINO's products of integers give a row anyway
-    result = g.op("MatMul", rows, g.value(weight), domain=DOMAIN)
+    result = g.product_with_transposed(rows, g.value(weight), 2)
     added = bias_of(g, x, weight, bias, int(shape_of(weight)[0]))
     if added is not None:
         result = g.op("Add", result, added)
