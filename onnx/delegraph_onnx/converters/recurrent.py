@@ -130,6 +130,8 @@ class Layers:
         onnxruntime's gates clamp their arguments, which makes numbers of NaN.
         """
         g = self.g
+        if g.target.recurrent_nan:
+            return [result if i in used else None for i, result in enumerate(results)]
         suspects = [g.value(node) for node in (input, *hx) if node.target not in ZEROS]
 
         def careful() -> list[ir.Value]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -64,6 +65,12 @@ class OpenVinoGraph(GraphBuilder):
     def constant(self, array: NDArray[Any]) -> ir.Value:
         """A constant; equal ones are one."""
         return super().constant(array.astype(np.float32) if array.dtype == np.float64 else array)
+
+    def weight(self, name: str, array: NDArray[Any]) -> ir.Value:
+        """An initialiser for a rearranged weight; one that was made of bfloat16 is stored as that."""
+        if array.dtype != np.float32 or (np.ascontiguousarray(array).view(np.uint32) & 0xFFFF).any():
+            return super().weight(name, array)
+        return self.cast(super().weight(name, array.astype(ml_dtypes.bfloat16)), torch.float32)
 
     def product_with_transposed(self, x: ir.Value, y: ir.Value, rank: int) -> ir.Value:
         """`x @ y.mT` as one operation."""

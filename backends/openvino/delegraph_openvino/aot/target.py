@@ -21,7 +21,14 @@ _PARAMETERS: Final = "quantized_decomposed::"
 """Calls some of whose operands are scales in float64, which do not leave them."""
 
 
+_LOOPS: Final = frozenset(
+    {torch.ops.higher_order.while_loop, torch.ops.higher_order.scan, torch.ops.higher_order.map_impl}
+)
+
+
 def _declined(node: Node) -> str | None:
+    if node.target in _LOOPS:
+        return "OpenVINO is not stopped within a loop"
     if operator_name(node).startswith(_PARAMETERS):
         return _declined_quantization(node)
     for tensor in tensors_of(node):
@@ -61,6 +68,7 @@ OPENVINO: Final = Target(
         "Cast": frozenset({torch.bool}),  # what rounds to zero would be false
         "ReduceMax": frozenset({torch.float32}),  # of nothing but -inf it is the lowest number
     },
+    recurrent_nan=True,
     refuses_places=False,
     negative_places=frozenset({"Gather"}),
     partial_gather=False,
