@@ -19,7 +19,7 @@ from math import prod
 from typing import Any, Final, TypeVar
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.interfaces import Buffer
+from delegraph.interfaces import Buffer, shared_data
 
 __all__ = [
     "ALIGNMENT",
@@ -36,6 +36,7 @@ __all__ = [
     "damaged",
     "pack",
     "unpack",
+    "weight_data",
 ]
 
 BACKEND_ID: Final = "OpenVinoIR"
@@ -183,6 +184,13 @@ def unpack(processed: Buffer) -> Blob:
         if weight.key is None and (weight.offset % ALIGNMENT or weight.offset > len(data) - weight.nbytes):
             raise damaged(f"a weight of {weight.nbytes} bytes lies at {weight.offset} of {len(data)}")
     return blob
+
+
+def weight_data(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> memoryview:
+    """The bytes of a weight, where they lie. Raises `DelegateInvalidCompatibility` if `named_data` lacks them."""
+    if weight.key is None:
+        return memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
+    return memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes)).cast("B")
 
 
 def damaged(what: str) -> DelegateInvalidCompatibility:

@@ -22,9 +22,10 @@ from delegraph.interfaces import (
     CompileSpec,
     split_arguments,
 )
-from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack
+from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack, weight_data
 from delegraph_openvino.ir_check import check_ir
 from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValue
+from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
 from delegraph_openvino.runtime.places import check_places
 from delegraph_openvino.runtime.profiling import log_nodes
@@ -142,6 +143,14 @@ class OpenVinoBackend(BackendInterface):
     def num_outputs(self, handle: Handle) -> int:
         """What the blob's header says, and the model confirmed."""
         return len(handle.blob.outputs)
+
+    def engine_files(
+        self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
+    ) -> Mapping[str, Sequence[Buffer]]:
+        """The IR: an .xml, and a .bin with all weights."""
+        blob = unpack(processed)
+        check_ir(blob.xml, len(blob.bin))
+        return ir_files(name, blob, [weight_data(weight, blob, named_data) for weight in blob.weights])
 
     def cancel(self, handle: Handle, requested: bool) -> None:
         """OpenVINO ends between two of its nodes; a run that has not begun is not stopped."""
