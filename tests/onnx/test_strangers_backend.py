@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -112,9 +111,8 @@ def test_what_the_target_has_not_is_left_with_a_reason(registry: PluginRegistry)
 
 def test_its_graphs_are_plain_onnx(registry: PluginRegistry) -> None:
     """What is made for it is ONNX and nothing else: onnx's checker admits it."""
-    lowered: Any = delegraph.lower(
-        Encoder().eval(), (torch.randint(0, 20, (2, 7)),), backends=["acme_onnx"], plugins=registry
-    )
+    tokens = torch.randint(0, 20, (2, 7))
+    lowered = delegraph.lower(Encoder().eval(), (tokens,), backends=["acme_onnx"], plugins=registry)
     content = bytes(lowered)
     model = onnx.load_model_from_string(_blob(content))
     onnx.checker.check_model(model, full_check=True)

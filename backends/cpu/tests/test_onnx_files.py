@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from backends.cpu.tests.test_hostile import ADD, ONES, blob, graph, in_file, mod
 
 import delegraph
 from delegraph.aot import ExecutorchBackendConfig, LoweringConfig
-from delegraph.cli import main
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.program import deserialize_program, write_program
 from delegraph_cpu.runtime import onnx_files
 from delegraph_cpu.runtime.backend import CpuBackend
 from delegraph_cpu.sessions import LEFT_OUT
+
+(_COMMAND,) = entry_points(group="console_scripts", name="delegraph")
+main: Callable[[list[str]], int] = _COMMAND.load()
+"""The command `delegraph`, as it is installed."""
 
 
 class Net(torch.nn.Module):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,15 @@ import torch
 from backends.openvino.tests.harness import OPTIONS, load
 
 import delegraph
-from delegraph.cli import main
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.program import deserialize_program
 from delegraph_openvino.blob import BACKEND_ID, pack, unpack
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.backend import OpenVinoBackend
+
+(_COMMAND,) = entry_points(group="console_scripts", name="delegraph")
+main: Callable[[list[str]], int] = _COMMAND.load()
+"""The command `delegraph`, as it is installed."""
 
 
 class Net(torch.nn.Module):

@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
@@ -38,7 +38,6 @@ from delegraph_cpu.blob import (
     ALIGNMENT,
     BLOB_VERSION,
     Blob,
-    PlacesInfo,
     StateInfo,
     TensorInfo,
     UnpackedWeight,
@@ -138,7 +137,7 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     graph = model.SerializeToString()
     resolved = ResolvedSignature.of(program)
     adds = multiply_adds(program.graph, resolved.constants)
-    places = tuple(PlacesInfo(*astuple(info)) for info in indexed_inputs(program.graph, resolved))
+    places = indexed_inputs(program.graph, resolved)
     return Compiled(converted, graph, in_place, weights, external, unpacked, adds, places, debug_handles)
 
 

@@ -29,13 +29,13 @@ from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_onnx import signature
 from delegraph_onnx.convert import ConvertedModel, convert
+from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import readers_of
 from delegraph_onnx.node_facts import outer_dtype_of
 from delegraph_openvino.aot.graph import CODES_OF
 from delegraph_openvino.aot.operators import reading_core
 from delegraph_openvino.aot.rounded_values import PRODUCTS
 from delegraph_openvino.aot.rows import OpenVinoConverterGraph
-from delegraph_openvino.aot.table_places import places_of_inputs
 from delegraph_openvino.blob import (
     ALIGNMENT,
     BACKEND_ID,
@@ -139,10 +139,14 @@ def _info(info: signature.TensorInfo) -> TensorInfo:
 
 
 def _with_places(infos: Sequence[TensorInfo], program: ExportedProgram) -> tuple[TensorInfo, ...]:
-    """The inputs, and which places their elements pick."""
-    found = places_of_inputs(program.graph)
-    nodes = ResolvedSignature.of(program).inputs
-    return tuple(replace(info, places=found.get(node)) for node, info in zip(nodes, infos, strict=True))
+    """The inputs, and which places they hold."""
+    resolved = ResolvedSignature.of(program)
+    known = indexed_inputs(program.graph, resolved)
+    names = [node.name for node in resolved.inputs]
+    return tuple(
+        replace(info, places=tuple(places for places in known if places.input == name))
+        for name, info in zip(names, infos, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
