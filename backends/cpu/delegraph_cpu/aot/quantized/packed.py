@@ -1,7 +1,9 @@
 """Linear layers and experts whose weights alone are quantized, to 8 or 4 bits: MatMulNBits, which reads them packed.
 
 Where many rows are multiplied, a weight of 8 bits is dequantized in each run, which then costs less than the second
-product that it is packed for (`packed_weights.py`).
+product that it is packed for (`packed_weights.py`). Where the program rounds what is multiplied, integers are
+multiplied: of one row by MatMulNBits, which rounds it once more, in blocks, and reads half the bytes; of several, or
+where there may be several, as int8 (`by_row.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
-from delegraph_cpu.aot.quantized.by_row import product_by_row, product_by_token, unpacked_product_by_row
+from delegraph_cpu.aot.quantized.by_row import (
+    is_rounded,
+    product_by_row,
+    product_of_rounded,
+    unpacked_product_by_row,
+)
 from delegraph_cpu.aot.quantized.packed_weights import PackedPart, packed_parts
 from delegraph_cpu.aot.quantized.weights import constant_weight
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
@@ -27,16 +34,19 @@ def float_linear(g: CpuGraph, input: Node, weight: Node, bias: Node | None) -> i
     """`input @ weight.T + bias` in float32, if the weight is a constant of a form known here."""
     if dtype_of(input) != torch.float32:
         return None
-    product = product_by_token(g, input, weight) or _of_many_rows(g, input, weight) or _of_codes(g, input, weight)
+    several = _rows(g, input)[1] > 1
+    product = product_of_rounded(g, input, weight, unpacks=several) or _of_many_rows(g, input, weight)
+    product = product or _of_codes(g, input, weight)
     return product if product is None or bias is None else g.op("Add", product, g.value(bias))
 
 
 def _of_many_rows(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     """A product of integers or of floats, if that is faster than one of codes."""
     fewest, most = _rows(g, input)
+    rounds = g.int8_inputs or is_rounded(g, input)
     if g.int8_inputs and fewest >= MANY_ROWS:
         return product_by_row(g, input, weight)
-    if not g.int8_inputs and (fewest >= MANY_ROWS or 1 < fewest == most):
+    if not rounds and (fewest >= MANY_ROWS or 1 < fewest == most):
         return _product_of_floats(g, input, weight)
     return unpacked_product_by_row(g, input, weight) if fewest > 1 and most >= MANY_ROWS else None
 
@@ -57,7 +67,7 @@ def products_of_experts(g: CpuGraph, matrices: Node, rows: Node) -> Callable[[ir
 
 def _of_codes(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
-    rounded = g.int8_inputs and _rows(g, input)[0] < MANY_ROWS
+    rounded = (g.int8_inputs or is_rounded(g, input)) and _rows(g, input)[0] < MANY_ROWS
     parts, inner = packed_parts(g, weight, rounded), int(shape_of(weight)[1])
     return _product_of_codes(g, g.value(input), rank_of(input), parts, inner, rounded) if parts else None
 
