@@ -40,9 +40,13 @@ OPSET_OF_ATTENTION: Final = 23
 _OF_ATTENTION: Final = ("Attention", "RotaryEmbedding")
 
 Scalar: TypeAlias = int | float | bool
+"""A number of Python's."""
 Size: TypeAlias = "int | Node"
+"""A size that is known, or the node that computes it."""
 TensorLike: TypeAlias = "Node | ir.Value | Scalar"
+"""What may stand for a tensor."""
 Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
+"""The value of a call, or one for each of its results; None for those that are not used."""
 
 
 class GraphBuilder:
