@@ -96,6 +96,8 @@ class PartitionConverter(CallConverter):
         """Weights and constants become initialisers; those that are external inputs."""
         for node, held in signature.constants.items():
             tag = external_tag(node)
+            if tag is not None and not self.builder.target.external_weights:
+                self.external(node, held, tag)
             if tag is None or not held.tensor.numel():
                 self.builder.add_parameter(node, held.tensor)
             else:
@@ -127,6 +129,8 @@ class PartitionConverter(CallConverter):
         return frozenset(map(str, common_sizes(sizes)))
 
     def state(self, node: Node, held: HeldTensor) -> ir.Value:
+        if not self.builder.target.states:
+            return super().state(node, held)
         outer, inner, self.held_infos[node] = _input(self.builder, node)
         self.held.append(outer)
         return inner

@@ -14,6 +14,9 @@ import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 
+from delegraph.aot.authoring import torch_dtype
+from delegraph_onnx.target import QuantizedAs
+
 if TYPE_CHECKING:
     from delegraph_onnx.graph_builder import GraphBuilder
 
@@ -103,6 +106,8 @@ def quantized(g: GraphBuilder, real: ir.Value, grid: Affine) -> ir.Value:
     onnxruntime divides by the scale and torch multiplies by its reciprocal: a value within an ulp of the middle of two
     integers may become the other one.
     """
+    if g.target.quantized_as is QuantizedAs.ARITHMETIC:
+        return _counted(g, real, grid)
     domain = "" if grid.dtype is np.uint8 else g.target.domain_of_16_bits
     if grid.dtype is np.uint8:
         return narrowed(g, g.op("QuantizeLinear", real, *grid.inputs(g)), grid.full, grid)
@@ -122,15 +127,30 @@ def dequantized(g: GraphBuilder, integers: Integers) -> ir.Value:
     """The value in float32."""
     value, (scale, zero_point) = integers.value, integers.inputs(g)
     dtype = integers.zero_point.dtype
-    if dtype == np.int32 and integers.zero_point.any():  # for which ONNX has none
+    has_none = dtype == np.int32 and integers.zero_point.any()  # ONNX has no such zero point
+    if has_none or g.target.quantized_as is QuantizedAs.ARITHMETIC:
         return _computed(g, integers)
     domain = g.target.domain_of_16_bits if dtype in (np.int16, np.uint16) else ""
     return g.op("DequantizeLinear", value, scale, zero_point, axis=integers.axis, domain=domain)
 
 
+def _counted(g: GraphBuilder, real: ir.Value, grid: Affine) -> ir.Value:
+    """`clamp(round(real * (1 / scale)) + zero_point)`, torch's arithmetic."""
+    numbers = [np.float32(number) for number in (1 / grid.scale, grid.zero_point, grid.low, grid.high)]
+    inverse, zero_point, low, high = (g.constant(np.array(number)) for number in numbers)
+    steps = g.op("Add", g.op("Round", g.op("Mul", real, inverse)), zero_point)
+    return g.cast(g.cast(g.op("Clip", steps, low, high), torch.int32), torch_dtype(np.dtype(grid.dtype)))
+
+
 def _computed(g: GraphBuilder, integers: Integers) -> ir.Value:
-    difference = g.op("Sub", integers.value, g.constant(integers.zero_point))
-    return g.op("Mul", g.cast(difference, torch.float32), g.constant(integers.scale))
+    zero_point, scale = integers.zero_point.astype(np.int32), integers.scale
+    if integers.axis is not None:
+        known = g.shape_of(integers.value)
+        assert known is not None  # a constant's
+        along = [-1 if dim == integers.axis else 1 for dim in range(len(known))]
+        zero_point, scale = zero_point.reshape(along), scale.reshape(along)
+    difference = g.op("Sub", g.cast(integers.value, torch.int32), g.constant(zero_point))
+    return g.op("Mul", g.cast(difference, torch.float32), g.constant(scale))
 
 
 def shifted(g: GraphBuilder, value: ir.Value, to: torch.dtype) -> ir.Value:

@@ -17,7 +17,7 @@ from torch.fx import Node
 
 from delegraph_onnx.dtypes import COMPLEX, ONNX_TYPES
 
-__all__ = ["ANY", "Integers", "Target"]
+__all__ = ["ANY", "QuantizedAs", "Target"]
 
 ANY: Final = frozenset(ONNX_TYPES)
 """Every element type, for `Target.lacks`."""
@@ -26,15 +26,15 @@ ANY: Final = frozenset(ONNX_TYPES)
 _BY_PLACES: Final = frozenset({"Gather", "GatherND", "ScatterND", "GatherElements", "ScatterElements"})
 
 
-class Integers(Enum):
+class QuantizedAs(Enum):
     """How an engine is told that values are on a grid of integers."""
 
-    OPERATORS = "operators"
-    """As QuantizeLinear and DequantizeLinear with 8 bits, wherever the program has them: the engine computes that."""
-    PAIRS = "pairs"
-    """As pairs of both around layers, which the engine's compiler looks for; the pairs are one rounding to it."""
+    ARITHMETIC = "arithmetic"
+    """It is not: they are divided, rounded, limited and cast by operators on floats."""
+    QDQ = "q/dq"
+    """By QuantizeLinear and DequantizeLinear, where the program has them."""
     KERNELS = "kernels"
-    """As operators on integers of its own, which the engine's builder writes (`GraphBuilder.own`)."""
+    """By operators on integers of its own, which its `GraphBuilder` writes (`own`); where none applies, as Q/DQ."""
 
 
 def _nothing_declined(node: Node) -> str | None:
@@ -52,8 +52,8 @@ class Target:
         float32 within a delegate, and rounded where they leave it.
     lacks: ONNX operator -> the element types in which the engine has no kernel for it, or one that gives other results
         than torch; such an operator is then written by others.
-    integers: how quantized values are told; domain_of_16_bits: where QuantizeLinear and DequantizeLinear have 16 bits
-        (ONNX's own have them from opset 21 on).
+    quantized_as: how quantized values are told; domain_of_16_bits: where QuantizeLinear and DequantizeLinear have 16
+        bits (ONNX's own have them from opset 21 on).
     dynamic: whether sizes may be known in the run alone; where not, nodes with such sizes are declined.
     attention_from: the number of rows from which Attention is faster than its parts; causal ones are whole anyway.
     slow_subnormals: whether products with subnormal numbers take longer than others.
@@ -71,7 +71,7 @@ class Target:
     ir_version: int = 10
     dtypes: frozenset[torch.dtype] = frozenset(ONNX_TYPES) | frozenset(COMPLEX)
     lacks: Mapping[str, frozenset[torch.dtype]] = field(default_factory=dict)
-    integers: Integers = Integers.OPERATORS
+    quantized_as: QuantizedAs = QuantizedAs.QDQ
     domain_of_16_bits: str = ""
     dynamic: bool = True
     attention_from: int = 0

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from torch.export import ExportedProgram
 
+import delegraph
 from delegraph.aot import EdgeCompileConfig, to_edge
 from delegraph.errors import UnsupportedOperator
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.target import Target
+from delegraph_onnx.target import QuantizedAs, Target
 
 ENGINE: Final = Target("Engine", recurrent_nan=True)
 
@@ -127,3 +128,33 @@ def test_what_a_target_declines_in_a_body_leaves_the_whole_call() -> None:
     assert reason is not None
     assert reason.endswith("would be left: no exponentials")
     assert TargetTable(ENGINE).support(node) is None
+
+
+# ---- quantized values ---------------------------------------------------------------------------------------------
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(torch.relu(self.conv(x)).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("quantized_as", "operator", "absent"),
+    [(QuantizedAs.QDQ, "QuantizeLinear", "Round"), (QuantizedAs.ARITHMETIC, "Round", "QuantizeLinear")],
+)
+def test_quantized_values_are_told_as_the_target_says(quantized_as: QuantizedAs, operator: str, absent: str) -> None:
+    torch.manual_seed(0)
+    model, x = Layers().eval(), torch.randn(2, 3, 6, 6)
+    program = delegraph.quantize(model, [(x,)], recipe="int8").program
+    target = replace(ENGINE, quantized_as=quantized_as)
+    config = EdgeCompileConfig(preserve_ops=TargetTable(target).kept_whole)
+    converted = convert(to_edge(program, compile_config=config).exported_program(), GraphBuilder(target))
+    kinds = {node.op_type for node in converted.model.graph}
+    assert operator in kinds
+    assert absent not in kinds
+    (result,) = ReferenceEvaluator(ir.to_proto(converted.model)).run(None, {converted.inputs[0].name: x.numpy()})
+    np.testing.assert_allclose(result, program.module()(x).numpy(), rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ from delegraph_cpu.blob import BACKEND_ID
 from delegraph_cpu.codes import Codes
 from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.target import Integers, Target
+from delegraph_onnx.target import QuantizedAs, Target
 
 __all__ = ["CONTRIB", "ONNXRUNTIME", "TABLE", "CpuGraph"]
 
@@ -20,7 +20,7 @@ CONTRIB: Final = "com.microsoft"
 ONNXRUNTIME: Final = Target(
     BACKEND_ID,
     producer="delegraph-cpu",
-    integers=Integers.KERNELS,
+    quantized_as=QuantizedAs.KERNELS,
     domain_of_16_bits=CONTRIB,
     external_weights=True,
     states=True,

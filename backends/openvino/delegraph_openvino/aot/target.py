@@ -10,7 +10,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import ConverterTable, operator_name, quantize_call, tensors_of
 from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.dtypes import ONNX_TYPES
-from delegraph_onnx.target import Integers, Target
+from delegraph_onnx.target import QuantizedAs, Target
 from delegraph_openvino.aot.wide_integers import check_int64
 from delegraph_openvino.blob import BACKEND_ID
 
@@ -61,7 +61,7 @@ OPENVINO: Final = Target(
     BACKEND_ID,
     producer="delegraph-openvino",
     dtypes=frozenset(ONNX_TYPES),
-    integers=Integers.PAIRS,
+    quantized_as=QuantizedAs.KERNELS,
     attention_from=1025,  # models take 1 to 3 % longer with it (OpenVINO 2026.4, rows up to 384)
     slow_subnormals=False,
     lacks={
