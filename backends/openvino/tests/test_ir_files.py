@@ -118,9 +118,11 @@ def test_a_blob_as_it_is() -> None:
         ({"weights": lambda all_of: [replace(all_of[0], dtype="int32"), *all_of[1:]]}, "does not read weight 0"),
         ({"weights": lambda all_of: [*all_of, replace(all_of[0], shape=(1, 1))]}, "does not read weight"),
         ({"xml": lambda xml: bytes(xml).replace(b'type="MatMul"', b'type="ReadValue"')}, "lowering does not write"),
+        ({"xml": lambda xml: bytes(xml).replace(b"<layer ", b"<a:layer ", 1)}, "cannot be read"),
+        ({"xml": lambda xml: bytes(xml).replace(b"<edges", b"<a:edges").replace(b"</edges", b"</a:edges")}, "unbound"),
         ({"xml": lambda xml: b"<!DOCTYPE net>" + bytes(xml)}, "document type|cannot be read"),
     ],
-    ids=["shape", "dtype", "one_more", "operation", "doctype"],
+    ids=["shape", "dtype", "one_more", "operation", "xml", "prefix", "doctype"],
 )
 def test_a_graph_of_other_weights_is_refused(fields: Any, message: str) -> None:
     with pytest.raises(DelegateInvalidCompatibility, match=message):
