@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -46,9 +48,10 @@ def net() -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 def written(lowered: bytes, folder: Path) -> list[str]:
-    """The files that `delegraph inspect` writes."""
+    """The files that `delegraph inspect` writes into `folder / "out"`."""
     (folder / "m.pte").write_bytes(lowered)
-    assert main(["inspect", str(folder / "m.pte"), "--delegates", str(folder / "out")]) == 0
+    command = [sys.executable, "-m", "delegraph", "inspect", "m.pte", "--delegates", "out"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return sorted(path.name for path in (folder / "out").iterdir())
 
 
