@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -46,9 +48,10 @@ def net() -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 def written(lowered: bytes, folder: Path) -> list[str]:
-    """The files that `delegraph inspect` writes."""
+    """The files that `delegraph inspect` writes into `folder / "out"`."""
     (folder / "m.pte").write_bytes(lowered)
-    assert main(["inspect", str(folder / "m.pte"), "--delegates", str(folder / "out")]) == 0
+    command = [sys.executable, "-m", "delegraph", "inspect", "m.pte", "--delegates", "out"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return sorted(path.name for path in (folder / "out").iterdir())
 
 
@@ -118,9 +121,11 @@ def test_a_blob_as_it_is() -> None:
         ({"weights": lambda all_of: [replace(all_of[0], dtype="int32"), *all_of[1:]]}, "does not read weight 0"),
         ({"weights": lambda all_of: [*all_of, replace(all_of[0], shape=(1, 1))]}, "does not read weight"),
         ({"xml": lambda xml: bytes(xml).replace(b'type="MatMul"', b'type="ReadValue"')}, "lowering does not write"),
+        ({"xml": lambda xml: bytes(xml).replace(b"<layer ", b"<a:layer ", 1)}, "cannot be read"),
+        ({"xml": lambda xml: bytes(xml).replace(b"<edges", b"<a:edges").replace(b"</edges", b"</a:edges")}, "unbound"),
         ({"xml": lambda xml: b"<!DOCTYPE net>" + bytes(xml)}, "document type|cannot be read"),
     ],
-    ids=["shape", "dtype", "one_more", "operation", "doctype"],
+    ids=["shape", "dtype", "one_more", "operation", "xml", "prefix", "doctype"],
 )
 def test_a_graph_of_other_weights_is_refused(fields: Any, message: str) -> None:
     with pytest.raises(DelegateInvalidCompatibility, match=message):

@@ -20,7 +20,10 @@ def ir_files(name: str, blob: Blob, weights: Sequence[Buffer]) -> Mapping[str, S
 
     Raises `DelegateInvalidCompatibility` if the graph reads other weights.
     """
-    net = ElementTree.fromstring(bytes(blob.xml))
+    try:
+        net = ElementTree.fromstring(bytes(blob.xml))
+    except ElementTree.ParseError as error:  # of names with prefixes, which only this parser minds
+        raise damaged(f"its xml cannot be read: {error}") from error
     layers = {layer.get("name"): layer for layer in net.iterfind("./layers/layer[@type='Parameter']")}
     pieces, end = [blob.bin], len(blob.bin)
     for index, (weight, content) in enumerate(zip(blob.weights, weights, strict=True)):
