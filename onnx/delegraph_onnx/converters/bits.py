@@ -7,6 +7,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_onnx.converters.extremes import limited
 from delegraph_onnx.converters.pointwise import is_negative
 from delegraph_onnx.converters.table import convert_with
 from delegraph_onnx.dtypes import FLOATS, INDICES, NUMBERS
@@ -62,8 +63,8 @@ def _power_of_2(g: GraphBuilder, node: Node, shift: TensorLike) -> ir.Value:
     bits = torch.iinfo(outer_dtype_of(node)).bits
     powers = [np.int64(-(2**63)) if n == 63 else np.int64(1 << n) for n in range(bits)]
     places = g.op("Add", _wide(g, node, shift), g.tensor(1, INT64))
-    limited = g.op("Max", g.op("Min", places, g.tensor(bits + 1, INT64)), g.tensor(0, INT64))
-    return g.op("Gather", g.constant(np.array([0, *powers, 0], np.int64)), limited)
+    within = limited(g, places, g.tensor(0, INT64), g.tensor(bits + 1, INT64), INT64)
+    return g.op("Gather", g.constant(np.array([0, *powers, 0], np.int64)), within)
 
 
 # ---- floats -------------------------------------------------------------------------------------------------------

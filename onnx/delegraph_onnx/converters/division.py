@@ -6,6 +6,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_onnx.converters.extremes import sign_of
 from delegraph_onnx.converters.pointwise import truncated
 from delegraph_onnx.converters.table import convert_with
 from delegraph_onnx.dtypes import INDICES, NUMBERS
@@ -38,7 +39,7 @@ def floor_divide(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLik
     zero = g.tensor(0.0, dtype)
     rest = g.op("Mod", a, b, fmod=1)
     exact = g.op("Round", g.op("Div", g.op("Sub", a, rest), b))
-    floor = g.op("Where", _other_sign(g, rest, b, zero), g.op("Sub", exact, g.tensor(1.0, dtype)), exact)
+    floor = g.op("Where", _other_sign(g, rest, b, dtype), g.op("Sub", exact, g.tensor(1.0, dtype)), exact)
     return g.op("Where", g.op("Equal", b, zero), g.op("Div", a, b), floor)
 
 
@@ -49,7 +50,7 @@ def floor_of_integers(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dt
     if b.const_value is not None and bool((b.const_value.numpy() > 0).all()):
         above = g.op("Less", a, multiple)
     else:
-        above = _other_sign(g, g.op("Sub", a, multiple), b, g.tensor(0, dtype))
+        above = _other_sign(g, g.op("Sub", a, multiple), b, dtype)
     return g.op("Sub", quotient, g.cast(above, dtype))
 
 
@@ -85,9 +86,9 @@ def _is_constant(value: ir.Value) -> bool:
     return True
 
 
-def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, zero: ir.Value) -> ir.Value:
+def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
     """Where one of them is positive and the other one negative."""
-    return g.op("Less", g.op("Mul", g.op("Sign", a), g.op("Sign", b)), zero)
+    return g.op("Less", g.op("Mul", sign_of(g, a, dtype), sign_of(g, b, dtype)), g.tensor(0, dtype))
 
 
 @convert_with("remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", dtypes=NUMBERS)
@@ -96,8 +97,8 @@ def remainder(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Sc
     a, b = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
     if dtype in INDICES:
         return g.op("Mod", *_divisible(g, a, b, dtype))
-    rest, zero = g.op("Mod", a, b, fmod=1), g.tensor(0.0, dtype)
-    return g.op("Where", _other_sign(g, rest, b, zero), g.op("Add", rest, b), rest)
+    rest = g.op("Mod", a, b, fmod=1)
+    return g.op("Where", _other_sign(g, rest, b, dtype), g.op("Add", rest, b), rest)
 
 
 @convert_with("fmod.Tensor fmod.Scalar", dtypes=NUMBERS)

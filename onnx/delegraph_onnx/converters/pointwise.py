@@ -9,6 +9,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph_onnx.converters.extremes import limited, of_two, sign_of
 from delegraph_onnx.converters.table import convert_with
 from delegraph_onnx.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, TensorLike
@@ -150,7 +151,7 @@ def round_decimals(g: GraphBuilder, node: Node, self: Node, decimals: int) -> ir
 def sign(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     """The sign of NaN is 0 in torch and NaN in ONNX."""
     value, dtype = g.value(self), dtype_of(node)
-    result = g.op("Sign", value)
+    result = sign_of(g, value, dtype)
     return result if dtype in INDICES else g.op("Where", g.op("IsNaN", value), g.tensor(0.0, dtype), result)
 
 
@@ -227,7 +228,7 @@ for _name, _op_type in (("maximum", "Max"), ("minimum", "Min")):
 
     def _of_two(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str = _op_type) -> ir.Value:
         dtype = outer_dtype_of(node)
-        return g.op(op_type, g.operand(self, dtype), g.operand(other, dtype))
+        return of_two(g, op_type, g.operand(self, dtype), g.operand(other, dtype), dtype_of(node))
 
     convert_with(_name, dtypes=NUMBERS)(_of_two)
 
@@ -237,7 +238,7 @@ for _name, _op_type in (("fmax", "Max"), ("fmin", "Min")):
         """Where one of them is not a number, the other."""
         dtype = dtype_of(node)
         one, two = g.tensor(self, dtype), g.tensor(other, dtype)
-        chosen = g.op(op_type, one, two)
+        chosen = of_two(g, op_type, one, two, dtype)
         if not dtype.is_floating_point:
             return chosen
         return g.op("Where", g.op("IsNaN", one), two, g.op("Where", g.op("IsNaN", two), one, chosen))
@@ -353,8 +354,8 @@ def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = 
     dtype = dtype_of(node)
     if dtype not in INDICES:  # a bound that is missing is the largest finite number to onnxruntime
         low, high = -math.inf if low is None else low, math.inf if high is None else high
-    bounds = (None if bound is None else g.operand(bound, outer_dtype_of(node)) for bound in (low, high))
-    return g.op("Clip", g.tensor(self, dtype), *bounds)
+    least, most = (None if bound is None else g.operand(bound, outer_dtype_of(node)) for bound in (low, high))
+    return limited(g, g.tensor(self, dtype), least, most, dtype)
 
 
 @convert_with("clamp.Tensor", dtypes=NUMBERS)
@@ -362,8 +363,8 @@ def clamp_tensor(g: GraphBuilder, node: Node, self: Node, low: Node | None, high
     dtype = dtype_of(node)
     value = g.tensor(self, dtype)
     if low is not None:
-        value = g.op("Max", value, g.tensor(low, dtype))
-    return value if high is None else g.op("Min", value, g.tensor(high, dtype))
+        value = of_two(g, "Max", value, g.tensor(low, dtype), dtype)
+    return value if high is None else of_two(g, "Min", value, g.tensor(high, dtype), dtype)
 
 
 @convert_with("gelu", keep=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import onnx_ir as ir
+import torch
 
 from delegraph_cpu.blob import BACKEND_ID
 from delegraph_cpu.codes import Codes
@@ -22,6 +23,7 @@ ONNXRUNTIME: Final = Target(
     producer="delegraph-cpu",
     quantized_as=QuantizedAs.KERNELS,
     domain_of_16_bits=CONTRIB,
+    lacks=dict.fromkeys(("Max", "Min", "Clip", "Sign"), frozenset({torch.int64})),  # wrong from 2^31 on (1.31)
     external_weights=True,
     states=True,
 )
