@@ -7,8 +7,8 @@ EXECUTORCH := .venv-executorch
 ZOO := build/zoo
 ORACLES := build/oracles
 PEERS := build/peers
-DISTRIBUTIONS := partitioners machines backends/cpu backends/npu backends/dsp backends/openvino plugins/portable plugins/special plugins/aten plugins/executorch plugins/testkit
-PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e "backends/openvino[aot]" \
+DISTRIBUTIONS := partitioners machines onnx backends/cpu backends/npu backends/dsp backends/openvino plugins/portable plugins/special plugins/aten plugins/executorch plugins/testkit
+PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e onnx -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e "backends/openvino[aot]" \
 	-e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
 FUZZ ?= 1000000
 
@@ -61,7 +61,7 @@ $(EXECUTORCH)/.installed: plugins/executorch/pyproject.toml
 	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6" pytest "pytest-xdist>=3"
 	$(EXECUTORCH)/bin/python -m pip install --quiet pluggy importlib-metadata ml_dtypes "onnxruntime>=1.31,<1.32" onnx onnx_ir ethos-u-vela jsonschema
 	$(EXECUTORCH)/bin/python -m pip install --quiet --no-deps tosa-tools
-	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners \
+	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners -e onnx \
 		-e backends/cpu -e plugins/portable -e plugins/executorch
 	touch $@
 

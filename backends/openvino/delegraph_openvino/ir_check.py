@@ -16,22 +16,22 @@ from delegraph_openvino.blob import CODES, DTYPES, Weight, damaged
 __all__ = ["OPERATIONS", "check_ir"]
 
 _NAMES: Final = """
-    Abs Acos Acosh AdaptiveAvgPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference BitwiseAnd BitwiseOr BitwiseXor
-    Broadcast Ceiling Clamp
-    Concat Const Convert ConvertLike Convolution ConvolutionBackpropData Cos Cosh CumSum DepthToSpace Divide Elu
-    Equal Erf Exp FakeQuantize Floor FloorMod GRUSequence Gather GatherElements GatherND Gelu Greater GreaterEqual
-    GroupConvolution GroupConvolutionBackpropData HSwish HardSigmoid Interpolate IsInf IsNaN LSTMSequence Less
-    LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor MVN MatMul MaxPool Maximum Minimum Mish Mod
-    Multiply Negative NotEqual PReLU Pad Parameter Power ROIAlign Range ReLU ReduceLogicalAnd ReduceLogicalOr
-    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Round ScaledDotProductAttention
-    ScatterElementsUpdate ScatterNDUpdate Select Selu ShapeOf ShuffleChannels Sigmoid Sign Sin Sinh Slice SoftMax
-    SoftPlus SpaceToDepth Split Sqrt Squeeze Subtract Swish Tan Tanh Tile TopK Transpose Unsqueeze VariadicSplit
+    Abs Acos Acosh AdaptiveAvgPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference BitwiseAnd BitwiseOr
+    BitwiseXor Broadcast Ceiling Clamp Concat Const Convert ConvertLike Convolution ConvolutionBackpropData Cos Cosh
+    CumSum DepthToSpace Divide Elu Equal Erf Exp FakeQuantize Floor FloorMod GRUSequence Gather GatherElements
+    GatherND Gelu Greater GreaterEqual GroupConvolution GroupConvolutionBackpropData HSwish HardSigmoid Identity If
+    Interpolate IsInf IsNaN LSTMSequence Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor
+    MVN MatMul MaxPool Maximum Minimum Mish Mod Multiply Negative NotEqual PReLU Pad Parameter Power ROIAlign Range
+    ReLU ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Round
+    ScaledDotProductAttention ScatterElementsUpdate ScatterNDUpdate Select Selu ShapeOf ShuffleChannels Sigmoid Sign
+    Sin Sinh Slice SoftMax SoftPlus SpaceToDepth Split Sqrt Squeeze Subtract Swish Tan Tanh Tile TopK Transpose
+    Unsqueeze VariadicSplit
 """
 
 OPERATIONS: Final = frozenset(_NAMES.split())
 """What the converters write."""
 
-_DTYPES: Final = {name: dtype for dtype, (name, _) in DTYPES.items()} | {"u4": CODES}
+_DTYPES: Final = {name: dtype for dtype, (name, _) in DTYPES.items()} | {"u4": CODES, "u64": "int64"}
 
 
 def check_ir(xml: Buffer, bin_size: int) -> None:

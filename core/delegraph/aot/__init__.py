@@ -25,7 +25,8 @@ A backend's quantizer
     Recipe, recipe_named: what `quantize(recipe=…)` asks for; activation_spec, weight_spec: torchao's specs of it
     HistogramObserver, PercentileObserver: torchao's observers, but fast
     annotate, annotation_of, shared_spec: what is said of a call; is_float_tensor, is_read_once, is_weight: of values
-    channel_dim: the channels in a layer's weight
+    channel_dim: the channels in a layer's weight; VALUE_MOVES: what only moves values; normalized_sums: what needs more
+    than 8 bits
     cut_attention: attention as its products and its softmax, each of which gets a grid
     QuantizationReport, MethodQuantization, LayerQuantization: what `quantize` gives beside the programs
 A pass
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
     from delegraph.aot.quantize.annotations import (
+        VALUE_MOVES,
         annotate,
         annotation_of,
         is_float_tensor,
@@ -129,6 +131,7 @@ if TYPE_CHECKING:
     from delegraph.aot.quantize.observers import HistogramObserver, PercentileObserver
     from delegraph.aot.quantize.recipes import Recipe, recipe_named
     from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization, QuantizationReport
+    from delegraph.aot.quantize.residual_sums import normalized_sums
     from delegraph.aot.quantize.specs import activation_spec, weight_spec
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
@@ -148,6 +151,7 @@ __all__ = [
     "EDGE",
     "FUNCTIONAL",
     "PROTECTED_KEYS",
+    "VALUE_MOVES",
     "BackendDetails",
     "BackendOpOverload",
     "BackendOpOverloadPacket",
@@ -226,6 +230,7 @@ __all__ = [
     "layout_of",
     "lifted_number",
     "memory_use",
+    "normalized_sums",
     "number_overload",
     "parse_etrecord",
     "program_text",
@@ -318,6 +323,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "passes.weights_to_outputs": ("WeightsToOutputs",),
         "quantize.annotations": (
+            "VALUE_MOVES",
             "annotate",
             "annotation_of",
             "is_float_tensor",
@@ -330,6 +336,7 @@ __getattr__, __dir__ = lazy_names(
         "quantize.observers": ("HistogramObserver", "PercentileObserver"),
         "quantize.recipes": ("Recipe", "recipe_named"),
         "quantize.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),
+        "quantize.residual_sums": ("normalized_sums",),
         "quantize.specs": ("activation_spec", "weight_spec"),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },

@@ -16,12 +16,12 @@ from tests.kernels.oracle import Oracle, to_numpy, to_torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_cpu.aot.convert import ConvertedModel, PartitionConverter
-from delegraph_cpu.aot.converters import TABLE
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.nodes import CallConverter
+from delegraph_cpu.aot.convert import FusingGraph
+from delegraph_cpu.aot.graph import TABLE
 from delegraph_cpu.runtime.ort_values import as_array, ort_value
 from delegraph_cpu.sessions import create_session
+from delegraph_onnx.convert import ConvertedModel, PartitionConverter
+from delegraph_onnx.nodes import CallConverter
 
 __all__ = ["DELEGATES", "DelegateOracle", "run_entry_on_delegates"]
 
@@ -83,7 +83,7 @@ def _graph(call: Call, wanted: list[torch.Tensor], used: int) -> tuple[Graph, li
 
 
 def _model(graph: Graph, inputs: list[Node], outputs: list[Node]) -> ConvertedModel:
-    made = PartitionConverter(GraphBuilder())
+    made = PartitionConverter(FusingGraph())
     made.values.update({node: made.input(node) for node in inputs})
     CallConverter.convert_calls(made, graph)  # a call by itself: nothing to fuse
     results = [made.output(node, index) for index, node in enumerate(outputs)]

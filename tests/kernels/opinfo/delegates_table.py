@@ -19,7 +19,7 @@ from tests.kernels.opinfo.record import name_of
 from tests.kernels.opinfo.results import load_all
 from torch._ops import OpOverload
 
-from delegraph_cpu.aot.converters import TABLE
+from delegraph_onnx.converters import TABLE
 
 __all__ = ["PAGE", "converted", "page"]
 

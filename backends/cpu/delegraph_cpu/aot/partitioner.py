@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch.fx import Node
 
 from delegraph.interfaces import CompileSpec, Partitioner
-from delegraph_cpu.aot.converters import MAX_POOLS, TABLE
+from delegraph_cpu.aot.graph import TABLE
 from delegraph_cpu.aot.preprocess import INT8_INPUTS, INT8_PRODUCTS
 from delegraph_cpu.blob import BACKEND_ID
+from delegraph_onnx.converters import MAX_POOLS
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
 __all__ = ["cpu_partitioner"]
@@ -28,7 +29,7 @@ def cpu_partitioner(
     layers whose weights alone are quantized round their inputs to int8, in blocks: up to ten times faster for a few
     rows, as in generation; but not where weights of 4 bits are multiplied with 16 rows and more. `int8_products` does
     that, too, and where the number of rows is dynamic and never one: such weights become int8 at load, and take three
-    times as much memory.
+    times as much memory. What a program itself rounds is multiplied as integers without either.
     """
     asked = {INT8_INPUTS: int8_inputs, INT8_PRODUCTS: int8_products}
     return CapabilityBasedPartitioner(

@@ -2,20 +2,23 @@
 
 Every operator that has an integer kernel gets its inputs and its result quantized; what only moves elements keeps the
 grid that it is given; weights of products have a scale for each row, those of norms and biases stay as they are, since
-the compiler knows them. The result of softmax has a grid of its own: parts of 256, or of 32768. The table of an
-embedding has one scale, which is also its result's. An attention without a mask is cut into products and a softmax
-before, so that each of them gets its grids.
+the compiler knows them. The result of softmax has a grid of its own, parts of 32768, and residual sums that are
+normalized are int16, which norms and products read as they are. The table of an embedding has one scale, which is also
+its result's. An attention without a mask is cut into products and a softmax before, so that each of them gets its
+grids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
 import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot import (
+    VALUE_MOVES,
     Recipe,
     activation_spec,
     annotate,
@@ -24,6 +27,7 @@ from delegraph.aot import (
     is_float_tensor,
     is_read_once,
     is_weight,
+    normalized_sums,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -45,12 +49,10 @@ TABLES: Final = frozenset(
         *(aten.cos.default,),
     }
 )
-ROWS: Final = frozenset(
-    {
-        *(aten.layer_norm.default, aten.rms_norm.default, aten.mean.dim, aten.sum.dim_IntList, aten.amax.default),
-        *(aten.amin.default, aten.upsample_bilinear2d.vec),
-    }
-)
+NORMS: Final = frozenset({aten.layer_norm.default, aten.rms_norm.default})
+ROWS: Final = NORMS | {
+    *(aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default, aten.upsample_bilinear2d.vec)
+}
 PAIRS: Final = frozenset(
     {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.matmul.default, aten.bmm.default, aten.mm.default}
 )
@@ -59,14 +61,7 @@ SCALINGS: Final = frozenset({aten.mul.Tensor, aten.div.Tensor, aten.mul.Scalar, 
 CLAMPS: Final = frozenset({aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default})
 SOFTMAXES: Final = frozenset({aten.softmax.int, aten._softmax.default})
 JOINS: Final = frozenset({aten.cat.default})
-MOVES: Final = frozenset(
-    {
-        *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
-        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
-        *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
-        *(aten.dropout.default, aten.constant_pad_nd.default, aten.pad.default, aten.upsample_nearest2d.vec),
-    }
-)
+MOVES: Final = VALUE_MOVES | {aten.constant_pad_nd.default, aten.pad.default, aten.upsample_nearest2d.vec}
 """What is done to the codes themselves, whatever grid they are on."""
 
 
@@ -91,6 +86,9 @@ class DspQuantizer:
     def __init__(self, recipe: Recipe) -> None:
         self._bits = recipe.activation_bits
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
+        self._wide = activation_spec(replace(recipe, activation_bits=16))
+        self._probabilities = _between_0_and_1()
+        self._sums: frozenset[Node] = frozenset()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Cut attentions into what there are integer kernels for; those with a mask stay whole, in float."""
@@ -99,6 +97,7 @@ class DspQuantizer:
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what there is an integer kernel for; a node that has an annotation keeps it."""
+        self._sums = normalized_sums(model)
         for node in model.graph.nodes:
             if node.op == "call_function" and annotation_of(node) is None and _is_float(node):
                 self._annotate(node)
@@ -114,13 +113,13 @@ class DspQuantizer:
         elif (node.target in PAIRS and len(sources) == _operands(node)) or (
             node.target in SCALINGS and len(sources) == 1 and isinstance(node.args[1], int | float)
         ):
-            self._put(node, dict.fromkeys(sources, self._activation))
+            self._put(node, {source: self._read(node, source) for source in sources})
         elif node.target == aten.embedding.default and is_weight(node.args[0]):
             annotate(node, {node.args[0]: self._activation}, shared_spec((node.args[0], node)))
         elif node.target in ROWS or (node.target in TABLES and self._has_table(node)):
-            self._put(node, {sources[0]: self._activation})
+            self._put(node, {sources[0]: self._read(node, sources[0])})
         elif node.target in SOFTMAXES:
-            annotate(node, {sources[0]: self._activation}, self._probabilities())
+            annotate(node, {sources[0]: self._activation}, self._probabilities)
         elif _is_clamp(node):
             self._put(node, {sources[0]: self._activation})
         elif node.target in MOVES and annotation_of(sources[0]) is not None:
@@ -128,9 +127,9 @@ class DspQuantizer:
             annotate(node, {sources[0]: shared}, shared)
         elif node.target in JOINS and all(map(is_read_once, sources)):
             first = shared_spec((sources[0], node))
-            annotate(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
+            annotate(node, {sources[0]: self._read(node, sources[0]), **dict.fromkeys(sources[1:], first)}, first)
         elif node.target in JOINS:
-            annotate(node, dict.fromkeys(sources, self._activation), self._activation)
+            annotate(node, {source: self._read(node, source) for source in sources}, self._made(node))
 
     def _put(self, node: Node, inputs: Mapping[Any, Any]) -> None:
         """The inputs, and the result, or that of an activation that it alone goes through."""
@@ -139,20 +138,30 @@ class DspQuantizer:
             annotate(node, inputs)
             annotate(follower, {}, self._activation)
         else:
-            annotate(node, inputs, self._activation)
+            annotate(node, inputs, self._made(node))
+
+    def _read(self, node: Node, source: Node) -> Any:
+        """How `node` reads `source`: sums that are normalized, and probabilities, as they are."""
+        if source.target in SOFTMAXES:
+            return self._probabilities
+        return self._wide if node in self._sums or (node.target in NORMS and source in self._sums) else self._activation
+
+    def _made(self, node: Node) -> Any:
+        """How the result of `node` is quantized: of a linear layer as the sum takes it that alone reads it."""
+        summed = node.target == aten.linear.default and len(node.users) == 1 and self._sums.issuperset(node.users)
+        return self._wide if summed or node in self._sums else self._activation
 
     def _has_table(self, node: Node) -> bool:
         """Whether tables give it: those of int16, whose grids have 0, are lines between."""
         name = operator_name(node).removeprefix("aten::")
         return self._bits != 16 or not_interpolated(name, 0.0, 0.0) is None
 
-    def _probabilities(self) -> Any:
-        """Between 0 and 1: 256 codes, or the 32768 that int16 has above zero."""
-        from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec
 
-        if self._bits == 16:
-            return FixedQParamsQuantizationSpec(torch.int16, 1 / 32768, 0, -32767, 32767, torch.per_tensor_symmetric)
-        return FixedQParamsQuantizationSpec(torch.int8, 1 / 256, -128, -128, 127, torch.per_tensor_affine)
+def _between_0_and_1() -> Any:
+    """The 32768 codes that int16 has from 0 on: of a thousand probabilities, most are below 1 / 256."""
+    from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec
+
+    return FixedQParamsQuantizationSpec(torch.int16, 1 / 32768, 0, -32767, 32767, torch.per_tensor_symmetric)
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ rows once the model is quantized.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -21,6 +22,7 @@ from delegraph.aot import (
     is_float_tensor,
     is_read_once,
     is_weight,
+    normalized_sums,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -57,7 +59,9 @@ class NpuQuantizer:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe, self._activation = recipe, activation_spec(recipe)
+        self._wide = activation_spec(replace(recipe, activation_bits=16))
         self._dtype = torch.int16 if recipe.activation_bits == 16 else torch.int8
+        self._sums: frozenset[Node] = frozenset()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Let parts of tensors be slices, for the NPU's operators have one result."""
@@ -67,6 +71,7 @@ class NpuQuantizer:
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate what computes, then what moves integers: behind what gives them, and before what takes them."""
+        self._sums = normalized_sums(model)
         calls = [node for node in model.graph.nodes if row_of(node) is not None and _is_float(node)]
         for node in calls:
             if annotation_of(node) is None:
@@ -87,7 +92,7 @@ class NpuQuantizer:
         if row.annotate is Annotate.LAYER:
             self._layer(node)
         elif row.annotate is Annotate.VALUES:
-            self._finish(node, dict.fromkeys(_values(node), self._activation))
+            self._finish(node, dict.fromkeys(_values(node), self._spec(node)))
         elif all(map(_gives_integers, _values(node))):
             self._move(node)
 
@@ -110,17 +115,21 @@ class NpuQuantizer:
             annotate(between, {})
         annotate(node, inputs)
         last = [node, *fused][-1]
-        annotate(last, {} if fused else inputs, self._activation)
+        annotate(last, {} if fused else inputs, self._spec(node))
 
     def _move(self, node: Node) -> None:
         """The result has the grid of the first operand, and so have further ones; what is joined keeps its own where
         another call reads it."""
         first, *rest = _values(node)
         if rest and not all(map(is_read_once, [first, *rest])):
-            annotate(node, dict.fromkeys([first, *rest], self._activation), self._activation)
+            annotate(node, dict.fromkeys([first, *rest], self._spec(node)), self._spec(node))
             return
         shared = shared_spec((first, node))
-        annotate(node, {first: self._activation, **dict.fromkeys(rest, shared)}, shared)
+        annotate(node, {first: self._spec(node), **dict.fromkeys(rest, shared)}, shared)
+
+    def _spec(self, node: Node) -> Any:
+        """Of what `node` takes and gives, but for a layer: int16 of residual sums that are normalized."""
+        return self._wide if node in self._sums else self._activation
 
 
 # ---- the graph ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delegraph.interfaces import CompileSpec, Partitioner
-from delegraph_openvino.aot.converters import TABLE
+from delegraph_openvino.aot.target import TABLE
 from delegraph_openvino.blob import BACKEND_ID
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_partitioners import CapabilityBasedPartitioner

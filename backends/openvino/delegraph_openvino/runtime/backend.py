@@ -20,13 +20,16 @@ from delegraph.interfaces import (
     BackendInterface,
     Buffer,
     CompileSpec,
+    PlacesInfo,
+    UnusableValue,
+    missing_place,
     split_arguments,
 )
-from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack
+from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack, weight_data
 from delegraph_openvino.ir_check import check_ir
 from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValue
+from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
-from delegraph_openvino.runtime.places import check_places
 from delegraph_openvino.runtime.profiling import log_nodes
 from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
 
@@ -123,12 +126,12 @@ class OpenVinoBackend(BackendInterface):
         taken = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
         described = zip(handle.blob.inputs, arrays, strict=True)
-        picking = [(info.places, array) for info, array in described if info.places is not None]
+        picking = [(info.places, array) for info, array in described if info.places]
         request = handle.request
 
         def run() -> None:
             for places, array in picking:
-                check_places(places, array)
+                _check_places(places, array)
             if handle.bound is not kept:
                 for port, tensor in given:
                     request.set_input_tensor(port, tensor)
@@ -142,6 +145,14 @@ class OpenVinoBackend(BackendInterface):
     def num_outputs(self, handle: Handle) -> int:
         """What the blob's header says, and the model confirmed."""
         return len(handle.blob.outputs)
+
+    def engine_files(
+        self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
+    ) -> Mapping[str, Sequence[Buffer]]:
+        """The IR: an .xml, and a .bin with all weights."""
+        blob = unpack(processed)
+        check_ir(blob.xml, len(blob.bin))
+        return ir_files(name, blob, [weight_data(weight, blob, named_data) for weight in blob.weights])
 
     def cancel(self, handle: Handle, requested: bool) -> None:
         """OpenVINO ends between two of its nodes; a run that has not begun is not stopped."""
@@ -197,12 +208,19 @@ def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]
     arrays = []
     for info, port, given in zip(handle.blob.inputs, handle.ports, inputs, strict=True):
         array = np.require(given, numpy_dtype(info.dtype), ("C", "A"))
-        if info.places is not None:
-            check_places(info.places, array)
+        _check_places(info.places, array)
         if port is not None:
             handle.request.set_input_tensor(port, tensor_over(array))
         arrays.append(array)
     return arrays
+
+
+def _check_places(places: Sequence[PlacesInfo], array: NDArray[Any]) -> None:
+    """Raise for a place that is not there, where OpenVINO picks zeros."""
+    for info in places:
+        told = missing_place(info, array)
+        if told is not None:
+            raise UnusableValue(told)
 
 
 def _set_outputs(

@@ -19,6 +19,7 @@
     annotations.py      a call and specs -> its annotation, as torchao keeps it
     specs.py            a recipe -> torchao's specs of it, to annotate with
     observers.py        values that flow past -> the range that loses least
+    residual_sums.py    a graph -> the residual sums that are normalized, which need more than 8 bits
     attention.py        attention in one call -> products and a softmax, each of which gets a grid
 
     calibrate.py        a module with observers + batches -> the observers have seen what flows

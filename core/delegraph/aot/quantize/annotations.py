@@ -13,6 +13,7 @@ from delegraph.aot.graph.schema_binding import schema_arguments
 
 __all__ = [
     "ANNOTATION",
+    "VALUE_MOVES",
     "annotate",
     "annotation_of",
     "is_float_tensor",
@@ -24,6 +25,18 @@ __all__ = [
 
 ANNOTATION: Final = "quantization_annotation"
 """Where torchao keeps a node's `QuantizationAnnotation` (`Q_ANNOTATION_KEY` of `pt2e/quantizer/quantizer.py`)."""
+
+aten = torch.ops.aten
+
+VALUE_MOVES: Final[frozenset[Any]] = frozenset(
+    {
+        *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
+        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
+        *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
+        aten.dropout.default,
+    }
+)
+"""What gives elements of its first argument as they are: on its grid."""
 
 
 def annotate(node: Node, inputs: Mapping[Any, Any], output: Any = None) -> None:

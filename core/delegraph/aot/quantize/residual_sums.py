@@ -1,0 +1,48 @@
+"""An ATen graph -> its residual sums that are normalized, for quantizers, which give them more bits than other values.
+
+x = cat([token, patches])     a norm makes each row as large as any other, and so the error of its grid: rows that
+x = x + attention(norm(x))    are small beside the largest, as a class token's or a padded one's, are lost in 8
+x = x + mlp(norm(x))          bits of one grid, and every later sum carries what they have lost
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.quantize.annotations import VALUE_MOVES, is_float_tensor
+
+__all__ = ["normalized_sums"]
+
+aten = torch.ops.aten
+
+_NORMS: Final = frozenset({aten.layer_norm.default, aten.rms_norm.default, aten.group_norm.default})
+
+_SUM: Final = aten.add.Tensor
+
+_PASSED: Final[frozenset[Any]] = VALUE_MOVES | {_SUM, aten.cat.default}
+"""What a row comes through as large as it was, or with more added."""
+
+
+def normalized_sums(model: GraphModule) -> frozenset[Node]:
+    """The sums that a norm over rows or groups reads, those that these add up, and what joins or moves values between.
+
+    Norms are `layer_norm`, `rms_norm` and `group_norm` as one call. A norm of what no sum is part of has none.
+    """
+    todo = [node.args[0] for node in model.graph.nodes if node.target in _NORMS]
+    before: set[Node] = set()
+    while todo:
+        node = todo.pop()
+        if is_float_tensor(node) and node.target in _PASSED and node not in before:
+            before.add(node)
+            todo += node.all_input_nodes
+    sums = {node for node in before if node.target is _SUM}
+    for node in model.graph.nodes:
+        if node in before and not sums.isdisjoint(node.all_input_nodes):
+            sums.add(node)
+    for node in reversed(model.graph.nodes):
+        if node in before and not sums.isdisjoint(node.users):
+            sums.add(node)
+    return frozenset(sums)
