@@ -71,13 +71,17 @@ def differences(
             yield kind, tuple(int(i) for i in np.argwhere(mask & apart)[0])
 
 
+def _finfo(dtype: Any) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
 def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Kind, Array]:
     """Kind -> where a result differs in it."""
     if expected.dtype.kind in "biu":
         return {Kind.INTEGER: actual != expected}
     if expected.dtype.kind == "c":
         return _complex_kinds(actual, expected, slack, elementwise)
-    name, info = expected.dtype.name, ml_dtypes.finfo(expected.dtype)
+    name, info = expected.dtype.name, _finfo(expected.dtype)
     got, wanted = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(all="ignore"):
         nan = np.isnan(got) != np.isnan(wanted)
@@ -105,11 +109,11 @@ def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> d
 def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Kind, Array]:
     """As numbers where both are finite; which part of one that is not is infinite or NaN, says no standard."""
     finite = np.isfinite(actual) & np.isfinite(expected)
-    parts = [
-        _kinds(*(np.where(finite, part(values), 0) for values in (actual, expected)), slack, elementwise)
+    real, imaginary = (
+        _kinds(np.where(finite, part(actual), 0), np.where(finite, part(expected), 0), slack, elementwise)
         for part in (np.real, np.imag)
-    ]
-    both = {kind: parts[0][kind] | parts[1][kind] for kind in parts[0]}
+    )
+    both = {kind: real[kind] | imaginary[kind] for kind in real}
     return {**both, Kind.NAN: np.isfinite(actual) != np.isfinite(expected)}
 
 
@@ -124,7 +128,7 @@ def same_choice(
     for dim in range(source.ndim):
         reduced = places.ndim < source.ndim
         mine, torchs = ((np.expand_dims(p, dim) if reduced else p) for p in (places, expected[ties.places]))
-        if mine.ndim != source.ndim or mine.size and not (0 <= mine.min() and mine.max() < source.shape[dim]):
+        if mine.ndim != source.ndim or (mine.size and (mine.min() < 0 or mine.max() >= source.shape[dim])):
             continue
         try:
             chosen, by_torch = np.take_along_axis(source, mine, dim), np.take_along_axis(source, torchs, dim)

@@ -46,8 +46,8 @@ def dangerous_values(dtype: torch.dtype) -> Tensor:
         parts = torch.tensor([[math.nan, 0.0], [1.0, math.nan], [math.inf, 1.0], [-1.0, -math.inf], [0.0, -0.0]])
         return torch.view_as_complex(parts.to(dtype.to_real()))
     if not dtype.is_floating_point:
-        info, (a, b, c, d) = torch.iinfo(dtype), _POWERS
-        return _integers(dtype, [0, 1, -1, info.max, info.min, 2**a + 1, 2**b, -(2**c), 2**d + 1])
+        (a, b, c, d), limits = _POWERS, torch.iinfo(dtype)
+        return _integers(dtype, [0, 1, -1, limits.max, limits.min, 2**a + 1, 2**b, -(2**c), 2**d + 1])
     info = torch.finfo(dtype)
     odd = torch.tensor(2.0 / info.eps, dtype=dtype)  # the last number whose neighbour is an integer
     plain = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, info.max, info.min, info.tiny], dtype=dtype)

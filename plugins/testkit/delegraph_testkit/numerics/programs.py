@@ -1,4 +1,4 @@
-"""An entry of torch's operator database and a dtype -> small modules that call the operator, with operands at the edges.
+"""An entry of the operator database and a dtype -> small modules that call the operator, on operands at the edges.
 
 How an operator is called, the database's samples say; what its tensors hold is replaced:
 
@@ -59,7 +59,7 @@ def programs(entry: str, dtype: torch.dtype) -> Iterator[Program]:
                 yield Program(program.name, program.module.eval(), calls, program.elementwise)
 
 
-# ---- one operand -------------------------------------------------------------------------------------------------------
+# ---- one operand ---------------------------------------------------------------------------------
 
 
 def _of_one(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
@@ -85,7 +85,7 @@ def _plain(info: Any, dtype: torch.dtype, sample: Any) -> Tensor:
     return values if values.numel() else torch.ones(1, dtype=dtype)
 
 
-# ---- two operands ------------------------------------------------------------------------------------------------------
+# ---- two operands --------------------------------------------------------------------------------
 
 
 def _of_two(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
@@ -162,7 +162,7 @@ class _SideBySide(nn.Module):
         return tuple(module(tensor) for module, tensor in zip(self.side_by_side, tensors, strict=True))
 
 
-# ---- whatever shapes samples have --------------------------------------------------------------------------------------
+# ---- whatever shapes samples have ----------------------------------------------------------------
 
 
 def _of_samples(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
@@ -253,7 +253,7 @@ def _keeps_content(entry: str, sample: Any) -> bool:
     return bool(left(entry)) or len(_tensors(sample)) != 2
 
 
-# ---- samples -----------------------------------------------------------------------------------------------------------
+# ---- samples -------------------------------------------------------------------------------------
 
 
 @cache
@@ -304,7 +304,7 @@ def _module(info: Any, sample: Any) -> OperatorCall:
     return OperatorCall(info.op, structure, leaves)
 
 
-# ---- content -----------------------------------------------------------------------------------------------------------
+# ---- content -------------------------------------------------------------------------------------
 
 
 def _elementwise(entry: str, name: str, module: nn.Module, calls: Iterable[Sequence[Tensor]]) -> Program:

@@ -6,8 +6,8 @@ sweep([Subject(Kind.BACKEND, "acme")], "maximum", "int64")      {"acme": Cell(..
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from delegraph_testkit.models import Example
 from delegraph_testkit.numerics.differences import Kind as Difference
 from delegraph_testkit.numerics.differences import differences, same_choice
 from delegraph_testkit.numerics.programs import Program, programs
-from delegraph_testkit.numerics.reference import Answers, Ways
+from delegraph_testkit.numerics.reference import Answers, QuantizedWays, Ways
 from delegraph_testkit.numerics.undefined import TIES, not_compared
 from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.operator_samples import entries
@@ -82,10 +82,28 @@ def _sweep_program(subjects: Sequence[Subject], cells: Mapping[str, Cell], entry
     ways = Ways(entry, program.module, exported)
     expected = [Answers(ways, call) for call in program.calls]
     for subject in subjects:
-        run = _Run(subject, cells[subject.name], entry, program)
-        module = run.module(exported)
-        if module is not None:
-            run.compare(module, expected)
+        if subject.claims.quantizer:
+            _sweep_quantized(subject, cells[subject.name], entry, program)
+        else:
+            _Run(subject, cells[subject.name], entry, program).check(exported, expected)
+
+
+def _sweep_quantized(subject: Subject, cell: Cell, entry: str, program: Program) -> None:
+    """The program as it comes to a device that computes in integers, quantized on numbers that such have place for.
+    Calls with NaN, which no integer is, are left out."""
+    calls = [call for call in program.calls if not any(tensor.isnan().any() for tensor in call)]
+    if not calls or any(tensor.dtype != torch.float32 for tensor in calls[0]):
+        cell.open = cell.open or "float32 alone is quantized"
+        return
+    ordinary = tuple(torch.linspace(0.25, 4, tensor.numel()).view(tensor.shape) for tensor in calls[0])
+    try:
+        programs = quantized(Example({"forward": program.module}, {"forward": [ordinary]}), subject.claims.quantizer)
+    except Exception as error:
+        cell.declined.append(f"it is not quantized: {error}")
+        return
+    ways = QuantizedWays(program.module, programs["forward"], ordinary)
+    run = _Run(subject, cell, entry, replace(program, calls=calls))
+    run.check(programs["forward"], [Answers(ways, call) for call in calls])
 
 
 def _exported(program: Program) -> ExportedProgram | str:
@@ -110,7 +128,13 @@ class _Run:
     entry: str
     program: Program
 
-    def module(self, exported: ExportedProgram) -> Any:
+    def check(self, exported: ExportedProgram, expected: Sequence[Answers]) -> None:
+        """Lower the program, run every call of it, and note how the results differ."""
+        module = self._module(exported)
+        if module is not None:
+            self._compare(module, expected)
+
+    def _module(self, exported: ExportedProgram) -> Any:
         """The program lowered and loaded; None where the subject takes none of it."""
         order = self._order()
         backends = [] if self.subject.kind is Kind.KERNELS else [asked_for(self.subject)]
@@ -149,7 +173,7 @@ class _Run:
     def _order(self) -> tuple[Any, ...]:
         return kernel_order((self.subject.name,) if self.subject.kind is Kind.KERNELS else ())
 
-    def compare(self, module: Any, expected: Sequence[Answers]) -> None:
+    def _compare(self, module: Any, expected: Sequence[Answers]) -> None:
         """Run every call, and note how the results differ."""
         method = module["forward"].method
         for call, torchs in zip(self.program.calls, expected, strict=True):
@@ -192,7 +216,8 @@ class _Run:
         numbers = getattr(self.program.module, "side_by_side", None)
         beside = f" beside {numbers[position].number}" if numbers is not None else ""
         operands = ", ".join(_short(array) for array in shown)
-        return f"{self.program.name}: of {operands}{beside}{_extra(self.program.module)}, result {position} at {list(place)}"
+        called = f"{self.program.name}: of {operands}{beside}{_extra(self.program.module)}"
+        return f"{called}, result {position} at {list(place)}"
 
 
 def _at(array: Array, place: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
