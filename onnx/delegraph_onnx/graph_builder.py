@@ -176,7 +176,10 @@ class GraphBuilder:
         if not isinstance(argument, Node):
             return None if isinstance(argument, ir.Value) else argument
         array = self.parameter(argument)
-        return array.item() if array is not None and array.ndim == 0 else None
+        if array is None or array.ndim:
+            return None
+        written = self.constants.number(argument)
+        return array.item() if written is None else written
 
     def value(self, argument: Node | ir.Value) -> ir.Value:
         """The value of a converted node with one result."""
@@ -193,9 +196,11 @@ class GraphBuilder:
             return argument
         if not isinstance(argument, Node):
             return self.constant(array_of(argument, dtype))
-        if dtype_of(argument) == dtype:
+        if dtype_of(argument) == dtype and outer_dtype_of(argument) not in HALVES:
             return self.value(argument)
-        number = self.number(argument)
+        number = self.number(argument)  # of which halves have no more than they hold
+        if number is None and dtype_of(argument) == dtype:
+            return self.value(argument)
         return self.cast(self.value(argument), dtype) if number is None else self.tensor(number, dtype)
 
     def operand(self, argument: Node | Scalar, dtype: torch.dtype) -> ir.Value:
