@@ -94,14 +94,16 @@ def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> d
 
 
 def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Kind, Array]:
-    """As numbers where both are finite; which part of one that is not is infinite or NaN, says no standard."""
+    """As numbers where both are finite, each part as near as rounding takes the whole; which part of one that is not is
+    infinite or NaN, says no standard."""
     finite = np.isfinite(actual) & np.isfinite(expected)
-    real, imaginary = (
-        _kinds(np.where(finite, part(actual), 0), np.where(finite, part(expected), 0), slack, elementwise)
-        for part in (np.real, np.imag)
-    )
-    both = {kind: real[kind] | imaginary[kind] for kind in real}
-    return {**both, Kind.NAN: np.isfinite(actual) != np.isfinite(expected)}
+    got, wanted = (np.where(finite, values, 0) for values in (actual, expected))
+    with np.errstate(all="ignore"):
+        whole = np.hypot(wanted.real, wanted.imag)
+        apart = np.hypot(got.real - wanted.real, got.imag - wanted.imag)
+    near = whole + apart.astype(whole.dtype)
+    kinds = _kinds(near, whole, slack, elementwise)
+    return {**kinds, Kind.NAN: np.isfinite(actual) != np.isfinite(expected)}
 
 
 def same_choice(

@@ -49,9 +49,8 @@ def dangerous_values(dtype: torch.dtype) -> Tensor:
         (a, b, c, d), limits = _POWERS, torch.iinfo(dtype)
         return _integers(dtype, [0, 1, -1, limits.max, limits.min, 2**a + 1, 2**b, -(2**c), 2**d + 1])
     info = torch.finfo(dtype)
-    odd = torch.tensor(2.0 / info.eps, dtype=dtype)  # the last number whose neighbour is an integer
     plain = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, info.max, info.min, info.tiny], dtype=dtype)
-    return torch.cat([plain, _shifted(odd[None], -1), _denormals(dtype), -_denormals(dtype)])
+    return torch.cat([plain, _last_odd(dtype), _denormals(dtype), -_denormals(dtype)])
 
 
 def edge_numbers(dtype: torch.dtype) -> list[bool | int | float]:
@@ -83,8 +82,15 @@ def _float_edges(dtype: torch.dtype) -> Tensor:
     anchors = torch.tensor([1.0, *(2.0**power for power in _POWERS)], dtype=torch.float64).to(dtype)
     anchors = anchors[anchors.isfinite()]
     plain = torch.tensor([*_PLAIN, info.tiny, info.max, 0.0, math.inf], dtype=torch.float64).to(dtype)
-    above = torch.cat([_shifted(anchors, -1), anchors, _shifted(anchors, 1), _denormals(dtype), plain])
-    return torch.cat([above, -above, torch.tensor([math.nan], dtype=dtype)])
+    above = torch.cat(
+        [_shifted(anchors, -1), anchors, _shifted(anchors, 1), _last_odd(dtype), _denormals(dtype), plain]
+    )
+    return torch.cat([torch.unique(above), -torch.unique(above), torch.tensor([math.nan], dtype=dtype)])
+
+
+def _last_odd(dtype: torch.dtype) -> Tensor:
+    """The largest odd number, 2^24 - 1 of float32: behind it integers are skipped."""
+    return _shifted(torch.tensor([2.0 / torch.finfo(dtype).eps], dtype=dtype), -1)
 
 
 def _shifted(values: Tensor, step: int) -> Tensor:
