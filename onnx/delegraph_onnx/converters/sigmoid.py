@@ -33,15 +33,17 @@ def sigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 
 def _is_read_closely(node: Node) -> bool:
-    """Whether small values of `node` are told apart: by who reads it, or reads what has them as well."""
-    todo, alike = [node], {node}
+    """Whether small values of `node` are told apart: by who reads it, or reads what has them as well. Of a product, a
+    gate, only by what takes its logarithm or divides by it: not where it is a result."""
+    todo, alike = [(node, False)], {node}
     while todo:
-        value = todo.pop()
-        if any(_reads_closely(reader, value) for reader in value.users):
+        value, multiplied = todo.pop()
+        if any(_reads_closely(reader, value) for reader in value.users if not (multiplied and reader.op == "output")):
             return True
-        further = {reader for reader in value.users if _has_small_values_of_operands(reader)} - alike
-        alike |= further
-        todo.extend(further)
+        for reader in value.users.keys() - alike:
+            if _has_small_values_of_operands(reader) or reader.target in _PRODUCTS:
+                alike.add(reader)
+                todo.append((reader, multiplied or reader.target in _PRODUCTS))
     return False
 
 
@@ -61,6 +63,7 @@ def _has_small_values_of_operands(node: Node) -> bool:
     return row is not None and row.convert.__module__ in _MOVING
 
 
+_PRODUCTS: Final = frozenset(map(aten, ["mul.Tensor", "mul.Scalar"]))
 _CLOSE: Final = frozenset(map(aten, ["log", "log2", "log10", "log1p", "logit", "reciprocal", "rsqrt"]))
 _DIVISIONS: Final = frozenset(map(aten, ["div.Tensor", "div.Tensor_mode", "true_divide.Tensor", "floor_divide"]))
 _POWERS: Final = frozenset(map(aten, ["pow.Tensor_Scalar", "pow.Tensor_Tensor"]))
