@@ -140,7 +140,7 @@ def _signature(value: Any) -> object:
         return ("tensor", _ints(value.shape), _ints(value.stride()), value.dtype, value.device)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return ("sym", str(value.node.expr))
-    return (type(value), value)
+    return (type(value), repr(value) if isinstance(value, float | complex) else value)  # 0.0 == -0.0
 
 
 def _ints(sizes: Any) -> tuple[object, ...]:

@@ -1,0 +1,147 @@
+"""A result and torch's -> the kinds in which they differ, each with the first place where they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from delegraph_testkit.arrays import Array
+from delegraph_testkit.numerics.reference import Answers
+from delegraph_testkit.numerics.undefined import UnorderedTies
+
+__all__ = ["ULPS", "Kind", "differences", "same_choice"]
+
+Slack: TypeAlias = Callable[[], Array]
+
+
+class Kind(Enum):
+    """How a result differs. The first four are faults, for which there is no excuse; the rest may have a reason."""
+
+    FAILED = "failed"
+    """It was taken, and then refused: by the compiler, when it was loaded, or in the run."""
+    FORM = "form"
+    """Another dtype or shape."""
+    INTEGER = "integer"
+    """Another integer, truth or place."""
+    NAN = "NaN"
+    """A number in place of NaN, or NaN in place of one."""
+    INFINITY = "infinity"
+    """Infinity in place of a finite number or of the other infinity, or the reverse."""
+    VALUE = "value"
+    """A finite number that is further off than rounding takes it."""
+    DENORMAL = "denormal"
+    """Another number where both are smaller than the smallest normal one."""
+    ZERO = "sign of zero"
+    """The zero of the other sign."""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it is never just documented: it is computed another way, or declined."""
+        return self in (Kind.FAILED, Kind.FORM, Kind.INTEGER, Kind.NAN)
+
+
+ULPS: Final[Mapping[str, float]] = {"float16": 1, "bfloat16": 1, "float32": 16, "float64": 4096}
+"""How far a result may be off, in units of its last place: halves are rounded once; float32's functions are computed by
+polynomials that are good to a few; of double precision a thousandth of a billionth is asked. Sums and products of many
+terms: of the largest result beside them."""
+
+
+def differences(
+    actual: Array, answers: Answers, position: int, elementwise: bool
+) -> Iterator[tuple[Kind, tuple[int, ...]]]:
+    """Each kind in which a result differs from all that is torch's, with the index of the first element that does."""
+    reference = answers.first[position]
+    if actual.shape != reference.shape or actual.dtype != reference.dtype:
+        yield Kind.FORM, ()
+        return
+    apart, kinds = np.ones(actual.shape, bool), None
+    for results in answers:
+        masks = _kinds(actual, results[position], partial(answers.slack, position), elementwise)
+        kinds = masks if kinds is None else kinds
+        apart &= np.logical_or.reduce(list(masks.values()))
+        if not apart.any():
+            return
+    for kind, mask in (kinds or {}).items():
+        if (mask & apart).any():
+            yield kind, tuple(int(i) for i in np.argwhere(mask & apart)[0])
+
+
+def _finfo(dtype: Any) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Kind, Array]:
+    """Kind -> where a result differs in it."""
+    if expected.dtype.kind in "biu":
+        return {Kind.INTEGER: actual != expected}
+    if expected.dtype.kind == "c":
+        return _complex_kinds(actual, expected, slack, elementwise)
+    name, info = expected.dtype.name, _finfo(expected.dtype)
+    got, wanted = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(all="ignore"):
+        nan = np.isnan(got) != np.isnan(wanted)
+        both = np.isfinite(got) & np.isfinite(wanted)
+        infinite = ~nan & ~both & ~np.isnan(got) & (got != wanted)
+        size = np.abs(wanted)
+        if not elementwise:
+            size = np.maximum(size, np.max(size, where=np.isfinite(size), initial=0.0))
+        allowed = ULPS[name] * float(info.eps) * size
+        small = both & (np.abs(got) < float(info.tiny)) & (np.abs(wanted) < float(info.tiny))
+        off = both & ~(np.abs(got - wanted) <= allowed)
+        if off.any():
+            more = slack()
+            off &= ~(np.abs(got - wanted) <= allowed + (more if elementwise else more.max(initial=0.0)))
+        zero = both & (got == 0) & (wanted == 0) & (np.signbit(got) != np.signbit(wanted))
+    return {
+        Kind.NAN: nan,
+        Kind.INFINITY: infinite,
+        Kind.VALUE: off & ~small,
+        Kind.DENORMAL: off & small & (got != wanted),
+        Kind.ZERO: zero,
+    }
+
+
+def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Kind, Array]:
+    """As numbers where both are finite; which part of one that is not is infinite or NaN, says no standard."""
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    real, imaginary = (
+        _kinds(np.where(finite, part(actual), 0), np.where(finite, part(expected), 0), slack, elementwise)
+        for part in (np.real, np.imag)
+    )
+    both = {kind: real[kind] | imaginary[kind] for kind in real}
+    return {**both, Kind.NAN: np.isfinite(actual) != np.isfinite(expected)}
+
+
+def same_choice(
+    ties: UnorderedTies, inputs: Sequence[Array], results: Sequence[Array], expected: Sequence[Array]
+) -> bool:
+    """Whether places are of elements that equal those which torch chose, and no place is named twice where torch names
+    none twice."""
+    places, source = results[ties.places], inputs[0]
+    if not source.ndim:
+        return bool((places == expected[ties.places]).all())
+    for dim in range(source.ndim):
+        reduced = places.ndim < source.ndim
+        mine, torchs = ((np.expand_dims(p, dim) if reduced else p) for p in (places, expected[ties.places]))
+        if mine.ndim != source.ndim or (mine.size and (mine.min() < 0 or mine.max() >= source.shape[dim])):
+            continue
+        try:
+            chosen, by_torch = np.take_along_axis(source, mine, dim), np.take_along_axis(source, torchs, dim)
+        except (IndexError, ValueError):
+            continue
+        if _equal(chosen, by_torch) and (_repeats(torchs, dim) or not _repeats(mine, dim)):
+            return True
+    return False
+
+
+def _equal(a: Array, b: Array) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _repeats(places: Any, dim: int) -> bool:
+    return bool((np.diff(np.sort(places, dim), axis=dim) == 0).any())
