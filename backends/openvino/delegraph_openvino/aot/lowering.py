@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -45,6 +47,7 @@ from delegraph_openvino.blob import (
     INPUT,
     WEIGHT,
     Blob,
+    Places,
     TensorInfo,
     Weight,
     pack,
@@ -52,7 +55,7 @@ from delegraph_openvino.blob import (
 )
 from delegraph_openvino.ir_check import check_ir
 
-__all__ = ["OpenVinoLowering"]
+__all__ = ["OpenVinoLowering", "blob_of"]
 
 INLINE_BYTES: Final = 256
 """Weights up to this size are constants of the IR; larger ones Parameters until the blob is loaded."""
@@ -93,7 +96,24 @@ def _lowered(
     """The blob of a partition; its weights whose placeholders have a key are in the named data."""
     graph = OpenVinoConverterGraph()
     converted = convert(program, graph)
-    outside = _named(converted)
+    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
+    places, bfloat16 = _picked_by_inputs(program), _multiplies_bfloat16(program.graph)
+    return PreprocessResult(blob_of(converted, graph, keys, places, bfloat16), debug_handle_map=handles)
+
+
+def blob_of(
+    converted: ConvertedModel,
+    graph: OpenVinoConverterGraph,
+    keys: Mapping[str, str] = MappingProxyType({}),
+    picked: Sequence[Places | None] = (),
+    bfloat16: bool = False,
+) -> bytes:
+    """The blob of what `graph` made: `picked` are the places that each input's elements pick, if any does, `bfloat16`
+    whether products may be computed in it. Weights that have a key are in the named data.
+
+    Raises `PreprocessError` if OpenVINO refuses the graph.
+    """
+    infos = _named(converted)
     weights = _brought_out(converted.model.graph)
     xml, constants = _serialized(_read(converted))
     check_ir(xml, len(constants))
@@ -101,16 +121,21 @@ def _lowered(
     offsets = iter(places([weight.content.nbytes for weight in kept]))
     blob = Blob(
         openvino.__version__,
-        _with_places(outside, program),
+        tuple(replace(info, places=place) for info, place in zip_longest(infos, picked)),
         tuple(_info(info) for info in converted.outputs),
         tuple(Weight(w.dtype, w.shape, 0 if w.name in keys else next(offsets), keys.get(w.name)) for w in weights),
         xml,
         constants,
         int8_products=graph.rounded > 0 and not graph.exact,
-        bfloat16=_multiplies_bfloat16(program.graph),
+        bfloat16=bfloat16,
     )
-    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
-    return PreprocessResult(pack(blob, [weight.content.tobytes() for weight in kept]), debug_handle_map=handles)
+    return pack(blob, [weight.content.tobytes() for weight in kept])
+
+
+def _picked_by_inputs(program: ExportedProgram) -> list[Places | None]:
+    """Which places the elements of each input pick."""
+    found = places_of_inputs(program.graph)
+    return [found.get(node) for node in ResolvedSignature.of(program).inputs]
 
 
 # ---- the ONNX graph -----------------------------------------------------------------------------------------------
@@ -136,13 +161,6 @@ def _named(converted: ConvertedModel) -> list[TensorInfo]:
 
 def _info(info: signature.TensorInfo) -> TensorInfo:
     return TensorInfo(info.dtype, info.shape, info.scalar)
-
-
-def _with_places(infos: Sequence[TensorInfo], program: ExportedProgram) -> tuple[TensorInfo, ...]:
-    """The inputs, and which places their elements pick."""
-    found = places_of_inputs(program.graph)
-    nodes = ResolvedSignature.of(program).inputs
-    return tuple(replace(info, places=found.get(node)) for node, info in zip(nodes, infos, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
