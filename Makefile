@@ -13,7 +13,7 @@ PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e onnx -e "backends/cpu
 FUZZ ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu opinfo-openvino soak fuzz lint types
 .PHONY: floors check bench bench-peers setup-peers clean docs test-site release
 
 help:
@@ -35,7 +35,7 @@ help:
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make test-oracles  simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
-	@echo "make opinfo-cpu  the same against the CPU backend, a delegate for each call; renews docs/operators-cpu.md"
+	@echo "make opinfo-cpu, opinfo-openvino  the same against a backend, a delegate for each call; renews docs/operators-cpu.md or its like"
 	@echo "make conformance  the plug-ins here, proven by the kit that strangers prove theirs with; reports in build/conformance"
 	@echo "make soak    a hundred thousand runs of each kind of program, in which nothing may grow"
 	@echo "make fuzz    $(FUZZ) hostile files, guided by what they reach, against everything that reads or runs one"
@@ -163,9 +163,9 @@ opinfo: setup
 	rm -rf build/opinfo
 	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_opinfo.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
 
-opinfo-cpu: setup
-	rm -rf build/opinfo-cpu
-	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table; exit $$status
+opinfo-cpu opinfo-openvino: opinfo-%: setup
+	rm -rf build/opinfo-$*
+	$(BIN)/python -m pytest -q -n 2 -m opinfo -k "[$*-" tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table $*; exit $$status
 
 conformance: wheels
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m conformance --conformance-report build/conformance

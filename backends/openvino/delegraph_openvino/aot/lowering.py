@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -26,7 +27,7 @@ from torch.fx import Graph
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import lower_sharing_weights, operator_name
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_onnx import signature
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
@@ -52,7 +53,7 @@ from delegraph_openvino.blob import (
 )
 from delegraph_openvino.ir_check import check_ir
 
-__all__ = ["OpenVinoLowering"]
+__all__ = ["OpenVinoLowering", "blob_of"]
 
 INLINE_BYTES: Final = 256
 """Weights up to this size are constants of the IR; larger ones Parameters until the blob is loaded."""
@@ -93,7 +94,25 @@ def _lowered(
     """The blob of a partition; its weights whose placeholders have a key are in the named data."""
     graph = OpenVinoConverterGraph()
     converted = convert(program, graph)
-    outside = _named(converted)
+    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
+    held = indexed_inputs(program.graph, ResolvedSignature.of(program))
+    blob = blob_of(converted, graph, keys, held, _multiplies_bfloat16(program.graph))
+    return PreprocessResult(blob, debug_handle_map=handles)
+
+
+def blob_of(
+    converted: ConvertedModel,
+    graph: OpenVinoConverterGraph,
+    keys: Mapping[str, str] = MappingProxyType({}),
+    held: Sequence[PlacesInfo] = (),
+    bfloat16: bool = False,
+) -> bytes:
+    """The blob of what `graph` made: `held` are the places of tensors that inputs hold, `bfloat16` whether products may
+    be computed in it. Weights that have a key are in the named data.
+
+    Raises `PreprocessError` if OpenVINO refuses the graph.
+    """
+    infos = [replace(info, places=_places_of(name, held)) for name, info in _named(converted)]
     weights = _brought_out(converted.model.graph)
     xml, constants = _serialized(_read(converted))
     check_ir(xml, len(constants))
@@ -101,32 +120,36 @@ def _lowered(
     offsets = iter(places([weight.content.nbytes for weight in kept]))
     blob = Blob(
         openvino.__version__,
-        _with_places(outside, program),
+        tuple(infos),
         tuple(_info(info) for info in converted.outputs),
         tuple(Weight(w.dtype, w.shape, 0 if w.name in keys else next(offsets), keys.get(w.name)) for w in weights),
         xml,
         constants,
         int8_products=graph.rounded > 0 and not graph.exact,
-        bfloat16=_multiplies_bfloat16(program.graph),
+        bfloat16=bfloat16,
     )
-    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
-    return PreprocessResult(pack(blob, [weight.content.tobytes() for weight in kept]), debug_handle_map=handles)
+    return pack(blob, [weight.content.tobytes() for weight in kept])
+
+
+def _places_of(name: str, held: Sequence[PlacesInfo]) -> tuple[PlacesInfo, ...]:
+    return tuple(places for places in held if places.input == name)
 
 
 # ---- the ONNX graph -----------------------------------------------------------------------------------------------
 
 
-def _named(converted: ConvertedModel) -> list[TensorInfo]:
-    """Call the inputs after their place, leave out those that nothing reads; the infos of all."""
+def _named(converted: ConvertedModel) -> list[tuple[str, TensorInfo]]:
+    """Call the inputs after their place, leave out those that nothing reads; what they were called, and the infos."""
     graph, inputs = converted.model.graph, {value.name: value for value in converted.model.graph.inputs}
     infos = []
     for place, info in enumerate(converted.inputs):
         value = inputs.get(info.name)
         if value is None or not readers_of(value):
             known = info.dtype in DTYPES  # an argument that nothing reads may be of any other
-            infos.append(replace(_info(info), used=False) if known else TensorInfo("bool", (), used=False))
+            unused = replace(_info(info), used=False) if known else TensorInfo("bool", (), used=False)
+            infos.append((info.name, unused))
         else:
-            infos.append(_info(info))
+            infos.append((info.name, _info(info)))
             value.name = f"{INPUT}{place}"
     unread = [value for value in graph.inputs if not readers_of(value)]
     for value in unread:
@@ -136,17 +159,6 @@ def _named(converted: ConvertedModel) -> list[TensorInfo]:
 
 def _info(info: signature.TensorInfo) -> TensorInfo:
     return TensorInfo(info.dtype, info.shape, info.scalar)
-
-
-def _with_places(infos: Sequence[TensorInfo], program: ExportedProgram) -> tuple[TensorInfo, ...]:
-    """The inputs, and which places they hold."""
-    resolved = ResolvedSignature.of(program)
-    known = indexed_inputs(program.graph, resolved)
-    names = [node.name for node in resolved.inputs]
-    return tuple(
-        replace(info, places=tuple(places for places in known if places.input == name))
-        for name, info in zip(names, infos, strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True)
