@@ -25,7 +25,7 @@ from delegraph_npu.aot.calls import Grid, QuantizedCall, call_at, grid_of, head_
 from delegraph_npu.aot.ir import Laid, Order
 from delegraph_npu.aot.layout import IMAGES, keeps_place, move, placed, rows
 
-__all__ = ["Folding", "fold", "unsupported"]
+__all__ = ["Folding", "alone", "fold", "unsupported"]
 
 
 def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
@@ -39,6 +39,17 @@ def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
             _convert(folding, node, converters)
     outputs = [folding.values[node] for node in program.graph.output_node().args[0]]
     return ir.Graph(tuple(folding.values[node] for node in inputs), tuple(folding.operators), tuple(outputs))
+
+
+def alone(folding: Folding, call: QuantizedCall, converters: Mapping[str, Any]) -> Sequence[ir.Operator]:
+    """The operators that one call of the program becomes, on operands as they come. Raises as `fold`."""
+    folding.operators.clear()
+    for source in (value.args[0] for value in call.dequantizes):
+        assert isinstance(source, Node)
+        if source not in folding.values and folding.content(source) is None:
+            folding.begin_input(source)
+    _convert(folding, call.head, converters)
+    return folding.operators
 
 
 def _convert(folding: Folding, node: Node, converters: Mapping[str, Any]) -> None:

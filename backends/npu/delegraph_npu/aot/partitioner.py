@@ -2,8 +2,9 @@
 every node that it leaves.
 
 For each call, in this order: has the NPU the operator; is everything around it quantized, to integers that are the
-NPU's; are its sizes fixed and of up to four dims; is it within the operator's own limits. Quantize calls in front of a
-partition and dequantize calls behind it stay outside: what goes in and out are integers.
+NPU's; are its sizes fixed and of up to four dims; is it within the operator's own limits; can its sums be rescaled,
+which is seen by converting it, alone, as the compiler will. Quantize calls in front of a partition and dequantize calls
+behind it stay outside: what goes in and out are integers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import condensed_order, graph_modules, lifted_number
 from delegraph.aot.authoring import Constants
+from delegraph.errors import UnsupportedOperator
 from delegraph.interfaces import Partitioner, PartitionResult
+from delegraph_machines.fixed_point import quantized_multiplier
 from delegraph_npu.aot.calls import (
     Grid,
     QuantizedCall,
@@ -29,7 +32,8 @@ from delegraph_npu.aot.calls import (
     is_quantize,
     operator_name,
 )
-from delegraph_npu.aot.operators import OPERATORS, Annotate, Row, row_of
+from delegraph_npu.aot.folding import Folding, alone
+from delegraph_npu.aot.operators import CONVERTERS, OPERATORS, Annotate, Row, row_of
 from delegraph_npu.aot.options import DEFAULT_DEVICE, Options
 from delegraph_npu.aot.work import cycles_of
 from delegraph_npu.blob import BACKEND_ID
@@ -73,18 +77,31 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         self._torn: dict[Node, str] = {}
         self._bodies: frozenset[Graph] = frozenset()
         self._constant: frozenset[Node] = frozenset()
+        self._folding: Folding | None = None
+        self._unscaled: dict[Node, str | None] = {}
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the partitions; see `CapabilityBasedPartitioner`."""
         self._bodies = frozenset(part.graph for path, part in graph_modules(exported_program.graph_module) if path)
         self._constant = _constant_calls(exported_program)
+        self._folding = Folding(exported_program)
+        self._unscaled.clear()
         return super().partition(exported_program)
 
     def _why_left(self, node: Node) -> str | None:
         head = head_of(node)
         if head in self._constant and not is_dequantize(head):
             return "reads nothing of the run: what it gives is there ahead of time"
-        return reason_to_leave(node) or self._torn.get(head) or (_given(head) if head.graph in self._bodies else None)
+        reason = reason_to_leave(node) or self._torn.get(head)
+        return reason or (_given(head) if head.graph in self._bodies else self._rescaling(head))
+
+    def _rescaling(self, head: Node) -> str | None:
+        """Why the sums of a call have no multiplier, found once; None before there is a program to know weights of."""
+        if self._folding is None or is_dequantize(head):
+            return None
+        if head not in self._unscaled:
+            self._unscaled[head] = _unfit_rescaling(head, self._folding)
+        return self._unscaled[head]
 
     def units(self, graph: Graph) -> Sequence[Sequence[Node]]:
         """The quantized calls that are taken, and every other node by itself."""
@@ -120,6 +137,20 @@ def _constant_calls(program: ExportedProgram) -> frozenset[Node]:
         if node.op == "call_function" and node.all_input_nodes and constant.issuperset(node.all_input_nodes):
             constant.add(node)
     return frozenset(constant)
+
+
+def _unfit_rescaling(head: Node, folding: Folding) -> str | None:
+    """Why what a call becomes has sums that the NPU cannot rescale; None if it can."""
+    call = call_at(head)
+    assert not isinstance(call, str)
+    try:
+        for operator in alone(folding, call, CONVERTERS):
+            quantized_multiplier(operator.rescaling)
+    except UnsupportedOperator as error:
+        return str(error)
+    except ValueError as error:
+        return f"its scales are too far apart: {error}"
+    return None
 
 
 def _given(head: Node) -> str | None:
