@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import torch
 
+from delegraph_onnx.converters.extremes import of_many
 from delegraph_onnx.dtypes import INDICES
 from delegraph_onnx.graph_builder import GraphBuilder
 
@@ -33,7 +34,7 @@ def extreme(
     """The "Max" or "Min" over `axes`: NaN where there is one. No axes, no change."""
     if not axes:
         return value
-    result = g.op(f"Reduce{kind}", value, g.ints(axes), keepdims=int(keepdim))
+    result = of_many(g, kind, value, dtype, axes, keepdim)
     if dtype in INDICES:
         return result
     squares = g.op("ReduceSumSquare", value, g.ints(axes), keepdims=int(keepdim))

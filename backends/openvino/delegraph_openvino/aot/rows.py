@@ -22,6 +22,8 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantizations, operator_name, quantize_call, schema_arguments
 from delegraph_onnx.converters import TABLE
 from delegraph_onnx.converters.convolution import geometry
+from delegraph_onnx.converters.table import per_dim
+from delegraph_onnx.dtypes import INT64_MAX
 from delegraph_onnx.graph_builder import Converted
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 from delegraph_openvino.aot.graph import OpenVinoGraph
@@ -132,8 +134,16 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     added = bias_of(g, x, weight, bias, _channels(node))
     padded, arguments = rounded_source(x), schema_arguments(x) if rounded_source(x) else ()
     row = TABLE[node.target]
-    if padded is None or _transposes(node) or rank_of(x) != rank_of(weight) or not _zero_is_exact(arguments):
+    plain = _transposes(node) or rank_of(x) != rank_of(weight)
+    if plain or ((padded is None or not _zero_is_exact(arguments)) and not _skips(node, weight, settings)):
         made: ir.Value = row.convert(g, node, x, weight, None, *settings)
+    elif padded is None or not _zero_is_exact(arguments):
+        stride, padding, dilation, groups = _geometry_of(node, settings)
+        source, attributes = geometry(x, weight, stride, padding, dilation, groups)
+        steps = attributes.pop("strides")
+        every = g.op("Conv", g.value(source), g.value(weight), **attributes)
+        ends = [0] * len(steps), [INT64_MAX] * len(steps), range(2, 2 + len(steps)), steps
+        made = g.op("Slice", every, *(g.ints(list(end)) for end in ends))
     else:
         stride, padding, dilation, groups = _geometry_of(node, settings)
         source, attributes = geometry(padded, weight, stride, padding, dilation, groups)
@@ -142,6 +152,14 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     if added is None:
         return made
     return g.op("Add", made, g.op("Reshape", added, g.ints([1, -1, *[1] * (rank_of(weight) - 2)])))
+
+
+def _skips(node: Node, weight: Node, settings: Sequence[Any]) -> bool:
+    """Whether it is a convolution by single elements with a stride and a padding: OpenVINO moves the stride to the
+    operator in front, and forgets the padding. Every element is convolved then, and those between left out."""
+    stride, padding, _, _ = _geometry_of(node, settings)
+    padded = not isinstance(padding, str) and any(per_dim(padding, 1))
+    return padded and set(shape_of(weight)[2:]) == {1} and max(per_dim(stride, 1)) > 1
 
 
 def _geometry_of(node: Node, settings: Sequence[Any]) -> tuple[Any, Any, Any, int]:
