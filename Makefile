@@ -11,9 +11,10 @@ DISTRIBUTIONS := partitioners machines onnx backends/cpu backends/npu backends/d
 PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e onnx -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e "backends/openvino[aot]" \
 	-e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
 FUZZ ?= 1000000
+NUMERICS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu opinfo-openvino soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu opinfo-openvino numerics soak fuzz lint types
 .PHONY: floors check bench bench-peers setup-peers clean docs test-site release
 
 help:
@@ -36,6 +37,7 @@ help:
 	@echo "make test-oracles  simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
 	@echo "make opinfo-cpu, opinfo-openvino  the same against a backend, a delegate for each call; renews docs/operators-cpu.md or its like"
+	@echo "make numerics  every operator in every dtype at the edges against torch, on every plug-in (hours; NUMERICS=\"cpu npu\" takes these); renews docs/numerics.md"
 	@echo "make conformance  the plug-ins here, proven by the kit that strangers prove theirs with; reports in build/conformance"
 	@echo "make soak    a hundred thousand runs of each kind of program, in which nothing may grow"
 	@echo "make fuzz    $(FUZZ) hostile files, guided by what they reach, against everything that reads or runs one"
@@ -78,7 +80,7 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not oracles and not soak and not zoo and not scaffold and not site and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not numerics and not opinfo and not oracles and not soak and not zoo and not scaffold and not site and not wheels and not install"
 
 test-models: setup
 	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
@@ -166,6 +168,10 @@ opinfo: setup
 opinfo-cpu opinfo-openvino: opinfo-%: setup
 	rm -rf build/opinfo-$*
 	$(BIN)/python -m pytest -q -n 2 -m opinfo -k "[$*-" tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table $*; exit $$status
+
+# In parts: NUMERICS="cpu portable" sweeps these, and the page has the others as they were swept last.
+numerics: setup
+	NUMERICS="$(NUMERICS)" $(BIN)/python -m pytest -q -n 2 -m numerics tests/numerics; status=$$?; $(BIN)/python -m tests.numerics.page; exit $$status
 
 conformance: wheels
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m conformance --conformance-report build/conformance

@@ -34,11 +34,20 @@ def extreme(
     """The "Max" or "Min" over `axes`: NaN where there is one. No axes, no change."""
     if not axes:
         return value
+    if dtype in INDICES and not g.target.has(f"Reduce{kind}", dtype) and g.target.has(f"Arg{kind}", dtype):
+        return _at_its_place(g, kind, value, axes, keepdim)
     result = of_many(g, kind, value, dtype, axes, keepdim)
     if dtype in INDICES:
         return result
     squares = g.op("ReduceSumSquare", value, g.ints(axes), keepdims=int(keepdim))
     return g.op("Where", g.op("IsNaN", squares), g.tensor(math.nan, dtype), result)
+
+
+def _at_its_place(g: GraphBuilder, kind: str, value: ir.Value, axes: Sequence[int], keepdim: bool) -> ir.Value:
+    """The largest or least of integers, taken from where it stands along one axis after the other."""
+    for axis in axes:
+        value = g.op("GatherElements", value, g.op(f"Arg{kind}", value, axis=axis, keepdims=1), axis=axis)
+    return value if keepdim else g.op("Squeeze", value, g.ints(axes))
 
 
 def position(g: GraphBuilder, kind: str, value: ir.Value, dtype: torch.dtype, axis: int, keepdim: bool) -> ir.Value:

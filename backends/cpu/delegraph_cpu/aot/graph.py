@@ -23,7 +23,9 @@ ONNXRUNTIME: Final = Target(
     producer="delegraph-cpu",
     quantized_as=QuantizedAs.KERNELS,
     domain_of_16_bits=CONTRIB,
-    lacks=dict.fromkeys(("Max", "Min", "Clip", "Sign"), frozenset({torch.int64})),  # wrong from 2^31 on (1.31)
+    lacks=dict.fromkeys(  # wrong from 2^31 on (1.31)
+        ("Max", "Min", "Clip", "Sign", "ReduceMax", "ReduceMin"), frozenset({torch.int64})
+    ),
     external_weights=True,
     states=True,
 )

@@ -82,7 +82,10 @@ OPENVINO: Final = Target(
     lacks={
         "Cast": frozenset({torch.bool}),  # what rounds to zero would be false
         "ReduceMax": _INTEGERS | {torch.float32},  # of nothing but -inf it is the lowest number
-        **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Mod", "ReduceMin"), _INTEGERS),
+        **dict.fromkeys(
+            ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Mod", "ReduceMin", "ArgMax", "ArgMin"),
+            _INTEGERS,
+        ),
     },
     recurrent_nan=True,
     refuses_places=False,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -11,39 +10,13 @@ import ml_dtypes
 import numpy as np
 
 from delegraph_testkit.arrays import Array
+from delegraph_testkit.numerics.kinds import Kind
 from delegraph_testkit.numerics.reference import Answers
 from delegraph_testkit.numerics.undefined import UnorderedTies
 
-__all__ = ["ULPS", "Kind", "differences", "same_choice"]
+__all__ = ["ULPS", "differences", "same_choice"]
 
 Slack: TypeAlias = Callable[[], Array]
-
-
-class Kind(Enum):
-    """How a result differs. The first four are faults, for which there is no excuse; the rest may have a reason."""
-
-    FAILED = "failed"
-    """It was taken, and then refused: by the compiler, when it was loaded, or in the run."""
-    FORM = "form"
-    """Another dtype or shape."""
-    INTEGER = "integer"
-    """Another integer, truth or place."""
-    NAN = "NaN"
-    """A number in place of NaN, or NaN in place of one."""
-    INFINITY = "infinity"
-    """Infinity in place of a finite number or of the other infinity, or the reverse."""
-    VALUE = "value"
-    """A finite number that is further off than rounding takes it."""
-    DENORMAL = "denormal"
-    """Another number where both are smaller than the smallest normal one."""
-    ZERO = "sign of zero"
-    """The zero of the other sign."""
-
-    @property
-    def is_fault(self) -> bool:
-        """Whether it is never just documented: it is computed another way, or declined."""
-        return self in (Kind.FAILED, Kind.FORM, Kind.INTEGER, Kind.NAN)
-
 
 ULPS: Final[Mapping[str, float]] = {"float16": 1, "bfloat16": 1, "float32": 16, "float64": 4096}
 """How far a result may be off, in units of its last place: halves are rounded once; float32's functions are computed by
@@ -51,24 +24,38 @@ polynomials that are good to a few; of double precision a thousandth of a billio
 terms: of the largest result beside them."""
 
 
+_NOT_FINITE: Final = (Kind.NAN, Kind.INFINITY)
+
+
 def differences(
-    actual: Array, answers: Answers, position: int, elementwise: bool
+    actual: Array, answers: Answers, position: int, elementwise: bool, known: Collection[Kind] = ()
 ) -> Iterator[tuple[Kind, tuple[int, ...]]]:
-    """Each kind in which a result differs from all that is torch's, with the index of the first element that does."""
+    """Each kind, of those that are not `known`, in which a result differs from all that is torch's, with the index of
+    the first element that does.
+
+    Of finite operands that may overflow on the way, other than element by element, infinity and NaN are one: which of
+    them comes out, and where, the order of a sum decides.
+    """
     reference = answers.first[position]
     if actual.shape != reference.shape or actual.dtype != reference.dtype:
         yield Kind.FORM, ()
         return
-    apart, kinds = np.ones(actual.shape, bool), None
+    kinds: dict[Kind, Array] = {}
+    slack = partial(answers.slack, position)
     for results in answers:
-        masks = _kinds(actual, results[position], partial(answers.slack, position), elementwise)
-        kinds = masks if kinds is None else kinds
-        apart &= np.logical_or.reduce(list(masks.values()))
-        if not apart.any():
+        masks = _kinds(actual, results[position], slack, elementwise)
+        apart = np.logical_or.reduce(list(masks.values()))
+        if kinds:
+            kinds = {kind: mask & apart for kind, mask in kinds.items()}
+        else:
+            kinds = {kind: mask for kind, mask in masks.items() if kind not in known}
+            if not elementwise and answers.may_overflow and reference.dtype.kind not in "biu":
+                finite = np.isfinite(reference)
+                kinds = {kind: mask & finite if kind in _NOT_FINITE else mask for kind, mask in kinds.items()}
+        kinds = {kind: mask for kind, mask in kinds.items() if mask.any()}
+        if not kinds:
             return
-    for kind, mask in (kinds or {}).items():
-        if (mask & apart).any():
-            yield kind, tuple(int(i) for i in np.argwhere(mask & apart)[0])
+    yield from ((kind, tuple(int(i) for i in np.argwhere(mask)[0])) for kind, mask in kinds.items())
 
 
 def _finfo(dtype: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -41,14 +41,15 @@ class Ways:
 
     def __init__(self, entry: str, module: nn.Module, exported: ExportedProgram) -> None:
         self._entry, self._module, self._exported = entry, module, exported
+        self._made: dict[str, Any] = {}
 
     def results(self, inputs: Tensors) -> Iterator[list[Tensor]]:
         """The results of each way, in turn; what differs is told as differing from the first."""
         own = _run(self._module, inputs)
         half, wide = self._in(dict.fromkeys(_HALVES, torch.float32), inputs), self._in(_WIDER, inputs)
         ways = [half, lambda: own, lambda: _run(self._module, inputs, _with_gaps), wide]
-        ways += [lambda: _run(self._by_reference, inputs), lambda: _run(self._core, inputs)]
-        for way in (*ways, lambda: _run(self._decomposed, inputs)):
+        ways += [partial(self._by, made, inputs) for made in ("_by_reference", "_core", "_decomposed")]
+        for way in ways:
             results = _tried(way)
             if [r.shape for r in results] == [r.shape for r in own]:
                 yield [_as(like, result) for like, result in zip(own, results, strict=True)]
@@ -64,7 +65,13 @@ class Ways:
             return list
         return lambda: _run(copy.deepcopy(self._module), [t.to(dtypes.get(t.dtype, t.dtype)) for t in inputs])
 
-    @cached_property
+    def _by(self, made: str, inputs: Tensors) -> list[Tensor]:
+        """The results of a program that is made when it is first asked for; none if it cannot be."""
+        if made not in self._made:
+            self._made[made] = None
+            self._made[made] = getattr(self, made)()
+        return [] if self._made[made] is None else _run(self._made[made], inputs)
+
     def _by_reference(self) -> Way:
         """By the function of `torch._refs`."""
         names = self._entry.partition(" ")[0].split(".")
@@ -75,13 +82,11 @@ class Ways:
                 vars(part)["function"] = function
         return changed
 
-    @cached_property
     def _core(self) -> Way:
         """Decomposed into core ATen."""
         module: Way = self._exported.run_decompositions().module()
         return module
 
-    @cached_property
     def _decomposed(self) -> Way:
         """Decomposed as far as torch knows how."""
         table = {**default_decompositions().materialize(), **decomposition_table}
@@ -128,6 +133,13 @@ class Answers:
         for results in self._more:
             self._known.append([to_array(result) for result in results])
             yield self._known[-1]
+
+    @cached_property
+    def may_overflow(self) -> bool:
+        """Whether the operands are finite, and the square of one is not."""
+        floats = [tensor.abs() for tensor in self._inputs if tensor.is_floating_point() or tensor.is_complex()]
+        largest = max((float(t.max()) ** 2 / torch.finfo(t.dtype).max for t in floats if t.numel()), default=0.0)
+        return all(bool(tensor.isfinite().all()) for tensor in floats) and largest > 1
 
     @property
     def first(self) -> list[Array]:

@@ -10,7 +10,9 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["LEFT", "NOT_COMPARED", "TIES", "UNDEFINED", "Undefined", "UnorderedTies", "defined", "left", "not_compared"]
+from delegraph_testkit.numerics.kinds import Kind
+
+__all__ = ["LEFT", "NOT_COMPARED", "OPEN", "TIES", "UNDEFINED", "defined", "left", "not_compared"]
 
 Operands: TypeAlias = Sequence[Tensor]
 
@@ -45,7 +47,7 @@ def _beyond(dtype: torch.dtype) -> Callable[[Operands], Tensor]:
         if not (x.dtype.is_floating_point or x.dtype.is_complex):
             return torch.zeros(x.shape, dtype=torch.bool)
         real = (x.real if x.is_complex() else x).double()
-        return ~((real > info.min - 1) & (real < float(info.max) + 1))
+        return ~((real > float(info.min) - 1) & (real < float(info.max) + 1))
 
     return beyond
 
@@ -108,10 +110,59 @@ NOT_COMPARED: Final[dict[str, str]] = {
         ("linalg.*", "cholesky*", "inverse", "logdet", "pinverse*", "matrix_exp", "logdet", "triangular_solve"),
         "what LAPACK makes of infinities and NaN depends on its blocks",
     ),
+    "unique_consecutive": "eager torch shapes outputs that nobody asked for otherwise than it plans them",
     **dict.fromkeys(("empty*", "new_empty*", "resize_*"), "memory that nobody has written"),
     **dict.fromkeys(("nn.functional.fractional_max_pool*", "*dropout*"), "drawn at random"),
 }
 """Entry -> why its results are not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Kinds in which results of entries, patterns of names, may differ."""
+
+    entries: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    reason: str
+
+    def is_of(self, entry: str) -> bool:
+        """Whether an entry is among them."""
+        return any(fnmatchcase(entry, pattern) for pattern in self.entries)
+
+
+OPEN: Final = (
+    Open(
+        (
+            *("maximum", "minimum", "max *", "min *", "fmax", "fmin", "amax", "amin", "aminmax", "clamp*", "sort"),
+            *("msort", "argsort", "topk", "kthvalue", "median", "nanmedian", "mode", "unique*", "cummax", "cummin"),
+            *("nn.functional.hardtanh", "nn.functional.*max_pool*", "nn.functional.relu*"),
+        ),
+        (Kind.ZERO,),
+        "zeros of both signs are equal: which of equals is the larger, torch's loops decide as they are vectorised",
+    ),
+    Open(
+        ("nn.functional.interpolate *linear", "nn.functional.interpolate bicubic", "*upsample_*"),
+        (Kind.NAN, Kind.INFINITY, Kind.ZERO),
+        "whether a neighbour whose weight is 0 counts: torch's kernels and its decompositions differ",
+    ),
+    Open(
+        ("*var_mean*", "*std_mean*"),
+        (Kind.NAN,),
+        "the mean of infinities is NaN in torch's kernels, and infinite in its references",
+    ),
+    Open(
+        ("nn.functional.group_norm", "native_group_norm", "nn.functional.*batch_norm*", "nn.functional.instance_norm"),
+        (Kind.NAN,),
+        "a mean is subtracted before it is scaled by an infinite weight, or afterwards",
+    ),
+    Open(
+        ("stft", "istft", "fft.*"),
+        (Kind.NAN, Kind.INFINITY, Kind.ZERO),
+        "which terms of a Fourier transform are multiplied at all depends on its factors",
+    ),
+    Open(("mode", "unique"), (Kind.NAN, Kind.INTEGER, Kind.FORM), "torch sorts by comparisons, which NaN breaks"),
+)
+"""Which of several results torch gives hangs on what it does not promise."""
 
 
 @dataclass(frozen=True, slots=True)
