@@ -190,6 +190,17 @@ def test_safe_softmax_hides_no_nan() -> None:
     same(run(safe_softmax, rows), safe_softmax(rows), half=False)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_log_softmax_hides_no_nan(dtype: torch.dtype) -> None:
+    rows = torch.tensor([[1.0, 2.0, NAN], [NAN, -INF, 0.0], [0.0, INF, 1.0], [-INF, 1.0, 2.0], [-INF, -INF, -INF]])
+    same(run(lambda t: t.log_softmax(1), rows.to(dtype)), rows.to(dtype).log_softmax(1), half=False)
+
+
+def test_no_coordinates_that_differ_are_counted_among_nan() -> None:
+    a, b = torch.tensor([[NAN, 1.0], [1.0, INF]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])
+    same(run(lambda a, b: torch.cdist(a, b, 0.0), a, b), torch.cdist(a, b, 0.0), half=False)
+
+
 @pytest.mark.parametrize("activation", [F.relu, F.relu6, F.hardswish, F.silu, lambda t: t.clamp(min=0)])
 @pytest.mark.parametrize("channels", [5, 16])
 def test_a_fused_activation_keeps_nan_and_infinity(channels: int, activation: Callable[..., torch.Tensor]) -> None:

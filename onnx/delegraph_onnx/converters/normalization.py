@@ -281,4 +281,10 @@ def softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir
 
 @convert_with("_log_softmax log_softmax.int", dtypes=REALS, check=has_dims)
 def log_softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
-    return g.op("LogSoftmax", g.tensor(self, dtype_of(node)), axis=dim)
+    """In parts of float64, where onnxruntime's own loses NaN (1.31)."""
+    value = g.tensor(self, dtype_of(node))
+    if dtype_of(node) != torch.float64:
+        return g.op("LogSoftmax", value, axis=dim)
+    axes = g.ints([dim])
+    below = g.op("Sub", value, g.op("ReduceMax", value, axes, keepdims=1))
+    return g.op("Sub", below, g.op("Log", g.op("ReduceSum", g.op("Exp", below), axes, keepdims=1)))

@@ -379,12 +379,6 @@ def gelu(g: GraphBuilder, node: Node, self: Node, approximate: str) -> ir.Value:
     return g.op("Gelu", g.value(self), approximate=None if approximate == "none" else approximate)
 
 
-@convert_with("silu", keep=True)
-def silu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    value = g.value(self)
-    return g.op("Mul", value, g.op("Sigmoid", value))
-
-
 @convert_with("hardsigmoid", keep=True)
 def hardsigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("HardSigmoid", g.value(self), alpha=1 / 6, beta=0.5)

@@ -138,8 +138,8 @@ class Answers:
     def may_overflow(self) -> bool:
         """Whether the operands are finite, and the square of one is not."""
         floats = [tensor.abs() for tensor in self._inputs if tensor.is_floating_point() or tensor.is_complex()]
-        largest = max((float(t.max()) ** 2 / torch.finfo(t.dtype).max for t in floats if t.numel()), default=0.0)
-        return all(bool(tensor.isfinite().all()) for tensor in floats) and largest > 1
+        large = [tensor > torch.finfo(tensor.dtype).max ** 0.5 for tensor in floats]
+        return all(bool(t.isfinite().all()) for t in floats) and any(bool(mask.any()) for mask in large)
 
     @property
     def first(self) -> list[Array]:
