@@ -16,13 +16,13 @@ from delegraph_openvino.blob import CODES, DTYPES, Weight, damaged
 __all__ = ["OPERATIONS", "check_ir"]
 
 _NAMES: Final = """
-    Abs Acos Acosh AdaptiveAvgPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference BitwiseAnd BitwiseOr
+    Abs Acos Acosh AdaptiveAvgPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference BitwiseAnd BitwiseNot BitwiseOr
     BitwiseXor Broadcast Ceiling Clamp Concat Const Convert ConvertLike Convolution ConvolutionBackpropData Cos Cosh
     CumSum DepthToSpace Divide Elu Equal Erf Exp FakeQuantize Floor FloorMod GRUSequence Gather GatherElements
     GatherND Gelu Greater GreaterEqual GroupConvolution GroupConvolutionBackpropData HSwish HardSigmoid Identity If
     Interpolate IsInf IsNaN LSTMSequence Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor
     MVN MatMul MaxPool Maximum Minimum Mish Mod Multiply Negative NotEqual PReLU Pad Parameter Power ROIAlign Range
-    ReLU ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Round
+    ReLU ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Round
     ScaledDotProductAttention ScatterElementsUpdate ScatterNDUpdate Select Selu ShapeOf ShuffleChannels Sigmoid Sign
     Sin Sinh Slice SoftMax SoftPlus SpaceToDepth Split Sqrt Squeeze Subtract Swish Tan Tanh Tile TopK Transpose
     Unsqueeze VariadicSplit
