@@ -33,6 +33,7 @@ from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import readers_of
 from delegraph_onnx.node_facts import outer_dtype_of
+from delegraph_openvino.aot.exact import make_exact, operations_of
 from delegraph_openvino.aot.graph import CODES_OF
 from delegraph_openvino.aot.operators import reading_core
 from delegraph_openvino.aot.rounded_values import PRODUCTS
@@ -208,11 +209,12 @@ def _core() -> openvino.Core:
 def _read(converted: ConvertedModel) -> openvino.Model:
     try:
         model = _core().read_model(ir.to_proto(converted.model).SerializeToString(), b"")
-        for operation in model.get_ops():
+        for operation in operations_of(model):
             if operation.get_type_name() == "Identity":
                 operation.output(0).replace(operation.input_value(0))
             elif operation.get_type_name() == "Gather":
                 _count_axis_from_behind(operation)
+        make_exact(model)
         outputs = [
             opset.result(_computed(result.input_value(0), info.dtype))
             for result, info in zip(model.get_results(), converted.outputs, strict=True)
@@ -239,8 +241,14 @@ def _computed(output: Output, dtype: str) -> Output:
         source = source.input_value(0).get_node()
     if source.get_type_name() not in ("Parameter", "Constant"):
         return output
-    keep = opset.reduce_logical_or if output.get_element_type() == Type.boolean else opset.reduce_max
-    result: Output = keep(output, np.array([], np.int64), keep_dims=True).output(0)
+    dtype = output.get_element_type()
+    if dtype == Type.boolean:
+        kept = opset.logical_or(output, output)
+    elif dtype.is_integral():
+        kept = opset.bitwise_or(output, opset.constant(np.array(0), dtype))
+    else:
+        kept = opset.select(opset.is_nan(output), opset.constant(np.array(np.nan), dtype), output)
+    result: Output = kept.output(0)
     return result
 
 

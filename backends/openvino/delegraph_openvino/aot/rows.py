@@ -11,6 +11,7 @@ transformations look for these patterns. What they may not move integers through
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -151,7 +152,8 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
         made = g.op("Conv", value, g.value(weight), **attributes)
     if added is None:
         return made
-    return g.op("Add", made, g.op("Reshape", added, g.ints([1, -1, *[1] * (rank_of(weight) - 2)])))
+    batch = [1] * (rank_of(x) == rank_of(weight))
+    return g.op("Add", made, g.op("Reshape", added, g.ints([*batch, -1, *[1] * (rank_of(weight) - 2)])))
 
 
 def _skips(node: Node, weight: Node, settings: Sequence[Any]) -> bool:
@@ -263,6 +265,38 @@ def average(
     return on_reals(g, node, x, kernel, stride, padding, ceil, *rest) if counts_itself else None
 
 
+# ---- what OpenVINO computes otherwise -------------------------------------------------------------------------------
+
+
+def log1p(g: OpenVinoGraph, node: Node, x: Node) -> ir.Value:
+    """Near 0 by way of 2 artanh(x / (2 + x)): OpenVINO takes (1 + x) - 1 for x."""
+    value, one, two = g.tensor(x, _FLOAT), g.tensor(1.0, _FLOAT), g.tensor(2.0, _FLOAT)
+    near = g.op("Mul", g.op("Atanh", g.op("Div", value, g.op("Add", value, two))), two)
+    return g.op("Where", _is_near_zero(g, value), near, g.op("Log", g.op("Add", value, one)))
+
+
+def expm1(g: OpenVinoGraph, node: Node, x: Node) -> ir.Value:
+    """Near 0 as 2 exp(x / 2) sinh(x / 2)."""
+    value = g.tensor(x, _FLOAT)
+    half = g.op("Mul", value, g.tensor(0.5, _FLOAT))
+    near = g.op("Mul", g.op("Mul", g.op("Exp", half), g.op("Sinh", half)), g.tensor(2.0, _FLOAT))
+    return g.op("Where", _is_near_zero(g, value), near, g.op("Sub", g.op("Exp", value), g.tensor(1.0, _FLOAT)))
+
+
+def _is_near_zero(g: OpenVinoGraph, value: ir.Value) -> ir.Value:
+    return g.op("Less", g.op("Abs", value), g.tensor(0.5, _FLOAT))
+
+
+def softmax(g: OpenVinoGraph, node: Node, x: Node, dim: int, *rest: Any) -> ir.Value:
+    """NaN along a dim where one of its elements is: OpenVINO leaves numbers beside it. A sum tells, of what is made so
+    small before that it never is infinite by itself; infinite it is NaN, too, unless below 0."""
+    made: ir.Value = TABLE[node.target].convert(g, node, x, dim, *rest)
+    small = g.op("Mul", g.tensor(x, dtype_of(node)), g.tensor(2.0**-40, _FLOAT))
+    total = g.op("ReduceSum", small, g.ints([dim]), keepdims=1) if rank_of(x) else small
+    numbers = g.op("Less", total, g.tensor(math.inf, _FLOAT))
+    return g.op("Where", numbers, made, g.tensor(math.nan, _FLOAT))
+
+
 _ANY_CONVOLUTION: Final = ("aten::convolution", "aten::_convolution")
 _CONVOLUTIONS: Final = (
     *(f"conv{n}d{form}" for n in (1, 2, 3) for form in ("", ".padding")),
@@ -274,6 +308,9 @@ _ROWS: Final[dict[str, Row]] = {
     "quantized_decomposed::dequantize_per_channel": dequantize_by_channel,
     **{f"aten::{name}": convolution for name in _CONVOLUTIONS},
     "aten::linear": linear,
+    "aten::log1p": log1p,
+    "aten::expm1": expm1,
+    **{f"aten::{name}": softmax for name in ("_softmax", "_log_softmax")},
     **{f"aten::{name}": clamp for name in ("clamp", "hardtanh", "relu6")},
     **{f"aten::{name}": on_reals for name in ("clamp.Tensor", "maximum", "minimum")},
     **{f"aten::{name}": pad for name in ("pad", "constant_pad_nd")},

@@ -33,6 +33,8 @@ _LOOPS: Final = frozenset(
 def _declined(node: Node) -> str | None:
     if node.target in _LOOPS or _multiplies_in_the_run(node):
         return "OpenVINO is not stopped within a loop"
+    if "circular" in node.args and not all(isinstance(size, int) for size in node.args[1]):  # type: ignore[union-attr]
+        return "OpenVINO has no circular padding, and it is known in the run alone"
     if operator_name(node).startswith(_PARAMETERS):
         return _declined_quantization(node)
     for tensor in tensors_of(node):
@@ -91,6 +93,8 @@ OPENVINO: Final = Target(
     refuses_places=False,
     negative_places=frozenset({"Gather"}),
     partial_gather=False,
+    pad_modes=frozenset({"constant", "reflect", "edge"}),
+    loops=False,
     declines=_declined,
 )
 
