@@ -96,10 +96,7 @@ def remainder(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Sc
     dtype = dtype_of(node)
     a, b = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
     if dtype in INDICES:
-        a, b = _divisible(g, a, b, dtype)
-        if g.target.has("Mod", dtype):
-            return g.op("Mod", a, b)
-        return g.op("Sub", a, g.op("Mul", floor_of_integers(g, a, b, dtype), b))
+        return g.op("Mod", *_divisible(g, a, b, dtype))
     rest = g.op("Mod", a, b, fmod=1)
     return g.op("Where", _other_sign(g, rest, b, dtype), g.op("Add", rest, b), rest)
 
@@ -110,7 +107,7 @@ def fmod(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar)
     a, b = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
     if dtype not in INDICES:
         return g.op("Mod", a, b, fmod=1)
-    if dtype == torch.int32 and g.target.has("Mod", dtype):
+    if dtype == torch.int32:
         return g.op("Mod", a, _known_in_the_run(g, a, b), fmod=1)
     a, b = _divisible(g, a, b, dtype)  # onnxruntime's fmod is one of doubles
     return g.op("Sub", a, g.op("Mul", g.op("Div", a, b), b))

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import torch
 
-from delegraph_onnx.converters.extremes import of_many
 from delegraph_onnx.dtypes import INDICES
 from delegraph_onnx.graph_builder import GraphBuilder
 
@@ -34,9 +33,9 @@ def extreme(
     """The "Max" or "Min" over `axes`: NaN where there is one. No axes, no change."""
     if not axes:
         return value
-    if dtype in INDICES and not g.target.has(f"Reduce{kind}", dtype) and g.target.has(f"Arg{kind}", dtype):
+    if dtype in INDICES and not g.target.has(f"Reduce{kind}", dtype):
         return _at_its_place(g, kind, value, axes, keepdim)
-    result = of_many(g, kind, value, dtype, axes, keepdim)
+    result = g.op(f"Reduce{kind}", value, g.ints(axes), keepdims=int(keepdim))
     if dtype in INDICES:
         return result
     squares = g.op("ReduceSumSquare", value, g.ints(axes), keepdims=int(keepdim))

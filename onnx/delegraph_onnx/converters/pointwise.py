@@ -9,7 +9,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_onnx.converters.extremes import compare, limited, of_two, sign_of
+from delegraph_onnx.converters.extremes import limited, of_two, sign_of
 from delegraph_onnx.converters.table import convert_with
 from delegraph_onnx.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, TensorLike
@@ -279,17 +279,10 @@ for _name, _op_type, _negated in (
         op_type: str = _op_type,
         negated: bool = _negated,
     ) -> ir.Value:
-        left, right = compared(g, op_type, self, other)
-        result = compare(g, op_type, left, right, _comparing(self, other))
+        result = g.op(op_type, *compared(g, op_type, self, other))
         return g.op("Not", result) if negated else result
 
     convert_with(f"{_name}.Tensor {_name}.Scalar", dtypes=NUMBERS_OR_BOOL | NARROW)(_compare)
-
-
-def _comparing(*operands: Any) -> torch.dtype:
-    """The dtype that torch compares the operands in; integers of 32 bits at least."""
-    dtype = torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands))
-    return torch.int32 if dtype in NARROW else dtype
 
 
 def compared(g: GraphBuilder, op_type: str, *operands: Any) -> list[ir.Value]:

@@ -58,7 +58,9 @@ def _are_wide(operation: Node) -> bool:
     """Whether the operands are integers of which float32 may not hold all, and which OpenVINO does not know: what it
     knows of sizes is exact, and it asks for that while it reads a graph."""
     operands = operation.input_values()
-    return operands[0].get_element_type() in _WIDE and not (all(map(_is_narrow, operands)) or all(map(_is_known, operands)))
+    return operands[0].get_element_type() in _WIDE and not (
+        all(map(_is_narrow, operands)) or all(map(_is_known, operands))
+    )
 
 
 def _is_known(output: Output) -> bool:
@@ -145,7 +147,7 @@ def _greater(operation: Node) -> Output | None:
 def _less_of(operation: Node, a: Output, b: Output) -> Output | None:
     if not _are_wide(operation) or _has_narrow_constant(operation):
         return None
-    return opset.logical_not(_is_no_larger(b, a)).output(0)  # type: ignore[no-any-return]
+    return opset.logical_not(_is_no_larger(b, a)).output(0)
 
 
 def _less_equal(operation: Node) -> Output | None:
@@ -186,7 +188,7 @@ def _extreme(operation: Node) -> Output | None:
     for axis in np.atleast_1d(axes.get_node().get_data()):
         value = opset.topk(value, np.int64(1), int(axis), kind, "none", index_element_type="i32").output(0)
     keeps: bool = operation.get_keep_dims()
-    return value if keeps else opset.squeeze(value, axes).output(0)  # type: ignore[no-any-return]
+    return value if keeps else opset.squeeze(value, axes).output(0)
 
 
 def _padded(operation: Node) -> Output | None:
@@ -197,7 +199,7 @@ def _padded(operation: Node) -> Output | None:
     if _is_narrow(number[0]):
         return None
     inside = opset.pad(opset.bitwise_xor(value, number[0]), before, after, "constant", _constant(0, value))
-    return opset.bitwise_xor(inside, number[0]).output(0)  # type: ignore[no-any-return]
+    return opset.bitwise_xor(inside, number[0]).output(0)
 
 
 # ---- quotients of integers ----------------------------------------------------------------------------------------
@@ -244,7 +246,7 @@ def _floor_mod(operation: Node) -> Output | None:
     a, b = operation.input_values()
     rest = _divided(a, b)[1]
     other_sign = opset.less(opset.multiply(opset.sign(rest), opset.sign(b)), _constant(0, a)).output(0)
-    return opset.add(rest, opset.multiply(b, opset.convert(other_sign, a.get_element_type().get_type_name()))).output(0)  # type: ignore[no-any-return]
+    return opset.add(rest, opset.multiply(b, opset.convert(other_sign, a.get_element_type().get_type_name()))).output(0)
 
 
 # ---- floats that are no numbers -----------------------------------------------------------------------------------
@@ -275,7 +277,9 @@ def _extreme_of_two(operation: Node) -> Output | None:
 
 
 def _extreme_of_integers(a: Output, b: Output) -> Output | None:
-    values = [v for v in (a, b) if not (v.get_node().get_type_name() == "Constant" and not v.get_node().get_data().any())]
+    values = [
+        v for v in (a, b) if not (v.get_node().get_type_name() == "Constant" and not v.get_node().get_data().any())
+    ]
     return _positive(values[0]) if len(values) == 1 else None
 
 
@@ -287,7 +291,12 @@ def _finite_extreme(operation: Node) -> Output | None:
     half = opset.multiply(value, opset.constant(np.array(0.5), value.get_element_type()))
     reduce = opset.reduce_max if operation.get_type_name() == "ReduceMax" else opset.reduce_min
     result = reduce(half, axes, operation.get_keep_dims())
-    return opset.multiply(result, opset.constant(np.array(2.0), value.get_element_type())).output(0)  # type: ignore[no-any-return]
+    return opset.multiply(result, opset.constant(np.array(2.0), value.get_element_type())).output(0)
+
+
+def _is_nought(value: Output) -> bool:
+    node = value.get_node()
+    return node.get_type_name() == "Constant" and not node.get_data().any()
 
 
 _ROWS: Final[dict[str, Row]] = {

@@ -241,13 +241,13 @@ def _computed(output: Output, dtype: str) -> Output:
         source = source.input_value(0).get_node()
     if source.get_type_name() not in ("Parameter", "Constant"):
         return output
-    dtype = output.get_element_type()
-    if dtype == Type.boolean:
+    kind = output.get_element_type()
+    if kind == Type.boolean:
         kept = opset.logical_or(output, output)
-    elif dtype.is_integral():
-        kept = opset.bitwise_or(output, opset.constant(np.array(0), dtype))
+    elif kind.is_integral():
+        kept = opset.bitwise_or(output, opset.constant(np.array(0), kind))
     else:
-        kept = opset.select(opset.is_nan(output), opset.constant(np.array(np.nan), dtype), output)
+        kept = opset.select(opset.is_nan(output), opset.constant(np.array(np.nan), kind), output)
     result: Output = kept.output(0)
     return result
 

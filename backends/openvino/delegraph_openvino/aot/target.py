@@ -7,20 +7,17 @@ from typing import Final
 import torch
 from torch.fx import Node
 
-from delegraph.aot import lifted_number
 from delegraph.aot.authoring import ConverterTable, operator_name, quantize_call, tensors_of
 from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.dtypes import ONNX_TYPES
 from delegraph_onnx.target import QuantizedAs, Target
 from delegraph_openvino.aot.rounded_values import PRODUCTS
-from delegraph_openvino.aot.wide_integers import check_division, check_int64
+from delegraph_openvino.aot.wide_integers import check_int64
 from delegraph_openvino.blob import BACKEND_ID
 
 __all__ = ["OPENVINO", "TABLE"]
 
 _BYTES: Final = frozenset({torch.int8, torch.uint8})
-_INTEGERS: Final = frozenset({torch.int32, torch.int64})
-"""What the device computes as float32, where it compares or takes a remainder."""
 _PARAMETERS: Final = "quantized_decomposed::"
 """Calls some of whose operands are scales in float64, which do not leave them."""
 
@@ -31,7 +28,7 @@ _LOOPS: Final = frozenset(
 
 
 def _declined(node: Node) -> str | None:
-    if node.target in _LOOPS or _multiplies_in_the_run(node):
+    if node.target in _LOOPS:
         return "OpenVINO is not stopped within a loop"
     if "circular" in node.args and not all(isinstance(size, int) for size in node.args[1]):  # type: ignore[union-attr]
         return "OpenVINO has no circular padding, and it is known in the run alone"
@@ -44,16 +41,7 @@ def _declined(node: Node) -> str | None:
             return "a tensor is empty"
     if operator_name(node).split(".")[0] in PRODUCTS and not node.meta["val"].is_floating_point():
         return "OpenVINO multiplies matrices of integers as float32"
-    return check_division(node) or check_int64(node)
-
-
-def _multiplies_in_the_run(node: Node) -> bool:
-    """Whether it is a power of integers whose exponent is not known, which is a loop of products."""
-    if operator_name(node).split(".")[0] != "aten::pow" or node.meta["val"].is_floating_point():
-        return False
-    exponent = node.args[1]
-    known = lifted_number(exponent) if isinstance(exponent, Node) else exponent
-    return not (isinstance(known, int) and known > 0)
+    return check_int64(node)
 
 
 def _declined_quantization(node: Node) -> str | None:
@@ -83,11 +71,7 @@ OPENVINO: Final = Target(
     slow_subnormals=False,
     lacks={
         "Cast": frozenset({torch.bool}),  # what rounds to zero would be false
-        "ReduceMax": _INTEGERS | {torch.float32},  # of nothing but -inf it is the lowest number
-        **dict.fromkeys(
-            ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Mod", "ReduceMin", "ArgMax", "ArgMin"),
-            _INTEGERS,
-        ),
+        "ReduceMax": frozenset({torch.float32}),  # of nothing but -inf it is the lowest number
     },
     recurrent_nan=True,
     refuses_places=False,

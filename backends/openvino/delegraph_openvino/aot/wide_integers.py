@@ -17,11 +17,9 @@ from torch.fx import Node
 from delegraph.aot import lifted_number
 from delegraph.aot.authoring import operator_name
 
-__all__ = ["MOVES", "check_division", "check_int64"]
+__all__ = ["MOVES", "check_int64"]
 
 LARGEST: Final = 2**31 - 1
-EXACT: Final = 2**24
-"""Up to here float32 has every integer."""
 UNLIMITED: Final = 2**28
 """Places along a dim without a limit: a tensor of more has no room where this runs."""
 
@@ -70,20 +68,6 @@ def check_int64(node: Node) -> str | None:
         return "OpenVINO computes int64 in 32 bits, and its result may be wider"
     return None
 
-
-def check_division(node: Node) -> str | None:
-    """None unless `node` divides integers, for a quotient or a rest, that float32 may not hold; else the reason."""
-    name = operator_name(node).split(".")[0]
-    if name not in _DIVISIONS or node.meta["val"].is_floating_point():
-        return None
-    for read in node.all_input_nodes:
-        largest = _magnitude(read, {})
-        if largest is None or largest > EXACT:
-            return f"OpenVINO divides integers as float32, and {read.name} may be beyond 2^24"
-    return None
-
-
-_DIVISIONS: Final = frozenset(f"aten::{name}" for name in ("div", "floor_divide", "remainder", "fmod"))
 
 _INDEXES: Final = {
     **{f"aten::{name}_like": 0 for name in ("full", "ones", "zeros")},
