@@ -14,7 +14,7 @@ FUZZ ?= 1000000
 NUMERICS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu numerics soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu opinfo-openvino numerics soak fuzz lint types
 .PHONY: floors check bench bench-peers setup-peers clean docs test-site release
 
 help:
@@ -36,7 +36,7 @@ help:
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make test-oracles  simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
-	@echo "make opinfo-cpu  the same against the CPU backend, a delegate for each call; renews docs/operators-cpu.md"
+	@echo "make opinfo-cpu, opinfo-openvino  the same against a backend, a delegate for each call; renews docs/operators-cpu.md or its like"
 	@echo "make numerics  every operator in every dtype at the edges against torch, on every plug-in (hours; NUMERICS=\"cpu npu\" takes these); renews docs/numerics.md"
 	@echo "make conformance  the plug-ins here, proven by the kit that strangers prove theirs with; reports in build/conformance"
 	@echo "make soak    a hundred thousand runs of each kind of program, in which nothing may grow"
@@ -165,9 +165,9 @@ opinfo: setup
 	rm -rf build/opinfo
 	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_opinfo.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
 
-opinfo-cpu: setup
-	rm -rf build/opinfo-cpu
-	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table; exit $$status
+opinfo-cpu opinfo-openvino: opinfo-%: setup
+	rm -rf build/opinfo-$*
+	$(BIN)/python -m pytest -q -n 2 -m opinfo -k "[$*-" tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table $*; exit $$status
 
 # In parts: NUMERICS="cpu portable" sweeps these, and the page has the others as they were swept last.
 numerics: setup

@@ -61,6 +61,7 @@ class Target:
     refuses_places: whether Gather, Scatter and their like refuse places that a tensor has not; negative_places: those
         of them that count places below 0 from the end, as ONNX says. partial_gather: whether GatherElements takes fewer
         elements than there are along other dims than its own.
+    pad_modes: those of ONNX's Pad. loops: whether it has Loop and Scan.
     external_weights: whether weights of a `.ptd` may be inputs of the graph; states: whether mutable buffers may.
     declines: a further reason against a node, which depends on more than its types.
     """
@@ -82,6 +83,8 @@ class Target:
         {"Gather", "GatherND", "ScatterND", "GatherElements", "ScatterElements"}
     )
     partial_gather: bool = True
+    pad_modes: frozenset[str] = frozenset({"constant", "reflect", "edge", "wrap"})
+    loops: bool = True
     external_weights: bool = False
     states: bool = False
     declines: Callable[[Node], str | None] = _nothing_declined

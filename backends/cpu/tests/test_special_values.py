@@ -20,6 +20,9 @@ from backends.cpu.tests.harness import Function, Lowered, edge, run
 from backends.cpu.tests.test_converters import CASES, x
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import delegraph
 
 pytestmark = pytest.mark.models
 
@@ -235,3 +238,32 @@ def test_pooling_to_one_element_is_exact() -> None:
 def test_celu_in_half_precision() -> None:
     """onnxruntime has Celu for float32 alone."""
     same(run(F.celu, x(3, 4).half()), F.celu(x(3, 4).half()), half=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows", [3, 8])
+@pytest.mark.parametrize("scale", [0.0, -0.5])
+def test_attention_with_a_scale_that_is_not_positive(scale: float, rows: int, causal: bool) -> None:
+    """onnxruntime's operators take none. Held against torch's own parts: its fused kernel for the CPU scales the causal
+    mask as well, and gives NaN."""
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.scaled_dot_product_attention(x, x * 0.5, x + 1, is_causal=causal, scale=scale)
+
+    x = torch.randn(1, 2, rows, 8, generator=torch.Generator().manual_seed(0))
+    lowered = delegraph.lower(Scaled(), (x,), backends=["cpu"])
+    assert not lowered.report.methods["forward"].leftovers
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = Scaled()(x).numpy()
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.numpy()), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_logarithm_of_a_product_with_a_small_sigmoid() -> None:
+    class Gate(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(x.abs() * torch.sigmoid(x))
+
+    x = torch.tensor([-80.0, -30.0, -18.5, -17.0, 0.5])
+    lowered = delegraph.lower(Gate(), (x,), backends=["cpu"])
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.numpy()), Gate()(x).numpy(), rtol=1e-5)

@@ -343,6 +343,32 @@ def test_a_layer_with_a_constant_in_a_file_of_its_own_is_left(constants: str, tm
     assert torch.equal(torch.from_numpy(loaded(x.numpy())), expected)
 
 
+FAR_APART: dict[str, Callable[..., torch.Tensor]] = {
+    "copy": lambda x: q(q(x, 1.0), 1e-9, 0),
+    "clamp": lambda x: q(F.relu(q(x, 1.0)), 1e-9, 0),
+    "sum of two": lambda x: q(q(x, 1.0) + q(x, 1.0), 1e-15, 0),
+    "product": lambda x: q(q(x, 1e5) * q(x, 1e5), 1.0, 0),
+    "number": lambda x: q(q(x, 1.0) * 1e12, 1.0, 0),
+    "matmul": lambda x: q(q(x, 1e5) @ q(x, 1e5), 1.0, 0),
+    "convolution": lambda x: q(F.conv2d(q(x, 1e8), weight(4, 4, 3, 3)), 1e-6, 0),
+    "linear": lambda x: q(F.linear(q(x, 1e8), weight(4, 8)), 1e-6, 0),
+    "sum": lambda x: q(q(x, 1.0).sum((2, 3)), 1e-10, 0),
+    "pool": lambda x: q(F.avg_pool2d(q(x, 1.0), 2), 1e-10, 0),
+    "resize": lambda x: q(F.interpolate(q(x, 1.0), scale_factor=2.0), 1e-10, 0),
+    "softmax": lambda x: q(q(x).softmax(1), 1e-15, 0),
+}
+
+
+@pytest.mark.parametrize("case", FAR_APART)
+def test_what_cannot_be_rescaled_is_left(case: str) -> None:
+    """It was taken, and then `preprocess` failed."""
+    model, x = Of(FAR_APART[case]), torch.randn(1, 4, 8, 8)
+    model(x)
+    report = lower(model, [x], take_all=True)
+    reasons = [entry.reasons["npu"] for entry in report.leftovers]
+    assert any("its scales are too far apart: scale" in reason for reason in reasons), reasons
+
+
 def test_an_operand_is_shared_within_a_partition_alone() -> None:
     def within(x: torch.Tensor) -> torch.Tensor:
         y = q(x)

@@ -52,11 +52,11 @@ def attention(
     if content is not None and hides_nothing(content):
         attn_mask = content = None
     fades = content is not None and g.target.slow_subnormals and _fades(content)
-    in_one = _fused(query, key, value, attn_mask) and not fades and (is_causal or _has_rows(g, query, key))
-    in_one = in_one and factor > 0  # onnxruntime refuses the rest
+    whole = factor > 0 and not fades and (is_causal or _has_rows(g, query, key))  # the operator takes no other scale
+    in_one = whole and _fused(query, key, value, attn_mask)
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
     bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
-    if is_causal and not (in_one and _same_length(query, key)):
+    if is_causal and not (in_one and _fused(query, key, value, None) and _same_length(query, key)):
         bias = _causal_bias(g, query, key)
     if in_one and not (is_causal and bias is not None):
         result = _in_one(g, query, key, value, bias, factor, is_causal)

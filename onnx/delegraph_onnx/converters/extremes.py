@@ -4,7 +4,7 @@
     Clip(x, low, high)     the smaller of the larger
     Sign(x)                (x > 0) - (x < 0)
 
-onnxruntime computes those of int64 in other steps than a processor compares: wrong from 2^31 on (1.31).
+onnxruntime's of int64 are wrong from 2^31 on (1.31).
 """
 
 from __future__ import annotations

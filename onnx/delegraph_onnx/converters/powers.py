@@ -75,8 +75,22 @@ def _multiplied_in_the_run(g: GraphBuilder, node: Node, base: ir.Value, exponent
     first_bits = g.op("Where", negative, g.op("BitwiseAnd", exponent, one), exponent)
     ones = g.op("Add", g.op("Mul", base, zero), g.op("Add", g.op("Mul", first_bits, zero), one))
     state = [ones, g.op("Mul", base, ones), g.op("Mul", first_bits, ones)]
-    power, factor, bits = now = [g.input("carried", dtype, shape) for _ in state]
-    body = g.subgraph(one_round, [g.input("round", torch.int64, []), g.input("going", torch.bool, []), *now])
-    result = g.ops("Loop", len(state), None, some_left(first_bits), *state, body=body)[0]
+    if g.target.loops:
+        power, factor, bits = now = [g.input("carried", dtype, shape) for _ in state]
+        body = g.subgraph(one_round, [g.input("round", torch.int64, []), g.input("going", torch.bool, []), *now])
+        result = g.ops("Loop", len(state), None, some_left(first_bits), *state, body=body)[0]
+    else:
+        result = _multiplied_for_each_bit(g, dtype, *state)
     fraction = g.op("And", negative, g.op("Not", g.op("Equal", g.op("Abs", base), one)))
     return g.op("Where", fraction, zero, result)
+
+
+def _multiplied_for_each_bit(
+    g: GraphBuilder, dtype: torch.dtype, power: ir.Value, factor: ir.Value, exponent: ir.Value
+) -> ir.Value:
+    """As many squares as an exponent may have bits."""
+    for bit in range(torch.iinfo(dtype).bits - 1):
+        without = g.op("Equal", g.op("BitwiseAnd", exponent, g.tensor(1 << bit, dtype)), g.tensor(0, dtype))
+        power = g.op("Where", without, power, g.op("Mul", power, factor))
+        factor = g.op("Mul", factor, factor)
+    return power

@@ -262,6 +262,8 @@ def padded(
     """torch lists (before, after) from the last dim on; ONNX all befores, then all afters, for the dims named."""
     if all(amount == 0 for amount in amounts):
         return g.value(self)
+    if mode not in g.target.pad_modes:
+        return _wrapped(g, self, amounts)
     constant = g.tensor(fill, dtype_of(node)) if mode == "constant" else None
     if are_known(*amounts):
         # for all dims: where onnxruntime moves a Transpose through a Pad, it takes no notice of axes
@@ -271,6 +273,19 @@ def padded(
     axes = [rank_of(self) - 1 - i for i in range(len(amounts) // 2)]
     pads = g.sizes([*amounts[::2], *amounts[1::2]])
     return g.op("Pad", g.value(self), pads, constant, g.ints(axes), mode=mode)
+
+
+def _wrapped(g: GraphBuilder, self: Node, amounts: Sequence[Size]) -> ir.Value:
+    """The end of a dim before its beginning, the beginning behind its end; what is less than none is cut off first."""
+    value, most = g.value(self), g.ints([INT64_MAX])
+    for place, (before, after) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        assert isinstance(before, int) and isinstance(after, int)
+        axis = g.ints([rank_of(self) - 1 - place])
+        middle = g.op("Slice", value, g.ints([max(0, -before)]), g.ints([after]) if after < 0 else most, axis)
+        front = [g.op("Slice", middle, g.ints([-before]), most, axis)] if before > 0 else []
+        back = [g.op("Slice", middle, g.ints([0]), g.ints([after]), axis)] if after > 0 else []
+        value = g.op("Concat", *front, middle, *back, axis=rank_of(self) - 1 - place)
+    return value
 
 
 # ---- helpers ------------------------------------------------------------------------------------------------------

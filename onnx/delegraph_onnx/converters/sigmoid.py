@@ -25,35 +25,25 @@ from delegraph_onnx.node_facts import dtype_of
 
 @convert_with("sigmoid", dtypes=REALS)
 def sigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return sigmoid_of(g, g.tensor(self, dtype_of(node)), dtype_of(node), _is_read_closely(node, is_product=False))
-
-
-@convert_with("silu", keep=True)
-def silu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    value = g.value(self)
-    closely = _is_read_closely(node, is_product=True)
-    return g.op("Mul", value, sigmoid_of(g, value, dtype_of(node), closely))
-
-
-def sigmoid_of(g: GraphBuilder, value: ir.Value, dtype: torch.dtype, closely: bool) -> ir.Value:
-    """Written out where it is read closely; of float64 always."""
-    if dtype != torch.float64 and not closely:
+    value = g.tensor(self, dtype_of(node))
+    if dtype_of(node) == torch.float32 and not _is_read_closely(node):
         return g.op("Sigmoid", value)
-    return g.op("Reciprocal", g.op("Add", g.op("Exp", g.op("Neg", value)), g.tensor(1.0, dtype)))
+    power = g.op("Exp", g.op("Neg", value))
+    return g.op("Reciprocal", g.op("Add", power, g.tensor(1.0, dtype_of(node))))
 
 
-def _is_read_closely(node: Node, is_product: bool) -> bool:
-    """Whether small values of `node` are told apart: by who reads it, or reads what has them as well. Who gets a
-    product with it, as a result, does not mind."""
-    todo, seen = [(node, is_product)], {(node, is_product)}
+def _is_read_closely(node: Node) -> bool:
+    """Whether small values of `node` are told apart: by who reads it, or reads what has them as well. Of a product, a
+    gate, only by what takes its logarithm or divides by it: not where it is a result."""
+    todo, alike = [(node, False)], {node}
     while todo:
-        value, is_product = todo.pop()
-        if any(_reads_closely(reader, value) or (reader.op == "output" and not is_product) for reader in value.users):
+        value, multiplied = todo.pop()
+        if any(_reads_closely(reader, value) for reader in value.users if not (multiplied and reader.op == "output")):
             return True
-        further = {(r, is_product) for r in value.users if _has_small_values_of_operands(r)}
-        further |= {(reader, True) for reader in value.users if reader.target in _PRODUCTS}
-        todo.extend(further - seen)
-        seen |= further
+        for reader in value.users.keys() - alike:
+            if _has_small_values_of_operands(reader) or reader.target in _PRODUCTS:
+                alike.add(reader)
+                todo.append((reader, multiplied or reader.target in _PRODUCTS))
     return False
 
 
@@ -63,7 +53,7 @@ def _reads_closely(reader: Node, value: Node) -> bool:
     if reader.target in _POWERS:
         base, exponent = schema_arguments(reader)
         return base is value and (isinstance(exponent, Node) or exponent < 0)
-    return reader.target in _CLOSE
+    return reader.op == "output" or reader.target in _CLOSE
 
 
 def _has_small_values_of_operands(node: Node) -> bool:
@@ -73,9 +63,9 @@ def _has_small_values_of_operands(node: Node) -> bool:
     return row is not None and row.convert.__module__ in _MOVING
 
 
+_PRODUCTS: Final = frozenset(map(aten, ["mul.Tensor", "mul.Scalar"]))
 _CLOSE: Final = frozenset(map(aten, ["log", "log2", "log10", "log1p", "logit", "reciprocal", "rsqrt"]))
 _DIVISIONS: Final = frozenset(map(aten, ["div.Tensor", "div.Tensor_mode", "true_divide.Tensor", "floor_divide"]))
-_PRODUCTS: Final = frozenset(map(aten, ["mul.Tensor", "mul.Scalar"]))
 _POWERS: Final = frozenset(map(aten, ["pow.Tensor_Scalar", "pow.Tensor_Tensor"]))
 
 _MOVING: Final = (indexing.__name__, shapes.__name__)

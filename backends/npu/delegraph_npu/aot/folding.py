@@ -25,7 +25,7 @@ from delegraph_npu.aot.calls import Grid, QuantizedCall, call_at, grid_of, head_
 from delegraph_npu.aot.ir import Laid, Order
 from delegraph_npu.aot.layout import IMAGES, keeps_place, move, placed, rows
 
-__all__ = ["Folding", "fold", "unsupported"]
+__all__ = ["Folding", "alone", "fold", "unsupported"]
 
 
 def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
@@ -39,6 +39,18 @@ def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
             _convert(folding, node, converters)
     outputs = [folding.values[node] for node in program.graph.output_node().args[0]]
     return ir.Graph(tuple(folding.values[node] for node in inputs), tuple(folding.operators), tuple(outputs))
+
+
+def alone(folding: Folding, call: QuantizedCall, converters: Mapping[str, Any]) -> Sequence[ir.Operator]:
+    """The operators that one call of the program becomes, on what calls before it became, if these were asked for.
+    Raises as `fold`."""
+    folding.operators.clear()
+    for source in (value.args[0] for value in call.dequantizes):
+        assert isinstance(source, Node)
+        if source not in folding.values and folding.content(source) is None:
+            folding.begin_input(source)
+    _convert(folding, call.head, converters)
+    return tuple(folding.operators)
 
 
 def _convert(folding: Folding, node: Node, converters: Mapping[str, Any]) -> None:
@@ -67,13 +79,9 @@ MOST_STEPS: Final = 2**30
 class Folding:
     """What converters write with: the integers of every node so far, and the operators."""
 
-    def __init__(self, program: ExportedProgram) -> None:
-        signature = program.graph_signature
-        self._contents = {
-            **{name: program.state_dict[target] for name, target in signature.inputs_to_parameters.items()},
-            **{name: _buffer(program, target) for name, target in signature.inputs_to_buffers.items()},
-            **{name: program.constants[t] for name, t in signature.inputs_to_lifted_tensor_constants.items()},
-        }
+    def __init__(self, program: ExportedProgram | None = None) -> None:
+        """Of a program, whose constants are known; without, of a body of control flow, which has none."""
+        self._contents = {} if program is None else _contents(program)
         self.values: dict[Node, Laid] = {}
         self.operators: list[ir.Operator] = []
         self._moved: dict[tuple[ir.Tensor, tuple[int, int, int, int]], ir.Tensor] = {}
@@ -226,6 +234,15 @@ class Folding:
         """Append `operator`, which came from the nodes of the call that is being converted."""
         handles = () if self._call is None else _handles(self._call)
         self.operators.append(replace(operator, debug_handles=handles))
+
+
+def _contents(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    signature = program.graph_signature
+    return {
+        **{name: program.state_dict[target] for name, target in signature.inputs_to_parameters.items()},
+        **{name: _buffer(program, target) for name, target in signature.inputs_to_buffers.items()},
+        **{name: program.constants[t] for name, t in signature.inputs_to_lifted_tensor_constants.items()},
+    }
 
 
 def _buffer(program: ExportedProgram, target: str) -> torch.Tensor:

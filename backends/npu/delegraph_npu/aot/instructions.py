@@ -19,10 +19,6 @@ from delegraph_npu.commands import Region
 
 __all__ = ["Constants", "Piece", "Tile", "instructions"]
 
-HEADROOM: Final = {np.dtype(np.int8): 20, np.dtype(np.int16): 12}
-"""Bits by which operands of a sum are shifted left before they are rounded to a common grid; as in TFLite and in
-ExecuTorch's Arm backend."""
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -80,12 +76,12 @@ class Tile:
     constants: Constants
     number: int
 
-    def stage(self, scale: float = 1.0) -> npu.Requantize:
-        """The output stage for sums of which a step is `scale` steps of what the operator makes."""
-        multiplier, shift = _scaled(scale)
+    def stage(self, scales: npu.Block = npu.NOWHERE) -> npu.Requantize:
+        """The output stage for the operator's sums, rescaled as `scales` say by channel, or all by one number."""
         operator = self.operator
+        multiplier, shift = _scaled(1.0 if scales else float(operator.rescaling))
         fused = self.table if operator.table is not None else npu.NOWHERE
-        return npu.Requantize(operator.made.zero_point, operator.low, operator.high, multiplier, shift, table=fused)
+        return npu.Requantize(operator.made.zero_point, operator.low, operator.high, multiplier, shift, scales, fused)
 
 
 def _scaled(scale: float) -> tuple[int, int]:
@@ -113,7 +109,7 @@ def _convolution(operator: ir.Convolution, tile: Tile) -> list[npu.Computing]:
             tile.output,
             _geometry(operator.window, tile),
             weights,
-            replace(tile.stage(), scales=scales),
+            tile.stage(scales),
             tile.number,
         )
     ]
@@ -140,8 +136,8 @@ def _pool(operator: ir.Pool, tile: Tile) -> list[npu.Computing]:
 @instructions.register
 def _matmul(operator: ir.Matmul, tile: Tile) -> list[npu.Computing]:
     a, b = operator.inputs
-    stage = tile.stage(a.scale * b.scale / operator.made.scale)
-    return [npu.MatMul(tile.inputs[0], a.zero_point, tile.inputs[1], b.zero_point, tile.output, stage, tile.number)]
+    first, second = tile.inputs
+    return [npu.MatMul(first, a.zero_point, second, b.zero_point, tile.output, tile.stage(), tile.number)]
 
 
 # ---- element by element ---------------------------------------------------------------------------------------------
@@ -161,20 +157,14 @@ def _binary(operator: ir.Binary, tile: Tile) -> list[npu.Computing]:
     a, b = operator.inputs
     maps = [_repeated(one, tile.output) for one in tile.inputs]
     kind = _KINDS[operator.kind]
-    if operator.output.dtype == np.int32:
+    if operator.output.dtype == np.int32 or operator.kind == "mul":
         first, second = (npu.Operand(one, t.zero_point) for one, t in zip(maps, (a, b), strict=True))
-        return [npu.Elementwise(kind, first, second, tile.output, tile.stage(), tile.number)]
-    if operator.kind == "mul":
-        first, second = (npu.Operand(one, t.zero_point) for one, t in zip(maps, (a, b), strict=True))
-        stage = tile.stage(a.scale * b.scale / operator.made.scale)
-        return [npu.Elementwise(kind, first, second, tile.output, stage, tile.number)]
-    bits = HEADROOM[a.dtype]
-    common = 2 * max(a.scale, b.scale)
-    first, second = (
-        npu.Operand(one, t.zero_point, bits, *_scaled(t.scale / common)) for one, t in zip(maps, (a, b), strict=True)
-    )
-    stage = tile.stage(common / (operator.made.scale * 2.0**bits))
-    return [npu.Elementwise(kind, first, second, tile.output, stage, tile.number)]
+    else:
+        first, second = (
+            npu.Operand(one, t.zero_point, operator.headroom, *_scaled(t.scale / operator.common))
+            for one, t in zip(maps, (a, b), strict=True)
+        )
+    return [npu.Elementwise(kind, first, second, tile.output, tile.stage(), tile.number)]
 
 
 def _repeated(one: npu.FeatureMap, output: npu.FeatureMap) -> npu.FeatureMap:
@@ -188,10 +178,8 @@ def _repeated(one: npu.FeatureMap, output: npu.FeatureMap) -> npu.FeatureMap:
 
 @instructions.register
 def _copy(operator: ir.Copy, tile: Tile) -> list[npu.Computing]:
-    source = operator.inputs[0]
-    operand = npu.Operand(tile.inputs[0], source.zero_point)
-    stage = tile.stage(source.scale / operator.made.scale)
-    return [npu.Elementwise(npu.ElementwiseKind.COPY, operand, npu.UNUSED, tile.output, stage, tile.number)]
+    operand = npu.Operand(tile.inputs[0], operator.inputs[0].zero_point)
+    return [npu.Elementwise(npu.ElementwiseKind.COPY, operand, npu.UNUSED, tile.output, tile.stage(), tile.number)]
 
 
 @instructions.register
@@ -202,9 +190,9 @@ def _unary(operator: ir.Unary, tile: Tile) -> list[npu.Computing]:
 
 @instructions.register
 def _table(operator: ir.Table, tile: Tile) -> list[npu.Computing]:
-    """What int16 becomes has 7 bits more than the entries; zero points are in the entries already."""
-    stage = tile.stage(1.0 if operator.inputs[0].dtype == np.int8 else 2.0**-7)
-    return [npu.Table(tile.inputs[0], tile.table, tile.output, replace(stage, zero_point=0), tile.number)]
+    """Zero points are in the entries already."""
+    stage = replace(tile.stage(), zero_point=0)
+    return [npu.Table(tile.inputs[0], tile.table, tile.output, stage, tile.number)]
 
 
 @instructions.register
@@ -246,20 +234,16 @@ def _pad(operator: ir.Pad, tile: Tile) -> list[npu.Computing]:
 
 @instructions.register
 def _reduce(operator: ir.Reduce, tile: Tile) -> list[npu.Computing]:
-    source = operator.inputs[0]
     kind = {"sum": npu.ReduceKind.SUM, "max": npu.ReduceKind.MAX}[operator.kind]
-    scale = source.scale * operator.factor / operator.made.scale
-    stage = tile.stage(1.0 if operator.kind == "max" or operator.output.dtype == np.int32 else scale)
     axes = sum(1 << axis for axis in operator.axes)
-    return [npu.Reduce(kind, axes, tile.inputs[0], source.zero_point, tile.output, stage, tile.number)]
+    zero_point = operator.inputs[0].zero_point
+    return [npu.Reduce(kind, axes, tile.inputs[0], zero_point, tile.output, tile.stage(), tile.number)]
 
 
 @instructions.register
 def _resize(operator: ir.Resize, tile: Tile) -> list[npu.Computing]:
     source = operator.inputs[0]
     ny, dy, nx, dx = operator.scale
-    weights = ny * nx if operator.kind == "bilinear" else 1
-    stage = tile.stage(source.scale / (weights * operator.made.scale))
     mode = {"nearest": npu.ResizeMode.NEAREST, "bilinear": npu.ResizeMode.BILINEAR}[operator.kind]
     vertical, horizontal = (
         tile.box[1 + axis][0] * d + operator.offset[axis] - tile.parts[0][1 + axis][0] * n
@@ -267,7 +251,7 @@ def _resize(operator: ir.Resize, tile: Tile) -> list[npu.Computing]:
     )
     return [
         npu.Resize(
-            mode, tile.inputs[0], source.zero_point, (ny, nx), (dy, dx), (vertical, horizontal), tile.output, stage,
-            tile.number,
+            mode, tile.inputs[0], source.zero_point, (ny, nx), (dy, dx), (vertical, horizontal), tile.output,
+            tile.stage(), tile.number,
         )
     ]  # fmt: skip

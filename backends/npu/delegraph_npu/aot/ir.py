@@ -7,7 +7,7 @@ Operators are in the order in which they run. A pass takes a `Graph` and gives o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 
 Order: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 """For each of n, h, w and c the dim outside that lies there; None where there is none, and one element."""
+
+HEADROOM: Final = {np.dtype(np.int8): 20, np.dtype(np.int16): 12}
+"""As in TFLite and in ExecuTorch's Arm backend."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +110,11 @@ class Operator:
     def made(self) -> Tensor:
         """The grid that the operator itself rounds to: that of its output, unless a table lies between."""
         return self.before_table or self.output
+
+    @property
+    def rescaling(self) -> float | NDArray[np.float64]:
+        """What its sums are multiplied with to be steps of what it makes; of a convolution by channel."""
+        return 1.0
 
     def reads(self, box: Box, operand: int) -> Box:
         """The part of an operand that `box` of the output is computed from."""
@@ -182,8 +190,7 @@ class Convolution(Operator):
     depthwise: bool = False
 
     @property
-    def scales(self) -> NDArray[np.float64]:
-        """What a sum is multiplied with, for each channel of the output."""
+    def rescaling(self) -> NDArray[np.float64]:
         return self.inputs[0].scale * self.weight_scale / self.made.scale
 
     @property
@@ -205,6 +212,10 @@ class Convolution(Operator):
 @dataclass(frozen=True, slots=True, eq=False)
 class Matmul(Operator):
     """Rows times columns of two tensors: [n, h, w, k] x [n, h, k, c] -> [n, h, w, c]."""
+
+    @property
+    def rescaling(self) -> float:
+        return self.inputs[0].scale * self.inputs[1].scale / self.made.scale
 
     def reads(self, box: Box, operand: int) -> Box:
         n, h, w, c = box
@@ -244,6 +255,24 @@ class Binary(Operator):
     kind: str
     shift: int = 0
 
+    @property
+    def headroom(self) -> int:
+        """The bits by which operands of a sum are shifted left before they are rounded to a common grid."""
+        return HEADROOM[self.inputs[0].dtype]
+
+    @property
+    def common(self) -> float:
+        """The step of that grid, before it is shifted."""
+        return 2 * max(self.inputs[0].scale, self.inputs[1].scale)
+
+    @property
+    def rescaling(self) -> float:
+        if self.output.dtype == np.int32:
+            return 1.0
+        if self.kind == "mul":
+            return self.inputs[0].scale * self.inputs[1].scale / self.made.scale
+        return self.common / (self.made.scale * 2.0**self.headroom)
+
     def reads(self, box: Box, operand: int) -> Box:
         return _broadcast(box, self.inputs[operand].shape)
 
@@ -267,12 +296,21 @@ class Elementwise(Operator):
 class Copy(Elementwise):
     """The operand on the grid of the result."""
 
+    @property
+    def rescaling(self) -> float:
+        return self.inputs[0].scale / self.made.scale
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table(Elementwise):
-    """The operand's integers looked up: in 256 entries (int8), or in 513 with interpolation between them (int16)."""
+    """The operand's integers looked up: in 256 entries (int8), or in 513 with interpolation between them (int16), which
+    gives 7 bits more than entries have."""
 
     entries: NDArray[Any] = field(repr=False)
+
+    @property
+    def rescaling(self) -> float:
+        return 1.0 if self.inputs[0].dtype == np.int8 else 2.0**-7
 
     def describe(self) -> str:
         return f"{len(self.entries)} entries"
@@ -300,6 +338,11 @@ class Reduce(Operator):
     axes: tuple[int, ...]
     factor: float = 1.0
 
+    @property
+    def rescaling(self) -> float:
+        whole = self.kind == "max" or self.output.dtype == np.int32
+        return 1.0 if whole else self.inputs[0].scale * self.factor / self.made.scale
+
     def reads(self, box: Box, operand: int) -> Box:
         whole = self.inputs[0].whole
         return tuple(whole[i] if i in self.axes else box[i] for i in range(4))
@@ -316,6 +359,11 @@ class Resize(Operator):
     scale: tuple[int, int, int, int]
     """numerator and denominator of y, of x"""
     offset: tuple[int, int]
+
+    @property
+    def rescaling(self) -> float:
+        weights = self.scale[0] * self.scale[2] if self.kind == "bilinear" else 1
+        return self.inputs[0].scale / (weights * self.made.scale)
 
     def reads(self, box: Box, operand: int) -> Box:
         whole = self.inputs[0].shape

@@ -2,8 +2,9 @@
 every node that it leaves.
 
 For each call, in this order: has the NPU the operator; is everything around it quantized, to integers that are the
-NPU's; are its sizes fixed and of up to four dims; is it within the operator's own limits. Quantize calls in front of a
-partition and dequantize calls behind it stay outside: what goes in and out are integers.
+NPU's; are its sizes fixed and of up to four dims; is it within the operator's own limits; can its sums be rescaled,
+which is seen by converting it, alone, as the compiler will. Quantize calls in front of a partition and dequantize calls
+behind it stay outside: what goes in and out are integers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import condensed_order, graph_modules, lifted_number
 from delegraph.aot.authoring import Constants
+from delegraph.errors import UnsupportedOperator
 from delegraph.interfaces import Partitioner, PartitionResult
+from delegraph_machines.fixed_point import quantized_multiplier
+from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import (
     Grid,
     QuantizedCall,
@@ -29,9 +33,10 @@ from delegraph_npu.aot.calls import (
     is_quantize,
     operator_name,
 )
-from delegraph_npu.aot.operators import OPERATORS, Annotate, Row, row_of
+from delegraph_npu.aot.folding import Folding, alone
+from delegraph_npu.aot.operators import CONVERTERS, OPERATORS, Annotate, Row, row_of
 from delegraph_npu.aot.options import DEFAULT_DEVICE, Options
-from delegraph_npu.aot.work import cycles_of
+from delegraph_npu.aot.work import Work, work_of
 from delegraph_npu.blob import BACKEND_ID
 from delegraph_npu.device import Device, device_text, read_device
 from delegraph_partitioners import CapabilityBasedPartitioner
@@ -73,18 +78,49 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         self._torn: dict[Node, str] = {}
         self._bodies: frozenset[Graph] = frozenset()
         self._constant: frozenset[Node] = frozenset()
+        self._foldings: dict[Graph, Folding] = {}
+        self._alone: dict[Node, Sequence[ir.Operator] | str] = {}
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the partitions; see `CapabilityBasedPartitioner`."""
         self._bodies = frozenset(part.graph for path, part in graph_modules(exported_program.graph_module) if path)
         self._constant = _constant_calls(exported_program)
-        return super().partition(exported_program)
+        self._foldings = {
+            exported_program.graph: Folding(exported_program),
+            **{graph: Folding() for graph in self._bodies},
+        }
+        self._alone.clear()
+        result = super().partition(exported_program)
+        self._foldings.clear()
+        self._alone.clear()
+        return result
 
     def _why_left(self, node: Node) -> str | None:
         head = head_of(node)
         if head in self._constant and not is_dequantize(head):
             return "reads nothing of the run: what it gives is there ahead of time"
-        return reason_to_leave(node) or self._torn.get(head) or (_given(head) if head.graph in self._bodies else None)
+        reason = reason_to_leave(node) or self._torn.get(head)
+        reason = reason or (_given(head) if head.graph in self._bodies else None)
+        if reason is not None or is_dequantize(head) or head.graph not in self._foldings:
+            return reason
+        operators = self._operators(head)
+        return operators if isinstance(operators, str) else None
+
+    def _operators(self, head: Node) -> Sequence[ir.Operator] | str:
+        """What a call becomes, converted once, or why its sums cannot be rescaled."""
+        if head not in self._alone:
+            self._alone[head] = _converted_alone(head, self._foldings[head.graph])
+        return self._alone[head]
+
+    def work(self, group: Sequence[Node]) -> Work:
+        """The work of calls that are taken, of the program that is partitioned, in graph order."""
+        heads = [node for node in group if head_of(node) is node and not is_dequantize(node)]
+        return work_of([operator for head in heads for operator in self._taken(head)], self.device)
+
+    def _taken(self, head: Node) -> Sequence[ir.Operator]:
+        operators = self._operators(head)
+        assert not isinstance(operators, str)
+        return operators
 
     def units(self, graph: Graph) -> Sequence[Sequence[Node]]:
         """The quantized calls that are taken, and every other node by itself."""
@@ -104,12 +140,12 @@ class NpuPartitioner(CapabilityBasedPartitioner):
             return groups, reasons
         paying = []
         for group in groups:
-            here, there = cycles_of(group, self.device)
-            if here < there:
+            work = self.work(group)
+            if work.npu < work.host:
                 paying.append(group)
             else:
-                reason = f"its partition would take about {here} cycles on the NPU, and {there} on the host"
-                reasons.update(dict.fromkeys(group, reason))
+                taken = f"{work.npu:.0f} cycles on the NPU, and {work.host:.0f} on the host"
+                reasons.update(dict.fromkeys(group, f"its partition would take about {taken}"))
         return paying, reasons
 
 
@@ -120,6 +156,21 @@ def _constant_calls(program: ExportedProgram) -> frozenset[Node]:
         if node.op == "call_function" and node.all_input_nodes and constant.issuperset(node.all_input_nodes):
             constant.add(node)
     return frozenset(constant)
+
+
+def _converted_alone(head: Node, folding: Folding) -> Sequence[ir.Operator] | str:
+    """What a call becomes, or why it has sums that the NPU cannot rescale."""
+    call = call_at(head)
+    assert not isinstance(call, str)
+    try:
+        operators = alone(folding, call, CONVERTERS)
+        for operator in operators:
+            quantized_multiplier(operator.rescaling)
+    except UnsupportedOperator as error:
+        return str(error)
+    except ValueError as error:
+        return f"its scales are too far apart: {error}"
+    return operators
 
 
 def _given(head: Node) -> str | None:

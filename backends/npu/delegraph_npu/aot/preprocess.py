@@ -25,7 +25,7 @@ from delegraph_npu.aot.emission import Program, emit
 from delegraph_npu.aot.folding import fold
 from delegraph_npu.aot.fusing import fuse
 from delegraph_npu.aot.instructions import Constants
-from delegraph_npu.aot.operators import OPERATORS
+from delegraph_npu.aot.operators import CONVERTERS
 from delegraph_npu.aot.options import Options
 from delegraph_npu.aot.scheduling import Schedule, schedule
 from delegraph_npu.aot.storage import Layout, lay_out
@@ -52,7 +52,7 @@ class NpuLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, `PreprocessError` for what
         does not fit into SRAM, and `InvalidArgument` for a device that cannot be read.
         """
-        partition = scheduled(_folded(edge_program), Options.of(compile_specs))
+        partition = scheduled(fold(edge_program, CONVERTERS), Options.of(compile_specs))
         program, pool = partition.emitted()
         return partition.result(program, bytes(pool.content))
 
@@ -65,7 +65,7 @@ class NpuLowering(BackendDetails):
         """As `preprocess`, but weights that several partitions have go into the named data, once."""
         partitions = {
             method: [
-                scheduled(_folded(program), Options.of(specs))
+                scheduled(fold(program, CONVERTERS), Options.of(specs))
                 for program, specs in zip(programs, compile_specs[method], strict=True)
             ]
             for method, programs in edge_programs.items()
@@ -137,10 +137,6 @@ class Partition:
             data_store_output=named,
             _delegate_info_meta={name: str(made) for name, made in passes.items()},
         )
-
-
-def _folded(edge_program: ExportedProgram) -> ir.Graph:
-    return fold(edge_program, {name: row.convert for name, row in OPERATORS.items()})
 
 
 def scheduled(folded: ir.Graph, options: Options) -> Partition:

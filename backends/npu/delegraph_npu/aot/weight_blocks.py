@@ -73,7 +73,7 @@ class WeightBlocks:
 
 
 def _scales(operator: ir.Convolution, channels: slice) -> bytes:
-    multiplier, shift = quantized_multiplier(operator.scales[channels])
+    multiplier, shift = quantized_multiplier(operator.rescaling[channels])
     bounds = np.iinfo(np.int32)
     bias: NDArray[np.int64] = np.clip(operator.bias[channels], bounds.min, bounds.max)
     return np.stack([bias, multiplier.astype(np.int64), shift.astype(np.int64)], axis=1).astype("<i4").tobytes()

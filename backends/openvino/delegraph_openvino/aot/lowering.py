@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -26,12 +27,13 @@ from torch.fx import Graph
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import lower_sharing_weights, operator_name
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_onnx import signature
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import readers_of
 from delegraph_onnx.node_facts import outer_dtype_of
+from delegraph_openvino.aot.exact import make_exact, operations_of
 from delegraph_openvino.aot.graph import CODES_OF
 from delegraph_openvino.aot.operators import reading_core
 from delegraph_openvino.aot.rounded_values import PRODUCTS
@@ -52,7 +54,7 @@ from delegraph_openvino.blob import (
 )
 from delegraph_openvino.ir_check import check_ir
 
-__all__ = ["OpenVinoLowering"]
+__all__ = ["OpenVinoLowering", "blob_of"]
 
 INLINE_BYTES: Final = 256
 """Weights up to this size are constants of the IR; larger ones Parameters until the blob is loaded."""
@@ -93,7 +95,25 @@ def _lowered(
     """The blob of a partition; its weights whose placeholders have a key are in the named data."""
     graph = OpenVinoConverterGraph()
     converted = convert(program, graph)
-    outside = _named(converted)
+    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
+    held = indexed_inputs(program.graph, ResolvedSignature.of(program))
+    blob = blob_of(converted, graph, keys, held, _multiplies_bfloat16(program.graph))
+    return PreprocessResult(blob, debug_handle_map=handles)
+
+
+def blob_of(
+    converted: ConvertedModel,
+    graph: OpenVinoConverterGraph,
+    keys: Mapping[str, str] = MappingProxyType({}),
+    held: Sequence[PlacesInfo] = (),
+    bfloat16: bool = False,
+) -> bytes:
+    """The blob of what `graph` made: `held` are the places of tensors that inputs hold, `bfloat16` whether products may
+    be computed in it. Weights that have a key are in the named data.
+
+    Raises `PreprocessError` if OpenVINO refuses the graph.
+    """
+    infos = [replace(info, places=_places_of(name, held)) for name, info in _named(converted)]
     weights = _brought_out(converted.model.graph)
     xml, constants = _serialized(_read(converted))
     check_ir(xml, len(constants))
@@ -101,32 +121,36 @@ def _lowered(
     offsets = iter(places([weight.content.nbytes for weight in kept]))
     blob = Blob(
         openvino.__version__,
-        _with_places(outside, program),
+        tuple(infos),
         tuple(_info(info) for info in converted.outputs),
         tuple(Weight(w.dtype, w.shape, 0 if w.name in keys else next(offsets), keys.get(w.name)) for w in weights),
         xml,
         constants,
         int8_products=graph.rounded > 0 and not graph.exact,
-        bfloat16=_multiplies_bfloat16(program.graph),
+        bfloat16=bfloat16,
     )
-    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
-    return PreprocessResult(pack(blob, [weight.content.tobytes() for weight in kept]), debug_handle_map=handles)
+    return pack(blob, [weight.content.tobytes() for weight in kept])
+
+
+def _places_of(name: str, held: Sequence[PlacesInfo]) -> tuple[PlacesInfo, ...]:
+    return tuple(places for places in held if places.input == name)
 
 
 # ---- the ONNX graph -----------------------------------------------------------------------------------------------
 
 
-def _named(converted: ConvertedModel) -> list[TensorInfo]:
-    """Call the inputs after their place, leave out those that nothing reads; the infos of all."""
+def _named(converted: ConvertedModel) -> list[tuple[str, TensorInfo]]:
+    """Call the inputs after their place, leave out those that nothing reads; what they were called, and the infos."""
     graph, inputs = converted.model.graph, {value.name: value for value in converted.model.graph.inputs}
     infos = []
     for place, info in enumerate(converted.inputs):
         value = inputs.get(info.name)
         if value is None or not readers_of(value):
             known = info.dtype in DTYPES  # an argument that nothing reads may be of any other
-            infos.append(replace(_info(info), used=False) if known else TensorInfo("bool", (), used=False))
+            unused = replace(_info(info), used=False) if known else TensorInfo("bool", (), used=False)
+            infos.append((info.name, unused))
         else:
-            infos.append(_info(info))
+            infos.append((info.name, _info(info)))
             value.name = f"{INPUT}{place}"
     unread = [value for value in graph.inputs if not readers_of(value)]
     for value in unread:
@@ -136,17 +160,6 @@ def _named(converted: ConvertedModel) -> list[TensorInfo]:
 
 def _info(info: signature.TensorInfo) -> TensorInfo:
     return TensorInfo(info.dtype, info.shape, info.scalar)
-
-
-def _with_places(infos: Sequence[TensorInfo], program: ExportedProgram) -> tuple[TensorInfo, ...]:
-    """The inputs, and which places they hold."""
-    resolved = ResolvedSignature.of(program)
-    known = indexed_inputs(program.graph, resolved)
-    names = [node.name for node in resolved.inputs]
-    return tuple(
-        replace(info, places=tuple(places for places in known if places.input == name))
-        for name, info in zip(names, infos, strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +209,12 @@ def _core() -> openvino.Core:
 def _read(converted: ConvertedModel) -> openvino.Model:
     try:
         model = _core().read_model(ir.to_proto(converted.model).SerializeToString(), b"")
-        for operation in model.get_ops():
+        for operation in operations_of(model):
             if operation.get_type_name() == "Identity":
                 operation.output(0).replace(operation.input_value(0))
             elif operation.get_type_name() == "Gather":
                 _count_axis_from_behind(operation)
+        make_exact(model)
         outputs = [
             opset.result(_computed(result.input_value(0), info.dtype))
             for result, info in zip(model.get_results(), converted.outputs, strict=True)
@@ -227,8 +241,14 @@ def _computed(output: Output, dtype: str) -> Output:
         source = source.input_value(0).get_node()
     if source.get_type_name() not in ("Parameter", "Constant"):
         return output
-    keep = opset.reduce_logical_or if output.get_element_type() == Type.boolean else opset.reduce_max
-    result: Output = keep(output, np.array([], np.int64), keep_dims=True).output(0)
+    kind = output.get_element_type()
+    if kind == Type.boolean:
+        kept = opset.logical_or(output, output)
+    elif kind.is_integral():
+        kept = opset.bitwise_or(output, opset.constant(np.array(0), kind))
+    else:
+        kept = opset.select(opset.is_nan(output), opset.constant(np.array(np.nan), kind), output)
+    result: Output = kept.output(0)
     return result
 
 

@@ -11,6 +11,7 @@ transformations look for these patterns. What they may not move integers through
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantizations, operator_name, quantize_call, schema_arguments
 from delegraph_onnx.converters import TABLE
 from delegraph_onnx.converters.convolution import geometry
+from delegraph_onnx.converters.table import per_dim
+from delegraph_onnx.dtypes import INT64_MAX
 from delegraph_onnx.graph_builder import Converted
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 from delegraph_openvino.aot.graph import OpenVinoGraph
@@ -132,8 +135,16 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     added = bias_of(g, x, weight, bias, _channels(node))
     padded, arguments = rounded_source(x), schema_arguments(x) if rounded_source(x) else ()
     row = TABLE[node.target]
-    if padded is None or _transposes(node) or rank_of(x) != rank_of(weight) or not _zero_is_exact(arguments):
+    plain = _transposes(node) or rank_of(x) != rank_of(weight)
+    if plain or ((padded is None or not _zero_is_exact(arguments)) and not _skips(node, weight, settings)):
         made: ir.Value = row.convert(g, node, x, weight, None, *settings)
+    elif padded is None or not _zero_is_exact(arguments):
+        stride, padding, dilation, groups = _geometry_of(node, settings)
+        source, attributes = geometry(x, weight, stride, padding, dilation, groups)
+        steps = attributes.pop("strides")
+        every = g.op("Conv", g.value(source), g.value(weight), **attributes)
+        ends = [0] * len(steps), [INT64_MAX] * len(steps), range(2, 2 + len(steps)), steps
+        made = g.op("Slice", every, *(g.ints(list(end)) for end in ends))
     else:
         stride, padding, dilation, groups = _geometry_of(node, settings)
         source, attributes = geometry(padded, weight, stride, padding, dilation, groups)
@@ -141,7 +152,16 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
         made = g.op("Conv", value, g.value(weight), **attributes)
     if added is None:
         return made
-    return g.op("Add", made, g.op("Reshape", added, g.ints([1, -1, *[1] * (rank_of(weight) - 2)])))
+    batch = [1] * (rank_of(x) == rank_of(weight))
+    return g.op("Add", made, g.op("Reshape", added, g.ints([*batch, -1, *[1] * (rank_of(weight) - 2)])))
+
+
+def _skips(node: Node, weight: Node, settings: Sequence[Any]) -> bool:
+    """Whether it is a convolution by single elements with a stride and a padding: OpenVINO moves the stride to the
+    operator in front, and forgets the padding. Every element is convolved then, and those between left out."""
+    stride, padding, _, _ = _geometry_of(node, settings)
+    padded = not isinstance(padding, str) and any(per_dim(padding, 1))
+    return padded and set(shape_of(weight)[2:]) == {1} and max(per_dim(stride, 1)) > 1
 
 
 def _geometry_of(node: Node, settings: Sequence[Any]) -> tuple[Any, Any, Any, int]:
@@ -245,6 +265,38 @@ def average(
     return on_reals(g, node, x, kernel, stride, padding, ceil, *rest) if counts_itself else None
 
 
+# ---- what OpenVINO computes otherwise -------------------------------------------------------------------------------
+
+
+def log1p(g: OpenVinoGraph, node: Node, x: Node) -> ir.Value:
+    """Near 0 by way of 2 artanh(x / (2 + x)): OpenVINO takes (1 + x) - 1 for x."""
+    value, one, two = g.tensor(x, _FLOAT), g.tensor(1.0, _FLOAT), g.tensor(2.0, _FLOAT)
+    near = g.op("Mul", g.op("Atanh", g.op("Div", value, g.op("Add", value, two))), two)
+    return g.op("Where", _is_near_zero(g, value), near, g.op("Log", g.op("Add", value, one)))
+
+
+def expm1(g: OpenVinoGraph, node: Node, x: Node) -> ir.Value:
+    """Near 0 as 2 exp(x / 2) sinh(x / 2)."""
+    value = g.tensor(x, _FLOAT)
+    half = g.op("Mul", value, g.tensor(0.5, _FLOAT))
+    near = g.op("Mul", g.op("Mul", g.op("Exp", half), g.op("Sinh", half)), g.tensor(2.0, _FLOAT))
+    return g.op("Where", _is_near_zero(g, value), near, g.op("Sub", g.op("Exp", value), g.tensor(1.0, _FLOAT)))
+
+
+def _is_near_zero(g: OpenVinoGraph, value: ir.Value) -> ir.Value:
+    return g.op("Less", g.op("Abs", value), g.tensor(0.5, _FLOAT))
+
+
+def softmax(g: OpenVinoGraph, node: Node, x: Node, dim: int, *rest: Any) -> ir.Value:
+    """NaN along a dim where one of its elements is: OpenVINO leaves numbers beside it. A sum tells, of what is made so
+    small before that it never is infinite by itself; infinite it is NaN, too, unless below 0."""
+    made: ir.Value = TABLE[node.target].convert(g, node, x, dim, *rest)
+    small = g.op("Mul", g.tensor(x, dtype_of(node)), g.tensor(2.0**-40, _FLOAT))
+    total = g.op("ReduceSum", small, g.ints([dim]), keepdims=1) if rank_of(x) else small
+    numbers = g.op("Less", total, g.tensor(math.inf, _FLOAT))
+    return g.op("Where", numbers, made, g.tensor(math.nan, _FLOAT))
+
+
 _ANY_CONVOLUTION: Final = ("aten::convolution", "aten::_convolution")
 _CONVOLUTIONS: Final = (
     *(f"conv{n}d{form}" for n in (1, 2, 3) for form in ("", ".padding")),
@@ -256,6 +308,9 @@ _ROWS: Final[dict[str, Row]] = {
     "quantized_decomposed::dequantize_per_channel": dequantize_by_channel,
     **{f"aten::{name}": convolution for name in _CONVOLUTIONS},
     "aten::linear": linear,
+    "aten::log1p": log1p,
+    "aten::expm1": expm1,
+    **{f"aten::{name}": softmax for name in ("_softmax", "_log_softmax")},
     **{f"aten::{name}": clamp for name in ("clamp", "hardtanh", "relu6")},
     **{f"aten::{name}": on_reals for name in ("clamp.Tensor", "maximum", "minimum")},
     **{f"aten::{name}": pad for name in ("pad", "constant_pad_nd")},

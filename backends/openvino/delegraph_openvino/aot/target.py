@@ -11,6 +11,7 @@ from delegraph.aot.authoring import ConverterTable, operator_name, quantize_call
 from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.dtypes import ONNX_TYPES
 from delegraph_onnx.target import QuantizedAs, Target
+from delegraph_openvino.aot.rounded_values import PRODUCTS
 from delegraph_openvino.aot.wide_integers import check_int64
 from delegraph_openvino.blob import BACKEND_ID
 
@@ -29,6 +30,8 @@ _LOOPS: Final = frozenset(
 def _declined(node: Node) -> str | None:
     if node.target in _LOOPS:
         return "OpenVINO is not stopped within a loop"
+    if "circular" in node.args and not all(isinstance(size, int) for size in node.args[1]):  # type: ignore[union-attr]
+        return "OpenVINO has no circular padding, and it is known in the run alone"
     if operator_name(node).startswith(_PARAMETERS):
         return _declined_quantization(node)
     for tensor in tensors_of(node):
@@ -36,6 +39,8 @@ def _declined(node: Node) -> str | None:
             return "OpenVINO computes float64 in 32 bits"
         if any(isinstance(size, int) and size == 0 for size in tensor.shape):
             return "a tensor is empty"
+    if operator_name(node).split(".")[0] in PRODUCTS and not node.meta["val"].is_floating_point():
+        return "OpenVINO multiplies matrices of integers as float32"
     return check_int64(node)
 
 
@@ -72,6 +77,8 @@ OPENVINO: Final = Target(
     refuses_places=False,
     negative_places=frozenset({"Gather"}),
     partial_gather=False,
+    pad_modes=frozenset({"constant", "reflect", "edge"}),
+    loops=False,
     declines=_declined,
 )
 
