@@ -290,7 +290,19 @@ def _finite_extreme(operation: Node) -> Output | None:
     return opset.multiply(result, opset.constant(np.array(2.0), value.get_element_type())).output(0)  # type: ignore[no-any-return]
 
 
+def _in_stable_order(operation: Node) -> None:
+    """ONNX keeps the order of equals."""
+    value, count = operation.input_values()
+    settings = operation.get_attributes()
+    if settings.get("stable") or settings["sort"] != "value":
+        return
+    stable = opset.topk(value, count, settings["axis"], settings["mode"], "value", settings["index_element_type"], True)
+    for place in (0, 1):
+        operation.output(place).replace(stable.output(place))
+
+
 _ROWS: Final[dict[str, Row]] = {
+    "TopK": _in_stable_order,
     "Equal": _equal,
     "NotEqual": _not_equal,
     "Less": _less,

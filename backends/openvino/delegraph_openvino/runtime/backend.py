@@ -28,7 +28,7 @@ from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValu
 from delegraph_openvino.runtime.model import open_model
 from delegraph_openvino.runtime.places import check_places
 from delegraph_openvino.runtime.profiling import log_nodes
-from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
+from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_of, tensor_over
 
 if TYPE_CHECKING:
     import openvino
@@ -225,9 +225,7 @@ def _set_outputs(
 
 def _own_tensor(info: TensorInfo) -> openvino.Tensor:
     """Memory of OpenVINO's own, which grows as it is needed."""
-    import openvino
-
-    return openvino.Tensor(numpy_dtype(info.dtype), [dim if isinstance(dim, int) else 0 for dim in info.shape])
+    return tensor_of(info.dtype, [dim if isinstance(dim, int) else 0 for dim in info.shape])
 
 
 def _known_shape(info: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...] | None:

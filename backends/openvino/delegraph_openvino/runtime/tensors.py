@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
-__all__ = ["codes_over", "numpy_dtype", "tensor_over"]
+__all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -32,6 +32,13 @@ def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
     if array.dtype.isbuiltin == 2:  # registered by ml_dtypes, of whose dtypes blobs have bfloat16 alone
         return openvino.Tensor(array.view(np.uint16), list(array.shape), openvino.Type.bf16)
     return openvino.Tensor(array, shared_memory=True)
+
+
+def tensor_of(dtype: str, shape: Sequence[int]) -> openvino.Tensor:
+    """A tensor with memory of its own."""
+    if dtype == "bfloat16":
+        return openvino.Tensor(openvino.Type.bf16, openvino.Shape(list(shape)))
+    return openvino.Tensor(numpy_dtype(dtype), list(shape))
 
 
 def codes_over(packed: NDArray[np.uint8], shape: Sequence[int]) -> openvino.Tensor:
