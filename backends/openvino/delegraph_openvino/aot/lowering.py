@@ -249,7 +249,8 @@ def _computed(output: Output, dtype: str) -> Output:
     elif dtype.is_integral():
         kept = opset.bitwise_or(output, opset.constant(np.array(0), dtype))
     else:
-        kept = opset.select(opset.is_nan(output), opset.constant(np.array(np.nan), dtype), output)
+        nan = opset.convert(opset.constant(np.array(np.nan, np.float32)), dtype.get_type_name())  # none of bfloat16
+        kept = opset.select(opset.is_nan(output), nan, output)
     result: Output = kept.output(0)
     return result
 
