@@ -28,6 +28,7 @@ __all__ = [
     "CODES",
     "DTYPES",
     "INPUT",
+    "PAIRS",
     "WEIGHT",
     "Blob",
     "Places",
@@ -58,6 +59,9 @@ DTYPES: Final[dict[str, tuple[str, int]]] = {
     "float32": ("f32", 4),
 }
 """Our dtypes -> OpenVINO's names of them, and the size of an element."""
+
+PAIRS: Final = "complex64"
+"""The dtype of inputs and outputs that are pairs of float32 within the graph, along one more dim."""
 
 CODES: Final = "uint4"
 """The dtype of weights of 4 bits, two to a byte, the lower half first: OpenVINO's u4."""
@@ -233,7 +237,8 @@ def _tensor_info(entry: Mapping[str, Any]) -> TensorInfo:
     places = None if found is None else Places(
         _typed(str, found["input"]), _typed(str, found["tensor"]), _size(found["size"])
     )  # fmt: skip
-    return TensorInfo(_dtype(entry["dtype"]), shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]), places)
+    dtype = PAIRS if entry["dtype"] == PAIRS else _dtype(entry["dtype"])
+    return TensorInfo(dtype, shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]), places)
 
 
 def _weight(entry: Mapping[str, Any]) -> Weight:

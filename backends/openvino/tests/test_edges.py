@@ -103,7 +103,9 @@ def test_next_to_zero_the_last_digits_are_right(function: Function) -> None:
 # ---- layers -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cell", [nn.GRUCell(5, 4), nn.LSTMCell(5, 4), nn.RNNCell(5, 4)], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize(
+    "cell", [nn.GRUCell(5, 4), nn.LSTMCell(5, 4), nn.RNNCell(5, 4)], ids=lambda c: type(c).__name__
+)
 def test_a_recurrent_cell_is_one_delegate(cell: nn.Module) -> None:
     x = torch.randn(3, 5)
     check(cell, x)

@@ -58,16 +58,20 @@ def _are_wide(operation: Node) -> bool:
     """Whether the operands are integers of which float32 may not hold all, and which OpenVINO does not know: what it
     knows of sizes is exact, and it asks for that while it reads a graph."""
     operands = operation.input_values()
-    return operands[0].get_element_type() in _WIDE and not (all(map(_is_narrow, operands)) or all(map(_is_known, operands)))
+    return operands[0].get_element_type() in _WIDE and not (
+        all(map(_is_narrow, operands)) or all(map(_is_known, operands))
+    )
 
 
-def _is_known(output: Output) -> bool:
-    """Whether it is made of constants and sizes that are known."""
+def _is_known(output: Output, depth: int = 8) -> bool:
+    """Whether it is made of constants and sizes that are known, in so many steps."""
     node = output.get_node()
     if node.get_type_name() == "ShapeOf":
         return bool(node.get_input_partial_shape(0).is_static)
     sources = node.input_values()
-    return node.get_type_name() == "Constant" or (bool(sources) and all(map(_is_known, sources)))
+    if node.get_type_name() == "Constant":
+        return True
+    return depth > 0 and bool(sources) and all(_is_known(source, depth - 1) for source in sources)
 
 
 def _is_narrow(output: Output, depth: int = 8) -> bool:
@@ -275,7 +279,9 @@ def _extreme_of_two(operation: Node) -> Output | None:
 
 
 def _extreme_of_integers(a: Output, b: Output) -> Output | None:
-    values = [v for v in (a, b) if not (v.get_node().get_type_name() == "Constant" and not v.get_node().get_data().any())]
+    values = [
+        v for v in (a, b) if not (v.get_node().get_type_name() == "Constant" and not v.get_node().get_data().any())
+    ]
     return _positive(values[0]) if len(values) == 1 else None
 
 

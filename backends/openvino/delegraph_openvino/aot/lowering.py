@@ -46,6 +46,7 @@ from delegraph_openvino.blob import (
     CODES,
     DTYPES,
     INPUT,
+    PAIRS,
     WEIGHT,
     Blob,
     Places,
@@ -149,7 +150,7 @@ def _named(converted: ConvertedModel) -> list[TensorInfo]:
     for place, info in enumerate(converted.inputs):
         value = inputs.get(info.name)
         if value is None or not readers_of(value):
-            known = info.dtype in DTYPES  # an argument that nothing reads may be of any other
+            known = info.dtype in (*DTYPES, PAIRS)  # an argument that nothing reads may be of any other
             infos.append(replace(_info(info), used=False) if known else TensorInfo("bool", (), used=False))
         else:
             infos.append(_info(info))

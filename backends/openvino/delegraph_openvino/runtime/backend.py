@@ -97,8 +97,9 @@ class OpenVinoBackend(BackendInterface):
         _run(handle)
         for index, out in copies:
             result = handle.request.get_output_tensor(index)
-            target = context.resize(out, tuple(result.shape))
-            np.copyto(target, result.data.view(target.dtype))
+            content = result.data.view(out.dtype)
+            content = content[..., 0] if out.dtype == np.complex64 else content
+            np.copyto(context.resize(out, content.shape), content)
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
