@@ -22,7 +22,8 @@ _NAMES: Final = """
     GatherND Gelu Greater GreaterEqual GroupConvolution GroupConvolutionBackpropData HSwish HardSigmoid Identity If
     Interpolate IsInf IsNaN LSTMSequence Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor
     MVN MatMul MaxPool Maximum Minimum Mish Mod Multiply Negative NotEqual PReLU Pad Parameter Power ROIAlign Range
-    ReLU ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Round
+    ReLU ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    Reshape Result Round
     ScaledDotProductAttention ScatterElementsUpdate ScatterNDUpdate Select Selu ShapeOf ShuffleChannels Sigmoid Sign
     Sin Sinh Slice SoftMax SoftPlus SpaceToDepth Split Sqrt Squeeze Subtract Swish Tan Tanh Tile TopK Transpose
     Unsqueeze VariadicSplit

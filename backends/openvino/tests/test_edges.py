@@ -73,7 +73,7 @@ ON_FLOATS: dict[str, Function] = {
     "softmax": lambda a: a.softmax(1),
     "log_softmax": lambda a: a.log_softmax(1),
     "logsumexp": lambda a: a.logsumexp(1),
-    "normalize": lambda a: F.normalize(a),
+    "normalize": F.normalize,
     "sort": lambda a: torch.sort(a, dim=1, stable=True)[0],
     "topk": lambda a: a.topk(2, 1)[0],
     "sign": torch.sign,
