@@ -28,6 +28,7 @@ __all__ = [
     "CODES",
     "DTYPES",
     "INPUT",
+    "PAIRS",
     "WEIGHT",
     "Blob",
     "TensorInfo",
@@ -58,6 +59,9 @@ DTYPES: Final[dict[str, tuple[str, int]]] = {
     "float32": ("f32", 4),
 }
 """Our dtypes -> OpenVINO's names of them, and the size of an element."""
+
+PAIRS: Final = "complex64"
+"""The dtype of inputs and outputs that are pairs of float32 within the graph, along one more dim."""
 
 CODES: Final = "uint4"
 """The dtype of weights of 4 bits, two to a byte, the lower half first: OpenVINO's u4."""
@@ -228,7 +232,8 @@ def _list_of(read: Callable[[Mapping[str, Any]], _T]) -> Callable[[Any], tuple[_
 def _tensor_info(entry: Mapping[str, Any]) -> TensorInfo:
     shape = tuple(dim if isinstance(dim, str) else _size(dim) for dim in _typed(list, entry["shape"]))
     places = _list_of(_places)(entry.get("places", []))
-    return TensorInfo(_dtype(entry["dtype"]), shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]), places)
+    dtype = PAIRS if entry["dtype"] == PAIRS else _dtype(entry["dtype"])
+    return TensorInfo(dtype, shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]), places)
 
 
 def _places(entry: Mapping[str, Any]) -> PlacesInfo:

@@ -63,13 +63,15 @@ def _are_wide(operation: Node) -> bool:
     )
 
 
-def _is_known(output: Output) -> bool:
-    """Whether it is made of constants and sizes that are known."""
+def _is_known(output: Output, depth: int = 8) -> bool:
+    """Whether it is made of constants and sizes that are known, in so many steps."""
     node = output.get_node()
     if node.get_type_name() == "ShapeOf":
         return bool(node.get_input_partial_shape(0).is_static)
     sources = node.input_values()
-    return node.get_type_name() == "Constant" or (bool(sources) and all(map(_is_known, sources)))
+    if node.get_type_name() == "Constant":
+        return True
+    return depth > 0 and bool(sources) and all(_is_known(source, depth - 1) for source in sources)
 
 
 def _is_narrow(output: Output, depth: int = 8) -> bool:
@@ -299,7 +301,19 @@ def _is_nought(value: Output) -> bool:
     return node.get_type_name() == "Constant" and not node.get_data().any()
 
 
+def _in_stable_order(operation: Node) -> None:
+    """ONNX keeps the order of equals."""
+    value, count = operation.input_values()
+    settings = operation.get_attributes()
+    if settings.get("stable") or settings["sort"] != "value":
+        return
+    stable = opset.topk(value, count, settings["axis"], settings["mode"], "value", settings["index_element_type"], True)
+    for place in (0, 1):
+        operation.output(place).replace(stable.output(place))
+
+
 _ROWS: Final[dict[str, Row]] = {
+    "TopK": _in_stable_order,
     "Equal": _equal,
     "NotEqual": _not_equal,
     "Less": _less,

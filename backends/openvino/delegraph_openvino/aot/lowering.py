@@ -45,6 +45,7 @@ from delegraph_openvino.blob import (
     CODES,
     DTYPES,
     INPUT,
+    PAIRS,
     WEIGHT,
     Blob,
     TensorInfo,
@@ -146,7 +147,7 @@ def _named(converted: ConvertedModel) -> list[tuple[str, TensorInfo]]:
     for place, info in enumerate(converted.inputs):
         value = inputs.get(info.name)
         if value is None or not readers_of(value):
-            known = info.dtype in DTYPES  # an argument that nothing reads may be of any other
+            known = info.dtype in (*DTYPES, PAIRS)  # an argument that nothing reads may be of any other
             unused = replace(_info(info), used=False) if known else TensorInfo("bool", (), used=False)
             infos.append((info.name, unused))
         else:

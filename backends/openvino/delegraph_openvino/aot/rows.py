@@ -23,7 +23,6 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantizations, operator_name, quantize_call, schema_arguments
 from delegraph_onnx.converters import TABLE
 from delegraph_onnx.converters.convolution import geometry
-from delegraph_onnx.converters.table import per_dim
 from delegraph_onnx.dtypes import INT64_MAX
 from delegraph_onnx.graph_builder import Converted
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
@@ -135,16 +134,10 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     added = bias_of(g, x, weight, bias, _channels(node))
     padded, arguments = rounded_source(x), schema_arguments(x) if rounded_source(x) else ()
     row = TABLE[node.target]
-    plain = _transposes(node) or rank_of(x) != rank_of(weight)
-    if plain or ((padded is None or not _zero_is_exact(arguments)) and not _skips(node, weight, settings)):
-        made: ir.Value = row.convert(g, node, x, weight, None, *settings)
-    elif padded is None or not _zero_is_exact(arguments):
-        stride, padding, dilation, groups = _geometry_of(node, settings)
-        source, attributes = geometry(x, weight, stride, padding, dilation, groups)
-        steps = attributes.pop("strides")
-        every = g.op("Conv", g.value(source), g.value(weight), **attributes)
-        ends = [0] * len(steps), [INT64_MAX] * len(steps), range(2, 2 + len(steps)), steps
-        made = g.op("Slice", every, *(g.ints(list(end)) for end in ends))
+    if not _transposes(node) and _picks_single_pixels(node, weight, settings):
+        made: ir.Value = _of_single_pixels(g, x, weight, *_geometry_of(node, settings))
+    elif padded is None or _transposes(node) or rank_of(x) != rank_of(weight) or not _zero_is_exact(arguments):
+        made = row.convert(g, node, x, weight, None, *settings)
     else:
         stride, padding, dilation, groups = _geometry_of(node, settings)
         source, attributes = geometry(padded, weight, stride, padding, dilation, groups)
@@ -156,12 +149,26 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     return g.op("Add", made, g.op("Reshape", added, g.ints([*batch, -1, *[1] * (rank_of(weight) - 2)])))
 
 
-def _skips(node: Node, weight: Node, settings: Sequence[Any]) -> bool:
-    """Whether it is a convolution by single elements with a stride and a padding: OpenVINO moves the stride to the
-    operator in front, and forgets the padding. Every element is convolved then, and those between left out."""
-    stride, padding, _, _ = _geometry_of(node, settings)
-    padded = not isinstance(padding, str) and any(per_dim(padding, 1))
-    return padded and set(shape_of(weight)[2:]) == {1} and max(per_dim(stride, 1)) > 1
+def _picks_single_pixels(node: Node, weight: Node, settings: Sequence[Any]) -> bool:
+    """Whether it has a stride and a padding, of which OpenVINO forgets the padding where it moves the stride on."""
+    stride, padding, *_ = _geometry_of(node, settings)
+    strides, pads = (how if isinstance(how, list | tuple) else [how] for how in (stride, padding))
+    steps = any(step != 1 for step in strides) and any(pad not in (0, "valid") for pad in pads)
+    return steps and all(size == 1 for size in shape_of(weight)[2:])
+
+
+def _of_single_pixels(
+    g: OpenVinoGraph, x: Node, weight: Node, stride: Any, padding: Any, dilation: Any, groups: int
+) -> ir.Value:
+    """The pixels that are convolved, picked before."""
+    batched, dims = rank_of(x) == rank_of(weight), rank_of(weight) - 2
+    source, how = geometry(x, weight, stride, padding, dilation, groups, look_through=False)
+    value = with_reals(g, source) if batched else g.op("Unsqueeze", with_reals(g, source), g.ints([0]))
+    pads, axes = how["pads"], g.ints(range(2, 2 + dims))
+    value = g.op("Pad", value, g.ints([0, 0, *pads[:dims], 0, 0, *pads[dims:]]))
+    value = g.op("Slice", value, g.ints([0] * dims), g.ints([INT64_MAX] * dims), axes, g.ints(how["strides"]))
+    result = g.op("Conv", value, g.value(weight), group=groups)
+    return result if batched else g.op("Squeeze", result, g.ints([0]))
 
 
 def _geometry_of(node: Node, settings: Sequence[Any]) -> tuple[Any, Any, Any, int]:

@@ -65,7 +65,7 @@ def _leaves_its_scale(node: Node) -> str | None:
 OPENVINO: Final = Target(
     BACKEND_ID,
     producer="delegraph-openvino",
-    dtypes=frozenset(ONNX_TYPES),
+    dtypes=frozenset({*ONNX_TYPES, torch.complex64}),
     quantized_as=QuantizedAs.KERNELS,
     attention_from=1025,  # models take 1 to 3 % longer with it (OpenVINO 2026.4, rows up to 384)
     slow_subnormals=False,

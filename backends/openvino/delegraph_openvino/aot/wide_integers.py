@@ -42,7 +42,15 @@ _MADE: Final = frozenset(
 _ZERO_OR_ONE: Final = frozenset(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like"))
 _PLACES: Final = frozenset(
     f"aten.{name}"
-    for name in ("argmax.default", "argmin.default", "topk.default", "sort.default", "max.dim", "min.dim")
+    for name in (
+        "argmax.default",
+        "argmin.default",
+        "topk.default",
+        "sort.default",
+        "sort.stable",
+        "max.dim",
+        "min.dim",
+    )
 )
 _ZERO_POINTS: Final = frozenset(("quantized_decomposed.choose_qparams.tensor",))
 _SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))

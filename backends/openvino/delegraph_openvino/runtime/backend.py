@@ -31,7 +31,7 @@ from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValu
 from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
 from delegraph_openvino.runtime.profiling import log_nodes
-from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
+from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_of, tensor_over
 
 if TYPE_CHECKING:
     import openvino
@@ -100,8 +100,9 @@ class OpenVinoBackend(BackendInterface):
         _run(handle)
         for index, out in copies:
             result = handle.request.get_output_tensor(index)
-            target = context.resize(out, tuple(result.shape))
-            np.copyto(target, result.data.view(target.dtype))
+            content = result.data.view(out.dtype)
+            content = content[..., 0] if out.dtype == np.complex64 else content
+            np.copyto(context.resize(out, content.shape), content)
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
@@ -243,9 +244,7 @@ def _set_outputs(
 
 def _own_tensor(info: TensorInfo) -> openvino.Tensor:
     """Memory of OpenVINO's own, which grows as it is needed."""
-    import openvino
-
-    return openvino.Tensor(numpy_dtype(info.dtype), [dim if isinstance(dim, int) else 0 for dim in info.shape])
+    return tensor_of(info.dtype, [dim if isinstance(dim, int) else 0 for dim in info.shape])
 
 
 def _known_shape(info: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
