@@ -57,6 +57,7 @@ class Target:
     dynamic: whether sizes may be known in the run alone; where not, nodes with such sizes are declined.
     attention_from: the number of rows from which Attention is faster than its parts; causal ones are whole anyway.
     slow_subnormals: whether products with subnormal numbers take longer than others.
+    exact_max_pool: whether the values of MaxPool are NaN where a window has one, and -inf where it has nothing else.
     recurrent_nan: whether LSTM and GRU give NaN wherever one of the input or of a state reaches.
     refuses_places: whether Gather, Scatter and their like refuse places that a tensor has not; negative_places: those
         of them that count places below 0 from the end, as ONNX says. partial_gather: whether GatherElements takes fewer
@@ -77,6 +78,7 @@ class Target:
     dynamic: bool = True
     attention_from: int = 0
     slow_subnormals: bool = True
+    exact_max_pool: bool = False
     recurrent_nan: bool = False
     refuses_places: bool = True
     negative_places: frozenset[str] = frozenset(

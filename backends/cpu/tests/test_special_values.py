@@ -214,15 +214,26 @@ def test_a_fused_activation_keeps_nan_and_infinity(channels: int, activation: Ca
         same(lowered(image), activation(convolution(image)), half=False)
 
 
-def test_max_pooling_can_be_left_to_kernels() -> None:
-    import delegraph
+POOLS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "overlapping": lambda t: F.max_pool2d(t, 3, 2, 1),
+    "dilated, places": lambda t: F.max_pool2d(t, 3, 1, 1, 2, return_indices=True),
+    "places": lambda t: F.max_pool2d(t, 2, return_indices=True),
+    "ceil": lambda t: F.max_pool2d(t, 3, 2, 1, ceil_mode=True),
+    "one dim": lambda t: F.max_pool1d(t[0], 2),
+    "three dims": lambda t: F.max_pool3d(t, 2, 2, (0, 1, 1)),
+    "adaptive": lambda t: F.adaptive_max_pool2d(t, (3, 4)),
+    "behind a convolution": lambda t: F.max_pool2d(F.relu(F.conv2d(t, torch.ones(8, 3, 1, 1))), 2),
+}
 
-    image = x(1, 2, 6, 6)
-    image[0, 0, 2, 3], image[0, 1] = NAN, -INF
-    model = Function(lambda t: F.max_pool2d(t * 2, 2))
-    exact = delegraph.lower(model, (image,), backends=["cpu{exact_max_pool=true}"])
-    assert "ignores NaN (exact_max_pool)" in str(exact.report)
-    same([delegraph.load(bytes(exact))(image.numpy())], model(image), half=False)
+
+@pytest.mark.parametrize("name", POOLS)
+def test_max_pooling_sees_nan_and_nothing_but_infinity(name: str) -> None:
+    image = x(2, 3, 9, 8)
+    image[0, 0, 2:4, 3:5], image[0, 1] = NAN, -INF
+    image[1, 0, 4, 4:6] = torch.tensor([INF, NAN])
+    image[1, 2, :, 1] = torch.finfo(torch.float32).min
+    got, expected = run(POOLS[name], image), POOLS[name](image)
+    same(got, expected, half=False)
 
 
 def test_pooling_to_one_element_is_exact() -> None:

@@ -12,6 +12,8 @@ from backends.openvino.tests.harness import as_module, check, compare, declined,
 from torch import nn
 from torch.nn import functional as F
 
+import delegraph
+
 Function = Callable[..., Any]
 
 WIDE = torch.tensor(
@@ -80,6 +82,13 @@ ON_FLOATS: dict[str, Function] = {
     "floor division": lambda a: a // 2.0,
     "remainder": lambda a: a % 0.75,
     "copy": lambda a: a.view(1, 1, 1, 2, 2, 4).clone(),
+    "relu": F.relu,
+    "clamp": lambda a: (a.clamp(-1, 2), F.relu6(a), F.hardtanh(a)),
+    "hard": lambda a: (F.hardsigmoid(a), F.hardswish(a)),
+    "max pooling": lambda a: (
+        *tuple(F.max_pool2d(a.view(-1, 1, 2, 2), (1, 2), return_indices=True)),
+        F.max_pool2d(a.view(-1, 1, 2, 2), 2),
+    ),
     "log1p": lambda a: torch.log1p(a * 1e-4),
     "expm1": lambda a: torch.expm1(a * 1e-2),
 }
@@ -92,6 +101,20 @@ def test_what_is_no_number_or_infinite(name: str, dynamic: bool) -> None:
         pytest.skip("its sizes are written out")
     shapes = ({0: torch.export.Dim("rows", min=2, max=9)},) if dynamic else None
     check(ON_FLOATS[name], FLOATS, dynamic_shapes=shapes, rtol=2e-6, atol=1e-37)  # what is smaller is 0 to OpenVINO
+
+
+@pytest.mark.parametrize("activation", [F.relu, F.relu6, lambda a: F.max_pool2d(F.relu(a), 2)])
+def test_behind_a_layer_nan_is_one_if_it_has_to_be(activation: Function) -> None:
+    """Otherwise OpenVINO computes layer and activation in one, and gives a number."""
+    layer = nn.Conv2d(3, 8, 1)
+    image = torch.randn(1, 3, 6, 6)
+    image[0, 1, 2, 2], image[0, 2, 4, 4], image[0, 0, 1, 5] = NAN, INF, -INF
+    expected = activation(layer(image)).detach()
+    lowered = delegraph.lower(
+        as_module(lambda a: activation(layer(a))), (image,), backends=["openvino{exact_nan=true}"]
+    )
+    compare(load(lowered)(image.numpy()), expected)
+    assert expected.isnan().any()
 
 
 @pytest.mark.parametrize("function", [torch.log1p, torch.expm1])
@@ -172,8 +195,6 @@ def test_a_convolution_of_single_pixels_with_stride_and_padding(before: nn.Modul
 
 
 def test_a_convolution_of_single_pixels_with_stride_and_padding_on_integers() -> None:
-    import delegraph
-
     x = torch.randn(2, 3, 8, 8)
     model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 1, stride=2, padding=1)).eval()
     quantized = delegraph.quantize(model, [(x,)], backends=["openvino"])

@@ -31,7 +31,6 @@ from delegraph_onnx.converters import (  # noqa: F401
     shapes,
     sigmoid,
 )
-from delegraph_onnx.converters.pooling import MAX_POOLS
 from delegraph_onnx.converters.table import TABLE, TargetTable
 
-__all__ = ["MAX_POOLS", "TABLE", "TargetTable"]
+__all__ = ["TABLE", "TargetTable"]

@@ -8,15 +8,17 @@ it) in a single pass at the speed of memory, and only then do the operators that
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 
 from delegraph_onnx.dtypes import INDICES
 from delegraph_onnx.graph_builder import GraphBuilder
 
-__all__ = ["extreme", "first_in_order", "has_nan", "position"]
+__all__ = ["extreme", "first_in_order", "has_nan", "largest_in_windows", "position"]
 
 
 def has_nan(g: GraphBuilder, *values: ir.Value) -> ir.Value:
@@ -85,3 +87,37 @@ def first_in_order(
     if dtype in INDICES:
         return top(value, count)
     return g.choose(has_nan(g, value), careful, lambda: top(value, count))
+
+
+def largest_in_windows(
+    g: GraphBuilder, value: ir.Value, dtype: torch.dtype, window: Mapping[str, Any], image: Sequence[int] | None
+) -> Sequence[ir.Value]:
+    """MaxPool with the attributes `window`: NaN where a window has one, and -inf where it has nothing else. With an
+    `image` of these sizes also where in it they stand: the last NaN, and the first -inf."""
+    results = 1 if image is None else 2
+
+    def most(of: ir.Value) -> ir.Value:
+        return g.op("MaxPool", of, **window)
+
+    def plain() -> Sequence[ir.Value]:
+        return g.ops("MaxPool", results, value, **window)
+
+    def careful() -> Sequence[ir.Value]:
+        none, inf = g.tensor(0.0, torch.float32), g.tensor(math.inf, dtype)
+        places = g.tensor(1.0, torch.float32)  # from 1 on
+        if image is not None:
+            places = g.constant(np.arange(1, math.prod(image) + 1, dtype=np.float32).reshape(1, 1, *image))
+        last_nan = most(g.op("Where", g.op("IsNaN", value), places, none))
+        more = most(g.cast(g.op("Less", g.op("Neg", value), inf), torch.float32))
+        bad, infinite = g.op("Less", none, last_nan), g.op("Equal", more, none)
+        pooled, *where = plain()
+        pooled = g.op("Where", infinite, g.op("Neg", inf), pooled)
+        pooled = g.op("Where", bad, g.tensor(math.nan, dtype), pooled)
+        if image is None:
+            return [pooled]
+        first = g.op("Neg", most(g.op("Neg", places)))
+        place = g.op("Sub", g.op("Where", bad, last_nan, first), g.tensor(1.0, torch.float32))
+        return [pooled, g.op("Where", g.op("Or", bad, infinite), g.cast(place, torch.int64), *where)]
+
+    squares = g.op("ReduceSumSquare", value, keepdims=0)
+    return g.choose(g.op("Less", squares, g.tensor(math.inf, dtype)), plain, careful)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph_onnx.converters.not_a_number import extreme
+from delegraph.aot.authoring import quantize_call
+from delegraph_onnx.converters.not_a_number import extreme, largest_in_windows
 from delegraph_onnx.converters.table import (
-    aten,
     convert_with,
     only_first_result_used,
     per_dim,
@@ -23,16 +23,6 @@ from delegraph_onnx.converters.table import (
 from delegraph_onnx.dtypes import REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, shape_of
-
-MAX_POOLS: Final = frozenset(
-    {
-        *(aten(f"max_pool{n}d") for n in (1, 2, 3)),
-        *(aten(f"max_pool{n}d_with_indices") for n in (2, 3)),
-        *(aten(f"adaptive_max_pool{n}d") for n in (1, 2, 3)),
-    }
-)
-"""Of these onnxruntime's differ from torch's: a NaN may be ignored, and the maximum of nothing but -inf is the lowest
-number. To find a NaN in a window takes as long as to pool it."""
 
 # ---- windows ------------------------------------------------------------------------------------------------------
 
@@ -100,12 +90,19 @@ def _max_pools(
     # What is beyond the input never wins, so that ceil_mode is nothing but more padding at the end.
     more = _overhang(node, self, kernel, strides, pads, dilations) if ceil_mode else [0] * dims
     ends = [p + m for p, m in zip(pads, more, strict=True)]
-    batched = rank_of(self) == dims + 2
-    value = g.value(self) if batched else g.op("Unsqueeze", g.value(self), g.ints([0]))
-    pooled = g.ops(
-        "MaxPool", results, value, kernel_shape=kernel, strides=strides, pads=pads + ends, dilations=dilations
-    )
-    return pooled if batched else [g.op("Squeeze", one, g.ints([0])) for one in pooled]
+    window = {"kernel_shape": kernel, "strides": strides, "pads": pads + ends, "dilations": dilations}
+    return _batched(g, self, dims, lambda value: _maxima(g, self, value, results, window))
+
+
+def _maxima(
+    g: GraphBuilder, self: Node, value: ir.Value, results: int, window: Mapping[str, Any]
+) -> Sequence[ir.Value]:
+    call = quantize_call(self)
+    of_integers = not dtype_of(self).is_floating_point or (call is not None and not call.quantizes)
+    if of_integers or (g.target.exact_max_pool and results == 1):
+        return g.ops("MaxPool", results, value, **window)
+    image = _spatial(self, len(window["kernel_shape"]))
+    return largest_in_windows(g, value, dtype_of(self), window, image if results == 2 else None)
 
 
 @convert_with(
@@ -133,9 +130,12 @@ def _values_of_floats(node: Node, self: Node, *_: object) -> str | None:
 
 
 def _known_image(node: Node, self: Node) -> str | None:
-    if 1 not in used_results(node) or are_known(*_spatial(self, _dims(node))):
+    if 1 not in used_results(node):
         return None
-    return "places in an image whose size is dynamic"
+    image = _spatial(self, _dims(node))
+    if not are_known(*image):
+        return "places in an image whose size is dynamic"
+    return "more places in an image than float32 counts" if math.prod(image) >= 2**24 else None  # type: ignore[arg-type]
 
 
 @convert_with(
@@ -178,16 +178,9 @@ def avg_pool(
     more = _overhang(node, self, kernel, strides, pads, [1] * dims) if ceil_mode else [0] * dims
     ends = [p + m for p, m in zip(pads, more, strict=True)]
     own_count = any(more) or divisor_override is not None
-    average = _batched(
-        g,
-        self,
-        dims,
-        "AveragePool",
-        kernel_shape=kernel,
-        strides=strides,
-        pads=pads + ends,
-        count_include_pad=int(count_include_pad or own_count),
-    )
+    counts = int(count_include_pad or own_count)
+    window = {"kernel_shape": kernel, "strides": strides, "pads": pads + ends, "count_include_pad": counts}
+    average = _batched(g, self, dims, lambda value: g.ops("AveragePool", 1, value, **window))[0]
     if not own_count:
         return average
     return g.op("Mul", average, g.constant(_by_torchs_count(node, self, kernel)))
@@ -212,11 +205,13 @@ def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[A
     return (whole / counts).to(dtype).numpy()
 
 
-def _batched(g: GraphBuilder, self: Node, dims: int, op_type: str, **attributes: Any) -> ir.Value:
+def _batched(
+    g: GraphBuilder, self: Node, dims: int, pooled: Callable[[ir.Value], Sequence[ir.Value]]
+) -> Sequence[ir.Value]:
     """ONNX pools want a batch dim, which torch's may lack."""
     if rank_of(self) == dims + 2:
-        return g.op(op_type, g.value(self), **attributes)
-    return g.op("Squeeze", g.op(op_type, g.op("Unsqueeze", g.value(self), g.ints([0])), **attributes), g.ints([0]))
+        return pooled(g.value(self))
+    return [g.op("Squeeze", result, g.ints([0])) for result in pooled(g.op("Unsqueeze", g.value(self), g.ints([0])))]
 
 
 # ---- adaptive -----------------------------------------------------------------------------------------------------
@@ -234,12 +229,15 @@ def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str
         if kind == "Max":
             axes = range(rank_of(self) - dims, rank_of(self))
             return extreme(g, kind, g.value(self), dtype_of(self), axes, keepdim=True)
-        return _batched(g, self, dims, f"Global{kind}Pool")
+        return _batched(g, self, dims, lambda value: g.ops(f"Global{kind}Pool", 1, value))[0]
     before = _spatial(self, dims)
     if not all(isinstance(size, int) and size % wanted == 0 for size, wanted in zip(before, output_size, strict=True)):
         return _by_windows(g, self, before, output_size, kind)
     window = [int(size) // wanted for size, wanted in zip(before, output_size, strict=True)]  # type: ignore[call-overload]
-    return _batched(g, self, dims, f"{kind}Pool", kernel_shape=window, strides=window)
+    attributes = {"kernel_shape": window, "strides": window}
+    if kind == "Average":
+        return _batched(g, self, dims, lambda value: g.ops("AveragePool", 1, value, **attributes))[0]
+    return _batched(g, self, dims, lambda value: _maxima(g, self, value, 1, attributes))[0]
 
 
 def _by_windows(g: GraphBuilder, self: Node, before: Sequence[object], after: Sequence[int], kind: str) -> ir.Value:

@@ -4,10 +4,11 @@
     select(c, a, b)         b xor ((a xor b) and -c)        as float32, too, where it is fused with others
     a / b, of int32         quotients of float32, and what they leave over
     a > b, of float32       b < a                           NaN > 0.5 is true there
-    exp(x)                  select(isnan(x), x, exp(x))     exp(NaN) is infinite
+    exp(x), relu(x)         select(isnan(x), x, exp(x))     exp(NaN) is infinite, relu(NaN) 0
 
 Found by trying on OpenVINO 2026.4. Sums, products, Max, CumSum, TopK, bits and what moves elements are exact on int32.
-Integers that float32 holds are left as they are; so are the operations of float models' layers (relu, clamp, softmax).
+Integers that float32 holds are left as they are; so are, unless asked for, activations and pools behind a layer: they
+are computed with it, in one pass over memory (ResNet-18 takes 12 % longer otherwise, MobileNetV2 twice as long).
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import openvino
 from openvino import Node, Output, Type
 from openvino import opset15 as opset
 
-__all__ = ["make_exact", "operations_of"]
+__all__ = ["EXACT_NAN", "make_exact", "operations_of"]
+
+EXACT_NAN: Final = "exact_nan"
+"""The compile spec that asks for NaN behind layers, too."""
 
 Row = Callable[[Node], "Output | None"]
 
@@ -33,13 +37,27 @@ _LESS_THAN_A_QUOTIENT: Final = np.float32(1 - 2**-22)
 """A quotient of two integers in float32 is off by less than that."""
 
 
-def make_exact(model: openvino.Model) -> None:
-    """Replace them in `model` and in the bodies of its branches."""
+def make_exact(model: openvino.Model, behind_layers: bool) -> None:
+    """Replace them in `model` and in the bodies of its branches; `behind_layers` also what is computed with a layer."""
     for operation in operations_of(model):
-        row = _ROWS.get(operation.get_type_name())
-        result = None if row is None else row(operation)
+        kind = operation.get_type_name()
+        if kind not in _ROWS or (
+            kind in _COMPUTED_WITH_A_LAYER and not behind_layers and _is_behind_a_layer(operation)
+        ):
+            continue
+        result = _ROWS[kind](operation)
         if result is not None:
             operation.output(0).replace(result)
+
+
+def _is_behind_a_layer(operation: Node, depth: int = 8) -> bool:
+    """Whether an operand is made by a layer, or of integers, in so many steps."""
+    sources = [value.get_node() for value in operation.input_values()]
+    return any(
+        source.get_type_name() in _LAYERS
+        or (depth > 0 and source.get_type_name() in _BETWEEN and _is_behind_a_layer(source, depth - 1))
+        for source in sources
+    )
 
 
 def operations_of(model: openvino.Model) -> Iterator[Node]:
@@ -172,7 +190,7 @@ def _select(operation: Node) -> Output | None:
 
 def _relu(operation: Node) -> Output | None:
     value = operation.input_value(0)
-    return _positive(value) if value.get_element_type() in _WIDE else None
+    return _positive(value) if value.get_element_type() in _WIDE else _unless_nan(value, opset.relu(value).output(0))
 
 
 def _positive(value: Output) -> Output:
@@ -259,6 +277,15 @@ def _exp(operation: Node) -> Output | None:
     return _unless_nan(value, opset.exp(value).output(0))
 
 
+def _clamp(operation: Node) -> Output | None:
+    value, limits = operation.input_value(0), operation.get_attributes()
+    return _unless_nan(value, opset.clamp(value, limits["min"], limits["max"]).output(0))
+
+
+def _hard_sigmoid(operation: Node) -> Output | None:
+    return _unless_nan(operation.input_value(0), opset.hard_sigmoid(*operation.input_values()).output(0))
+
+
 def _unless_nan(value: Output, otherwise: Output) -> Output:
     if value.get_node().get_type_name() == "Constant":
         return otherwise
@@ -290,15 +317,27 @@ def _finite_extreme(operation: Node) -> Output | None:
     value, axes = operation.input_values()
     if not value.get_element_type().is_real():
         return None
-    half = opset.multiply(value, opset.constant(np.array(0.5), value.get_element_type()))
     reduce = opset.reduce_max if operation.get_type_name() == "ReduceMax" else opset.reduce_min
-    result = reduce(half, axes, operation.get_keep_dims())
-    return opset.multiply(result, opset.constant(np.array(2.0), value.get_element_type())).output(0)
+    return _of_halves(value, lambda half: reduce(half, axes, operation.get_keep_dims()).output(0))
 
 
-def _is_nought(value: Output) -> bool:
-    node = value.get_node()
-    return node.get_type_name() == "Constant" and not node.get_data().any()
+def _of_halves(value: Output, extreme: Callable[[Output], Output]) -> Output:
+    half = opset.multiply(value, opset.constant(np.array(0.5), value.get_element_type())).output(0)
+    twice: Output = opset.multiply(extreme(half), opset.constant(np.array(2.0), value.get_element_type())).output(0)
+    return twice
+
+
+def _max_pool(operation: Node) -> None:
+    """Its values. Where they stand has a branch of its own that looks for NaN."""
+    value, settings = operation.input_value(0), operation.get_attributes()
+    if value.get_element_type().is_integral():
+        return
+    names = "strides", "dilations", "pads_begin", "pads_end", "kernel"
+    window = *(settings[name] for name in names), "floor", "explicit"
+    pooled = _of_halves(value, lambda half: opset.max_pool(half, *window).output(0))
+    with_nan = opset.max_pool(opset.convert(opset.is_nan(value), "f32"), *window).output(0)
+    nan = opset.convert_like(opset.constant(np.array(np.nan, np.float32)), pooled)
+    operation.output(0).replace(opset.select(opset.greater(with_nan, np.float32(0)), nan, pooled).output(0))
 
 
 def _in_stable_order(operation: Node) -> None:
@@ -312,6 +351,13 @@ def _in_stable_order(operation: Node) -> None:
         operation.output(place).replace(stable.output(place))
 
 
+_COMPUTED_WITH_A_LAYER: Final = frozenset(("Relu", "Clamp", "HardSigmoid", "MaxPool"))
+_CONVOLUTIONS: Final = tuple(
+    group + kind for group in ("", "Group") for kind in ("Convolution", "ConvolutionBackpropData")
+)
+_LAYERS: Final = frozenset((*_CONVOLUTIONS, "MatMul", "FakeQuantize"))
+_BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "Multiply", "BatchNormInference", "Concat"}
+
 _ROWS: Final[dict[str, Row]] = {
     "TopK": _in_stable_order,
     "Equal": _equal,
@@ -322,6 +368,9 @@ _ROWS: Final[dict[str, Row]] = {
     "GreaterEqual": _greater_equal,
     "Select": _select,
     "Relu": _relu,
+    "Clamp": _clamp,
+    "HardSigmoid": _hard_sigmoid,
+    "MaxPool": _max_pool,
     "ReduceMax": _extreme,
     "ReduceMin": _extreme,
     "Pad": _padded,

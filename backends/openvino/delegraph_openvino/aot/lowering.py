@@ -33,7 +33,7 @@ from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import readers_of
 from delegraph_onnx.node_facts import outer_dtype_of
-from delegraph_openvino.aot.exact import make_exact, operations_of
+from delegraph_openvino.aot.exact import EXACT_NAN, make_exact, operations_of
 from delegraph_openvino.aot.graph import CODES_OF
 from delegraph_openvino.aot.operators import reading_core
 from delegraph_openvino.aot.rounded_values import PRODUCTS
@@ -98,7 +98,8 @@ def _lowered(
     converted = convert(program, graph)
     handles = {name: found for name, found in graph.debug_handle_map.items() if found}
     held = indexed_inputs(program.graph, ResolvedSignature.of(program))
-    blob = blob_of(converted, graph, keys, held, _multiplies_bfloat16(program.graph))
+    exact_nan = any(spec.key == EXACT_NAN for spec in compile_specs)
+    blob = blob_of(converted, graph, keys, held, _multiplies_bfloat16(program.graph), exact_nan)
     return PreprocessResult(blob, debug_handle_map=handles)
 
 
@@ -108,15 +109,17 @@ def blob_of(
     keys: Mapping[str, str] = MappingProxyType({}),
     held: Sequence[PlacesInfo] = (),
     bfloat16: bool = False,
+    exact_nan: bool = False,
 ) -> bytes:
     """The blob of what `graph` made: `held` are the places of tensors that inputs hold, `bfloat16` whether products may
-    be computed in it. Weights that have a key are in the named data.
+    be computed in it, `exact_nan` whether NaN is one behind activations of layers, too. Weights that have a key are in
+    the named data.
 
     Raises `PreprocessError` if OpenVINO refuses the graph.
     """
     infos = [replace(info, places=_places_of(name, held)) for name, info in _named(converted)]
     weights = _brought_out(converted.model.graph)
-    xml, constants = _serialized(_read(converted))
+    xml, constants = _serialized(_read(converted, exact_nan))
     check_ir(xml, len(constants))
     kept = [weight for weight in weights if weight.name not in keys]
     offsets = iter(places([weight.content.nbytes for weight in kept]))
@@ -207,7 +210,7 @@ def _core() -> openvino.Core:
     return reading_core()
 
 
-def _read(converted: ConvertedModel) -> openvino.Model:
+def _read(converted: ConvertedModel, exact_nan: bool) -> openvino.Model:
     try:
         model = _core().read_model(ir.to_proto(converted.model).SerializeToString(), b"")
         for operation in operations_of(model):
@@ -215,7 +218,7 @@ def _read(converted: ConvertedModel) -> openvino.Model:
                 operation.output(0).replace(operation.input_value(0))
             elif operation.get_type_name() == "Gather":
                 _count_axis_from_behind(operation)
-        make_exact(model)
+        make_exact(model, behind_layers=exact_nan)
         outputs = [
             opset.result(_computed(result.input_value(0), info.dtype))
             for result, info in zip(model.get_results(), converted.outputs, strict=True)

@@ -73,6 +73,7 @@ OPENVINO: Final = Target(
         "Cast": frozenset({torch.bool}),  # what rounds to zero would be false
         "ReduceMax": frozenset({torch.float32}),  # of nothing but -inf it is the lowest number
     },
+    exact_max_pool=True,  # see `exact`
     recurrent_nan=True,
     refuses_places=False,
     negative_places=frozenset({"Gather"}),
