@@ -85,10 +85,8 @@ ON_FLOATS: dict[str, Function] = {
     "relu": F.relu,
     "clamp": lambda a: (a.clamp(-1, 2), F.relu6(a), F.hardtanh(a)),
     "hard": lambda a: (F.hardsigmoid(a), F.hardswish(a)),
-    "max pooling": lambda a: (
-        *tuple(F.max_pool2d(a.view(-1, 1, 2, 2), (1, 2), return_indices=True)),
-        F.max_pool2d(a.view(-1, 1, 2, 2), 2),
-    ),
+    "max pooling": lambda a: F.max_pool2d(a.view(-1, 1, 2, 2), (1, 2), return_indices=True),
+    "max pooling to one": lambda a: F.max_pool2d(a.view(-1, 1, 2, 2), 2),
     "log1p": lambda a: torch.log1p(a * 1e-4),
     "expm1": lambda a: torch.expm1(a * 1e-2),
 }
