@@ -19,7 +19,8 @@ import torch
 import delegraph
 from delegraph.errors import LoweringError
 
-SEEDS = range(25)
+SEEDS = (23, 42, 43, 46, 53, 59, 62, 63, 79, 83, 91, 98)
+"""Of the first hundred those that have found a fault."""
 
 REFUSALS = ("shows some element several times", "memory that is not laid out here as in torch")
 
@@ -146,7 +147,7 @@ def apart(x: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
 class Program(torch.nn.Module):
     """The steps that `seed` draws, on two matrices."""
 
-    def __init__(self, seed: int, length: int = 8) -> None:
+    def __init__(self, seed: int, length: int = 10) -> None:
         super().__init__()
         r = random.Random(seed)
         torch.manual_seed(seed)
@@ -175,15 +176,16 @@ class Program(torch.nn.Module):
         return tuple(x.clone() for x in self.run(args))
 
 
-@pytest.mark.parametrize("backends", [[], ["cpu"]], ids=["kernels", "cpu"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_views_and_writes(seed: int, backends: list[str]) -> None:
+def test_random_views_and_writes(seed: int) -> None:
     program = Program(seed)
     due = program(*program.args)
-    try:
-        lowered = delegraph.lower(program, program.args, backends=backends)
-    except LoweringError as refused:
-        assert any(reason in str(refused) for reason in REFUSALS)  # noqa: PT017
-        return
-    given = delegraph.load(bytes(lowered))(*program.args)
-    torch.testing.assert_close([torch.as_tensor(x) for x in given], list(due), rtol=1e-6, atol=1e-6)
+    exported = torch.export.export(program, program.args)
+    for backends in ([], ["cpu"]):
+        try:
+            lowered = delegraph.lower(exported, backends=backends)
+        except LoweringError as refused:
+            assert any(reason in str(refused) for reason in REFUSALS)  # noqa: PT017
+            continue
+        given = delegraph.load(bytes(lowered))(*program.args)
+        torch.testing.assert_close([torch.as_tensor(x) for x in given], list(due), rtol=1e-6, atol=1e-6)

@@ -179,7 +179,8 @@ class GraphBuilder:
         if array is None or array.ndim:
             return None
         written = self.constants.number(argument)
-        return array.item() if written is None else written
+        number: Scalar = array.item() if written is None or isinstance(written, complex) else written
+        return number
 
     def value(self, argument: Node | ir.Value) -> ir.Value:
         """The value of a converted node with one result."""

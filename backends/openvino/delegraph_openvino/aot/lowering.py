@@ -247,7 +247,9 @@ def _computed(output: Output, dtype: str) -> Output:
     elif kind.is_integral():
         kept = opset.bitwise_or(output, opset.constant(np.array(0), kind))
     else:
-        kept = opset.select(opset.is_nan(output), opset.constant(np.array(np.nan), kind), output)
+        kept = opset.select(
+            opset.is_nan(output), opset.convert_like(opset.constant(np.float32(np.nan)), output), output
+        )
     result: Output = kept.output(0)
     return result
 
