@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from delegraph_onnx.converters.indexing import places
 from delegraph_onnx.converters.table import convert_named, only_first_result_used
-from delegraph_onnx.dtypes import INDICES, INT64_MAX, REALS
+from delegraph_onnx.dtypes import INDICES, REALS
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import dtype_of
 
@@ -43,23 +43,27 @@ def embedding_bag(
     include_last_offset: bool,
     *_: object,
 ) -> Sequence[ir.Value | None]:
-    """A matrix of 0 and 1, that says which row is in which bag, times the rows: bags are few."""
+    """Every row is added to the sum of its bag, the last that begins before it."""
     dtype = dtype_of(weight)
     rows = g.op("Gather", g.value(weight), places(g, indices), axis=0)
     if per_sample_weights is not None:
         rows = g.op("Mul", rows, g.op("Unsqueeze", g.value(per_sample_weights), g.ints([-1])))
-    starts = g.op("Unsqueeze", g.tensor(offsets, torch.int64), g.ints([-1]))  # [bags, 1]
-    count = g.op("Shape", g.value(indices))
+    starts = g.tensor(offsets, torch.int64)
+    bags, count = g.op("Shape", starts), g.op("Shape", g.value(indices))
     each = g.op("Range", g.tensor(0, torch.int64), g.reshape(count, []), g.tensor(1, torch.int64))
-    begun = g.cast(g.op("GreaterOrEqual", each, starts), dtype)  # [bags, rows]
-    later = g.op("Slice", begun, g.ints([1]), g.ints([INT64_MAX]), g.ints([0]))
-    if include_last_offset:
-        begun = g.op("Slice", begun, g.ints([0]), g.ints([-1]), g.ints([0]))
-    else:
-        later = g.op("Pad", later, g.ints([0, 1]), g.tensor(0.0, dtype), g.ints([0]))
-    inside = g.op("Sub", begun, later)
-    result = g.op("MatMul", inside, rows)
+    begun = g.cast(g.op("GreaterOrEqual", each, g.op("Unsqueeze", starts, g.ints([-1]))), torch.int64)  # [bags, rows]
+    bag = g.op("Sub", g.op("ReduceSum", begun, g.ints([0]), keepdims=0), g.ints([1]))
+
+    def summed(parts: ir.Value, size: Sequence[ir.Value]) -> ir.Value:
+        nothing = g.op("Expand", g.tensor(0.0, dtype), g.op("Concat", bags, *size, axis=0))
+        sums = g.op("ScatterND", nothing, g.op("Unsqueeze", bag, g.ints([-1])), parts, reduction="add")
+        if include_last_offset:  # where the last bag ends
+            sums = g.op("Slice", sums, g.ints([0]), g.ints([-1]), g.ints([0]))
+        return sums
+
+    result = summed(rows, [g.op("Shape", g.value(weight), start=1)])
     if mode == MEAN:
-        members = g.op("ReduceSum", inside, g.ints([1]), keepdims=1)
-        result = g.op("Div", result, g.op("Max", members, g.tensor(1.0, dtype)))
+        members = summed(g.op("Expand", g.tensor(1.0, dtype), count), [])
+        members = g.op("Max", members, g.tensor(1.0, dtype))
+        result = g.op("Div", result, g.op("Unsqueeze", members, g.ints([-1])))
     return [result, None, None, None]

@@ -33,7 +33,7 @@ Tensors: TypeAlias = Sequence[Tensor]
 Way: TypeAlias = Callable[..., Any]
 
 _HALVES: Final = (torch.float16, torch.bfloat16)
-_WIDER: Final = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+_WIDER: Final = {**dict.fromkeys((*_HALVES, torch.float32), torch.float64), torch.complex64: torch.complex128}
 
 
 class Ways:
@@ -46,8 +46,8 @@ class Ways:
     def results(self, inputs: Tensors) -> Iterator[list[Tensor]]:
         """The results of each way, in turn; what differs is told as differing from the first."""
         own = _run(self._module, inputs)
-        half, wide = self._in(dict.fromkeys(_HALVES, torch.float32), inputs), self._in(_WIDER, inputs)
-        ways = [half, lambda: own, lambda: _run(self._module, inputs, _with_gaps), wide]
+        ways = [self._in(dict.fromkeys(_HALVES, torch.float32), inputs), lambda: own]
+        ways += [lambda: _run(self._module, inputs, _with_gaps), partial(self._wide, inputs)]
         ways += [partial(self._by, made, inputs) for made in ("_by_reference", "_core", "_decomposed")]
         for way in ways:
             results = _tried(way)
@@ -57,7 +57,16 @@ class Ways:
     def slack(self, inputs: Tensors) -> list[Array]:
         """How far each element of each result may be off: twice what torch's own is off from double precision's."""
         own = _run(self._module, inputs)
-        return [_apart(*pair) for pair in zip(own, _tried(self._in(_WIDER, inputs)) or own, strict=True)]
+        return [_apart(*pair) for pair in zip(own, _tried(partial(self._wide, inputs)) or own, strict=True)]
+
+    def _wide(self, inputs: Tensors) -> list[Tensor]:
+        """Computes floats, and what integers become among them, in double precision."""
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return _run(copy.deepcopy(self._module), [t.to(_WIDER.get(t.dtype, t.dtype)) for t in inputs])
+        finally:
+            torch.set_default_dtype(before)
 
     def _in(self, dtypes: Mapping[torch.dtype, torch.dtype], inputs: Tensors) -> Callable[[], list[Tensor]]:
         """Computes in other dtypes; nothing where no input is of them."""

@@ -145,7 +145,7 @@ OPEN: Final = (
         "zeros of both signs are equal: which of equals is the larger, torch's loops decide as they are vectorised",
     ),
     Open(
-        ("nn.functional.interpolate *linear", "nn.functional.interpolate bicubic", "*upsample_*"),
+        ("nn.functional.interpolate *linear", "nn.functional.interpolate bicubic", "*upsample_*", "*grid_sample*"),
         (Kind.NAN, Kind.INFINITY, Kind.ZERO),
         "whether a neighbour whose weight is 0 counts: torch's kernels and its decompositions differ",
     ),
@@ -164,6 +164,7 @@ OPEN: Final = (
         (Kind.NAN, Kind.INFINITY, Kind.ZERO),
         "which terms of a Fourier transform are multiplied at all depends on its factors",
     ),
+    Open(("special.zeta",), (Kind.NAN,), "terms that all are 0 torch divides by their sum"),
     Open(("mode", "unique"), (Kind.NAN, Kind.INTEGER, Kind.FORM), "torch sorts by comparisons, which NaN breaks"),
 )
 """Which of several results torch gives hangs on what it does not promise."""
