@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 import delegraph_onnx.converters.indexing  # the rows that pairs are moved by
 import delegraph_onnx.converters.reductions
+import delegraph_onnx.converters.scatter
 import delegraph_onnx.converters.shapes  # noqa: F401
 from delegraph.aot.authoring import numpy_dtype
 from delegraph_onnx.converters.pointwise import arc_tangent, length
@@ -219,10 +220,12 @@ def exp(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 _SIZED: Final = "view view_copy _unsafe_view reshape expand expand_copy"
 _ALONG_A_DIM: Final = """unsqueeze unsqueeze_copy squeeze.dim squeeze_copy.dim slice.Tensor slice_copy.Tensor cat
 select.int select_copy.int index_select cumsum transpose.int transpose_copy.int split_with_sizes
-split_with_sizes_copy unbind.int"""
+split_with_sizes_copy unbind.int slice_scatter select_scatter"""
 _NEVER_OF_SCALARS: Final = frozenset({"index_select", "cumsum", "flip"})
 _WITHOUT_DIMS: Final = "clone alias alias_copy detach detach_copy index.Tensor"
-_DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2}
+_DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2, "slice_scatter": 2, "select_scatter": 2}
+_JOINS: Final = frozenset(map(aten, ("cat", "slice_scatter", "select_scatter")))
+"""What casts its operands to its result's dtype."""
 
 
 def _move(
@@ -238,7 +241,7 @@ def _move(
         check = _has_a_dim(check)
 
     def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
-        joins = operator is aten("cat")
+        joins = operator in _JOINS
         twins = {operand: _as_pairs(g, operand, node if joins else operand) for operand in node.all_input_nodes}
         changed = rewrite(node, list(arguments))
         twin = Graph().call_function(operator, ())

@@ -21,30 +21,30 @@ BOOL = torch.bool
 
 for _names, _op_type, _dtypes in (
     ("abs", "Abs", NUMBERS),
-    ("acos", "Acos", FLOATS),
-    ("acosh", "Acosh", FLOATS),
-    ("asin", "Asin", FLOATS),
-    ("asinh", "Asinh", FLOATS),
-    ("atan", "Atan", FLOATS),
-    ("atanh", "Atanh", FLOATS),
+    ("acos", "Acos", FLOATS | INDICES),
+    ("acosh", "Acosh", FLOATS | INDICES),
+    ("asin", "Asin", FLOATS | INDICES),
+    ("asinh", "Asinh", FLOATS | INDICES),
+    ("atan", "Atan", FLOATS | INDICES),
+    ("atanh", "Atanh", FLOATS | INDICES),
     ("ceil", "Ceil", REALS),
-    ("cos", "Cos", REALS),
-    ("cosh", "Cosh", FLOATS),
-    ("erf", "Erf", FLOATS),
-    ("exp", "Exp", REALS),
+    ("cos", "Cos", NUMBERS),
+    ("cosh", "Cosh", FLOATS | INDICES),
+    ("erf", "Erf", FLOATS | INDICES),
+    ("exp", "Exp", NUMBERS),
     ("floor", "Floor", REALS),
     ("hardswish", "HardSwish", FLOATS),
-    ("log", "Log", REALS),
+    ("log", "Log", NUMBERS),
     ("mish", "Mish", FLOATS),
     ("neg", "Neg", NUMBERS),
-    ("reciprocal", "Reciprocal", REALS),
+    ("reciprocal", "Reciprocal", NUMBERS),
     ("relu", "Relu", REALS | {torch.int32}),
     ("round", "Round", REALS),
-    ("sin", "Sin", REALS),
-    ("sinh", "Sinh", FLOATS),
-    ("sqrt", "Sqrt", REALS),
-    ("tan", "Tan", FLOATS),
-    ("tanh", "Tanh", REALS),
+    ("sin", "Sin", NUMBERS),
+    ("sinh", "Sinh", FLOATS | INDICES),
+    ("sqrt", "Sqrt", NUMBERS),
+    ("tan", "Tan", FLOATS | INDICES),
+    ("tanh", "Tanh", NUMBERS),
 ):
 
     def _unary(g: GraphBuilder, node: Node, self: Node, *_: object, op_type: str = _op_type) -> ir.Value:
@@ -53,7 +53,7 @@ for _names, _op_type, _dtypes in (
     convert_with(_names, dtypes=_dtypes, keep=_names in ("hardswish", "mish"))(_unary)
 
 
-@convert_with("rsqrt", dtypes=REALS)
+@convert_with("rsqrt", dtypes=NUMBERS)
 def rsqrt(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("Reciprocal", g.op("Sqrt", g.tensor(self, dtype_of(node))))
 
