@@ -279,8 +279,6 @@ JUMPS: Final[dict[str, Function]] = {
     "sign": torch.sign,
     "floor": torch.floor,
     "ceil": torch.ceil,
-    "divided and rounded": lambda x: torch.div(x, 0.5, rounding_mode="floor"),
-    "remainder": lambda x: torch.remainder(x, 0.5),
     "above zero": lambda x: (x > 0).float(),
     "zero or above": lambda x: (x >= 0).float(),
     "not zero": lambda x: x.bool().float(),

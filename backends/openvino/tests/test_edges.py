@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,6 @@ ON_FLOATS: dict[str, Function] = {
     "sort": lambda a: torch.sort(a, dim=1, stable=True)[0],
     "topk": lambda a: a.topk(2, 1)[0],
     "sign": torch.sign,
-    "floor division": lambda a: a // 2.0,
-    "remainder": lambda a: a % 0.75,
     "copy": lambda a: a.view(1, 1, 1, 2, 2, 4).clone(),
     "relu": F.relu,
     "clamp": lambda a: (a.clamp(-1, 2), F.relu6(a), F.hardtanh(a)),
@@ -210,6 +209,21 @@ def test_bfloat16_of_a_size_that_is_computed() -> None:
     got = load(lowered)(as_array(x))
     wanted = x.repeat(2, 1).reshape(-1) * 2
     np.testing.assert_array_equal(got.astype(np.float32), wanted.float().numpy())
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor", "fmod", "remainder"])
+def test_quotients_of_floats_are_left_where_they_are_cut(mode: str) -> None:
+    """OpenVINO's 2 x / x is below 2 for some."""
+    function = getattr(torch, mode) if mode in ("fmod", "remainder") else partial(torch.div, rounding_mode=mode)
+    x = torch.linspace(-8, 8, 400) * 1.297
+    lowered = lower(as_module(lambda a: function(a * 2, a)), (x,))
+    assert "cut to another number" in str(lowered.report)
+    compare(load(lowered)(x.numpy()), function(x * 2, x))
+
+
+def test_values_are_put_along_the_last_dim() -> None:
+    places = torch.tensor([3, 0, 2, 3])
+    check(lambda a, v: torch.ops.aten.index_put(a, [None, places], v, True), torch.zeros(2, 5), torch.randn(2, 4))
 
 
 def test_truths_that_are_filled_with_a_number() -> None:

@@ -64,10 +64,10 @@ def index_put(
     if dims != list(range(lead, lead + len(dims))):
         lead = 0  # indices apart: torch has the new dims in front, as ScatterND has them always
     before, after = ([dim for dim in rest if (dim < dims[0]) == early] for early in (True, False))
-    sizes = [_sizes_of(g, g.value(self), before)] if lead else []
-    sizes += [g.op("Slice", g.op("Shape", places), g.ints([0]), g.ints([width])) if width else g.ints([])]
-    sizes += [_sizes_of(g, g.value(self), after if lead else rest)]
-    updates = g.op("Expand", g.value(values), g.op("Concat", *sizes, axis=0))
+    sizes = _sizes_of(g, g.value(self), before if lead else [])
+    sizes += [g.op("Slice", g.op("Shape", places), g.ints([0]), g.ints([width]))] if width else []
+    sizes += _sizes_of(g, g.value(self), after if lead else rest)
+    updates = g.op("Expand", g.value(values), g.op("Concat", *sizes, axis=0)) if sizes else g.value(values)
     order = [*range(lead, lead + width), *range(lead), *range(lead + width, width + len(rest))]
     written = g.op(
         "ScatterND",
@@ -121,8 +121,9 @@ def put_rows(
     return g.op("ScatterND", target, addresses, values, reduction=reduction)
 
 
-def _sizes_of(g: GraphBuilder, value: ir.Value, dims: Sequence[int]) -> ir.Value:
-    return g.op("Gather", g.op("Shape", value), g.ints(dims), axis=0)
+def _sizes_of(g: GraphBuilder, value: ir.Value, dims: Sequence[int]) -> list[ir.Value]:
+    """A vector of the sizes of `dims`; nothing of none."""
+    return [g.op("Gather", g.op("Shape", value), g.ints(dims), axis=0)] if dims else []
 
 
 def _put_where(g: GraphBuilder, self: Node, mask: Node, dim: int, values: Node, accumulate: bool) -> ir.Value:

@@ -22,6 +22,7 @@ _PARAMETERS: Final = "quantized_decomposed::"
 """Calls some of whose operands are scales in float64, which do not leave them."""
 
 
+_DIVISIONS: Final = frozenset({"aten::floor_divide", "aten::remainder", "aten::fmod"})
 _LOOPS: Final = frozenset(
     {torch.ops.higher_order.while_loop, torch.ops.higher_order.scan, torch.ops.higher_order.map_impl}
 )
@@ -32,6 +33,9 @@ def _declined(node: Node) -> str | None:
         return "OpenVINO is not stopped within a loop"
     if "circular" in node.args and not all(isinstance(size, int) for size in node.args[1]):  # type: ignore[union-attr]
         return "OpenVINO has no circular padding, and it is known in the run alone"
+    divides = operator_name(node).split(".")[0] in _DIVISIONS or node.kwargs.get("rounding_mode") is not None
+    if divides and node.meta["val"].is_floating_point():
+        return "OpenVINO's quotients of floats may be one digit off, and be cut to another number"
     if operator_name(node).startswith(_PARAMETERS):
         return _declined_quantization(node)
     for tensor in tensors_of(node):
