@@ -82,12 +82,10 @@ OPERATORS: Final = {
 }
 """Those that ONNX has, on operands of one dtype."""
 
-for _function, _op_type in OPERATORS.items():
 
-    def _plain(g: GraphBuilder, node: Node, *arguments: Any, op_type: str = _op_type) -> ir.Value:
-        return g.op(op_type, *_operands(g, arguments))
-
-    convert_with([_function])(_plain)  # type: ignore[list-item]
+@convert_with(OPERATORS)
+def plain(g: GraphBuilder, node: Node, *arguments: Any) -> ir.Value:
+    return g.op(OPERATORS[node.target], *_operands(g, arguments))  # type: ignore[index]
 
 
 @convert_with([operator.ne])
@@ -139,29 +137,21 @@ def converted(g: GraphBuilder, node: Node, a: Any) -> ir.Value:
     return g.tensor(a, dtype_of(node))
 
 
-for _rounding, _op_type in ((math.floor, "Floor"), (math.ceil, "Ceil"), (round, "Round")):
+ROUNDINGS: Final = {math.floor: "Floor", math.ceil: "Ceil", round: "Round"}
 
-    def _rounded(g: GraphBuilder, node: Node, a: Any, digits: None = None, op_type: str = _op_type) -> ir.Value:
-        """Halves to even, in ONNX as in Python."""
-        return g.cast(g.op(op_type, g.tensor(a, torch.float64)), dtype_of(node))
 
-    convert_with([_rounding], check=lambda node, a, digits=None: None if digits is None else "rounding to digits")(
-        _rounded
-    )
+@convert_with(ROUNDINGS, check=lambda node, a, digits=None: None if digits is None else "rounding to digits")
+def rounded(g: GraphBuilder, node: Node, a: Any, digits: None = None) -> ir.Value:
+    """Halves to even, in ONNX as in Python."""
+    return g.cast(g.op(ROUNDINGS[node.target], g.tensor(a, torch.float64)), dtype_of(node))  # type: ignore[index]
 
-for _logic, _op_type in (
-    (operator.and_, "And"),
-    (operator.or_, "Or"),
-    (operator.not_, "Not"),
-    (torch.sym_not, "Not"),
-):
 
-    def _logical(g: GraphBuilder, node: Node, *arguments: Any, op_type: str = _op_type) -> ir.Value:
-        return g.op(op_type, *(g.tensor(argument, torch.bool) for argument in arguments))
+LOGIC: Final = {operator.and_: "And", operator.or_: "Or", operator.not_: "Not", torch.sym_not: "Not"}
 
-    convert_with([_logic], check=lambda node, *_: None if dtype_of(node) == torch.bool else "bits of integers")(
-        _logical
-    )
+
+@convert_with(LOGIC, check=lambda node, *_: None if dtype_of(node) == torch.bool else "bits of integers")
+def logical(g: GraphBuilder, node: Node, *arguments: Any) -> ir.Value:
+    return g.op(LOGIC[node.target], *(g.tensor(argument, torch.bool) for argument in arguments))  # type: ignore[index]
 
 
 @convert_with([torch.sym_ite])

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph.aot.authoring import named_arguments
 from delegraph_onnx.converters.not_a_number import has_nan
 from delegraph_onnx.converters.table import aten, convert_with, used_results
 from delegraph_onnx.graph_builder import GraphBuilder
@@ -27,119 +28,74 @@ ZEROS: Final = frozenset({aten("full"), aten("zeros")})
 """What torch puts in as the state where none is given."""
 
 
-def _all_weights(
-    node: Node,
-    input: Node,
-    hx: object,
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> str | None:
-    if train and dropout:
+def _all_weights(node: Node, input: Node, *_: object) -> str | None:
+    told = named_arguments(node)
+    if told["train"] and told["dropout"]:
         return "dropout in training"
     if rank_of(input) != 3:
         return "an input without a batch dim"
-    directions = 2 if bidirectional else 1
-    expected = num_layers * directions * (4 if has_biases else 2)
-    return None if len(params) == expected else "projections"
+    expected = told["num_layers"] * (1 + told["bidirectional"]) * (4 if told["has_biases"] else 2)
+    return None if len(told["params"]) == expected else "projections"
 
 
 @convert_with("lstm.input", check=_all_weights, keep=True, needs_elements=True)
-def lstm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    hx: Sequence[Node],
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Sequence[ir.Value | None]:
-    layers = Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
-    results = layers.run("LSTM", g.value(input), [g.value(state) for state in hx], batch_first)
-    return layers.with_nan(results, input, hx, batch_first, used_results(node))
+def lstm(g: GraphBuilder, node: Node, *_: object) -> Sequence[ir.Value | None]:
+    return Layers(g, node, LSTM_GATES).run("LSTM")
 
 
 @convert_with("gru.input", check=_all_weights, keep=True, needs_elements=True)
-def gru(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    hx: Node,
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Sequence[ir.Value | None]:
-    layers = Layers(g, params, has_biases, num_layers, bidirectional, GRU_GATES)
-    results = layers.run("GRU", g.value(input), [g.value(hx)], batch_first, linear_before_reset=1)
-    return layers.with_nan(results, input, [hx], batch_first, used_results(node))
+def gru(g: GraphBuilder, node: Node, *_: object) -> Sequence[ir.Value | None]:
+    return Layers(g, node, GRU_GATES).run("GRU", linear_before_reset=1)
 
 
 class Layers:
-    """A stack of recurrent layers, each one ONNX operator."""
+    """The stack of recurrent layers that `node` is, each one ONNX operator."""
 
     domain = ""
 
-    def __init__(
-        self,
-        g: GraphBuilder,
-        params: Sequence[Node],
-        has_biases: bool,
-        num_layers: int,
-        bidirectional: bool,
-        gates: Sequence[int],
-    ) -> None:
-        self.g = g
-        self.params = params
-        self.per_direction = 4 if has_biases else 2
-        self.num_layers = num_layers
-        self.directions = 2 if bidirectional else 1
-        self.gates = gates
+    def __init__(self, g: GraphBuilder, node: Node, gates: Sequence[int]) -> None:
+        told = named_arguments(node)
+        self.g, self.node, self.gates = g, node, gates
+        self.input: Node = told["input"]
+        self.states: list[Node] = [told["hx"]] if isinstance(told["hx"], Node) else told["hx"]
+        self.params: Sequence[Node] = told["params"]
+        self.per_direction = 4 if told["has_biases"] else 2
+        self.num_layers: int = told["num_layers"]
+        self.directions = 2 if told["bidirectional"] else 1
+        self.batch_first: bool = told["batch_first"]
 
-    def run(
-        self, op_type: str, value: ir.Value, states: Sequence[ir.Value], batch_first: bool, **attributes: Any
-    ) -> list[ir.Value]:
-        """Output, then the final states."""
+    def run(self, op_type: str, **attributes: Any) -> list[ir.Value | None]:
+        """Output, then the final states, as far as they are used."""
         g = self.g
-        if batch_first:
-            value = g.transpose(value, [1, 0, 2])
+        value = self._steps_first(g.tensor(self.input, torch.float32))
+        states = [g.value(state) for state in self.states]
         finals: list[list[ir.Value]] = [[] for _ in states]
         for layer in range(self.num_layers):
             value, *ends = self._layer(op_type, layer, value, states, attributes)
             for final, end in zip(finals, ends, strict=True):
                 final.append(end)
         joined = [ends[0] if len(ends) == 1 else g.op("Concat", *ends, axis=0) for ends in finals]
-        return [g.transpose(value, [1, 0, 2]) if batch_first else value, *joined]
+        return self._with_nan([self._steps_first(value), *joined])
 
-    def with_nan(
-        self, results: Sequence[ir.Value], input: Node, hx: Sequence[Node], batch_first: bool, used: Sequence[int]
-    ) -> list[ir.Value | None]:
-        """The `used` ones of the `results` of `run`, NaN wherever a NaN of the input or of a state reaches.
+    def _steps_first(self, value: ir.Value) -> ir.Value:
+        """Of what has the batch first the steps, and of what has the steps first the batch."""
+        return self.g.transpose(value, [1, 0, 2]) if self.batch_first else value
+
+    def _with_nan(self, results: Sequence[ir.Value]) -> list[ir.Value | None]:
+        """Those of `results` that are used, NaN wherever a NaN of the input or of a state reaches.
 
         onnxruntime's gates clamp their arguments, which makes numbers of NaN.
         """
-        g = self.g
+        g, used = self.g, used_results(self.node)
         if g.target.recurrent_nan:
             return [result if i in used else None for i, result in enumerate(results)]
-        suspects = [g.value(node) for node in (input, *hx) if node.target not in ZEROS]
+        suspects = [g.value(node) for node in (self.input, *self.states) if node.target not in ZEROS]
 
         def careful() -> list[ir.Value]:
-            value = g.transpose(g.value(input), [1, 0, 2]) if batch_first else g.value(input)
-            output, final = self._reached(value, [g.value(state) for state in hx])
-            if batch_first:
-                output = g.transpose(output, [1, 0, 2])
-            masks = [self._over_units(output, results[0]), *(g.op("Unsqueeze", final, g.ints([-1])) for _ in hx)]
+            value = self._steps_first(g.value(self.input))
+            output, final = self._reached(value, [g.value(state) for state in self.states])
+            over_units = self._over_units(self._steps_first(output), results[0])
+            masks = [over_units, *(g.op("Unsqueeze", final, g.ints([-1])) for _ in self.states)]
             return [g.op("Where", masks[i], g.tensor(math.nan, torch.float32), results[i]) for i in used]
 
         chosen = iter(g.choose(has_nan(g, *suspects), careful, lambda: [results[i] for i in used]))

@@ -54,18 +54,21 @@ class OnnxConverter(Converter):
 
     `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32. What gives
     no elements is taken whatever it is; an operator that `takes_empty` is also taken where only some of its operands
-    have none. One that `needs_elements` is not run in a run in which it has none.
+    have none. One that `needs_elements` is not run in a run in which it has none. Of several `results` the first alone
+    has an equivalent, which `convert` gives.
     """
 
     dtypes: frozenset[torch.dtype] = FLOATS
     takes_empty: bool = False
     needs_elements: bool = False
+    results: int = 1
 
     def support(self, node: Node, backend: str) -> str | None:
         """None if `node` can be converted, else why not."""
         if gives_nothing(node):
             return _check_dtypes(node, frozenset(ONNX_TYPES) | COMPLEX.keys())
         reason = _check_dtypes(node, self.dtypes) or _check_sizes(node, self.takes_empty)
+        reason = reason or (only_first_result_used(node) if self.results > 1 else None)
         return reason if reason or self.check is None else self.check(node, *schema_arguments(node))
 
     def __call__(self, converter: GraphBuilder, node: Node) -> Converted:
@@ -80,7 +83,7 @@ class OnnxConverter(Converter):
 
     def _converted(self, builder: GraphBuilder, node: Node) -> Converted:
         converted: Converted = self.convert(builder, node, *schema_arguments(node))
-        return converted
+        return converted if self.results == 1 else [converted, *[None] * (self.results - 1)]  # type: ignore[list-item]
 
 
 class OnnxTable(ConverterTable):
@@ -153,6 +156,7 @@ def convert_with(
     keep: bool = False,
     takes_empty: bool = False,
     needs_elements: bool = False,
+    results: int = 1,
 ) -> Callable[[_F], _F]:
     """Put the decorated function into the table for `operators`: names of aten overloads, or the callables.
 
@@ -161,8 +165,9 @@ def convert_with(
 
     def register(function: _F) -> _F:
         targets = [aten(name) for name in operators.split()] if isinstance(operators, str) else operators
+        row = OnnxConverter(function, dtypes, check, takes_empty, needs_elements, results)
         for target in targets:
-            TABLE.add(target, OnnxConverter(function, dtypes, check, takes_empty, needs_elements), keep_whole=keep)
+            TABLE.add(target, row, keep_whole=keep)
         return function
 
     return register

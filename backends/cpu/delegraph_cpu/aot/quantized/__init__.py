@@ -29,7 +29,6 @@ from delegraph_cpu.aot.quantized import (  # noqa: F401
     pointwise,
     products,
     recurrent,
-    transposed,
 )
 from delegraph_cpu.aot.quantized.table import on_integers, wanted_grids
 
