@@ -14,11 +14,11 @@ from torch.fx import Graph, Node
 from delegraph.aot import HeldTensor, ResolvedSignature, external_tag, layout_of
 from delegraph.aot.authoring import symbolic_shape
 from delegraph.errors import UnsupportedOperator
+from delegraph.interfaces import BlobTensor
 from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import Dim, common_sizes, dtype_of, inner_shape_of, outer_dtype_of
 from delegraph_onnx.nodes import CallConverter
-from delegraph_onnx.signature import TensorInfo
 from delegraph_onnx.target import Target
 
 __all__ = ["ConvertedModel", "ExternalWeight", "convert"]
@@ -28,7 +28,7 @@ __all__ = ["ConvertedModel", "ExternalWeight", "convert"]
 class ExternalWeight:
     """A weight that is in the file `<tag>.ptd` under `key`, and an input of the ONNX model as `info` says."""
 
-    info: TensorInfo
+    info: BlobTensor
     key: str
     tag: str
     tensor: torch.Tensor
@@ -39,8 +39,8 @@ class State:
     """A buffer that the delegate changes: `input` is what it holds, `output` what it holds next, at first `tensor`."""
 
     buffer: str
-    input: TensorInfo
-    output: TensorInfo
+    input: BlobTensor
+    output: BlobTensor
     tensor: torch.Tensor
 
 
@@ -51,8 +51,8 @@ class ConvertedModel:
     those of the calls whose conversion made them."""
 
     model: ir.Model
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
+    inputs: tuple[BlobTensor, ...]
+    outputs: tuple[BlobTensor, ...]
     states: tuple[State, ...] = ()
     external: tuple[ExternalWeight, ...] = ()
     debug_handles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -84,11 +84,11 @@ class PartitionConverter(CallConverter):
     def __init__(self, builder: GraphBuilder) -> None:
         super().__init__(builder)
         self.inputs: list[ir.Value] = []
-        self.input_infos: list[TensorInfo] = []
-        self.output_infos: list[TensorInfo] = []
+        self.input_infos: list[BlobTensor] = []
+        self.output_infos: list[BlobTensor] = []
         self.externals: dict[Node, ExternalWeight] = {}
         self.held: list[ir.Value] = []
-        self.held_infos: dict[Node, TensorInfo] = {}
+        self.held_infos: dict[Node, BlobTensor] = {}
         self.new_values: list[ir.Value] = []
         self.states: dict[Node, State] = {}
 
@@ -107,7 +107,7 @@ class PartitionConverter(CallConverter):
     def input(self, node: Node) -> ir.Value | None:  # type: ignore[override]  # nothing refers to a constant argument
         """The graph's input for a user input; None for a constant argument."""
         if not isinstance(node.meta.get("val"), _TENSOR_OR_NUMBER):
-            self.input_infos.append(TensorInfo(node.name, "", (), scalar=True))
+            self.input_infos.append(BlobTensor(node.name, "", (), scalar=True))
             return None
         outer, inner, info = _input(self.builder, node)
         self.inputs.append(outer)
@@ -167,7 +167,7 @@ _NEW: Final = "new:"
 """How the names of states' new values begin; no node of a graph has such a name."""
 
 
-def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, TensorInfo]:
+def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, BlobTensor]:
     """An input of the graph, what stands for it within, and how it is called."""
     info = _tensor_info(builder.target, node, node.name)
     value = _declared(ir.Value(), info, node)
@@ -175,7 +175,7 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, Tenso
     return value, builder.record(inner, inner_shape_of(node)), info
 
 
-def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
+def _declared(value: ir.Value, info: BlobTensor, node: Node) -> ir.Value:
     dtype = outer_dtype_of(node)
     value.name = info.name
     value.shape = ir.Shape((*info.shape, 2) if dtype in COMPLEX else info.shape)
@@ -183,12 +183,12 @@ def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
     return value
 
 
-def _tensor_info(target: Target, node: Node, name: str) -> TensorInfo:
+def _tensor_info(target: Target, node: Node, name: str) -> BlobTensor:
     dtype = outer_dtype_of(node)
     if dtype not in ONNX_TYPES and dtype not in COMPLEX:
         raise UnsupportedOperator(f"{target.name} has no tensors of {dtype}", node=node.name)
     value = node.meta["val"]
     text = str(dtype).removeprefix("torch.")
     if not isinstance(value, torch.Tensor):
-        return TensorInfo(name, text, (), scalar=True)
-    return TensorInfo(name, text, symbolic_shape(node))
+        return BlobTensor(name, text, (), scalar=True)
+    return BlobTensor(name, text, symbolic_shape(node))

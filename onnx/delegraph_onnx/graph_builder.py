@@ -16,6 +16,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
+from delegraph.interfaces import BlobTensor
 from delegraph.program.flat_tensor import TensorLayout
 from delegraph_onnx.bodies import nodes_within
 from delegraph_onnx.dtypes import COMPLEX, HALVES, computed_in, onnx_type
@@ -26,7 +27,6 @@ from delegraph_onnx.node_facts import (
     in_words,
     outer_dtype_of,
 )
-from delegraph_onnx.signature import TensorInfo
 from delegraph_onnx.target import Target
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class GraphBuilder:
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self.external: dict[Node, TensorLayout] = {}
-        self.copies: list[tuple[Node, TensorInfo]] = []
+        self.copies: list[tuple[Node, BlobTensor]] = []
         self._external: list[ir.Value] = []
         self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
 
@@ -124,7 +124,7 @@ class GraphBuilder:
         self.constants.hold(node, array)
         self.values[node] = self._initializer(node.name, array)
 
-    def add_external(self, node: Node, layout: TensorLayout) -> TensorInfo:
+    def add_external(self, node: Node, layout: TensorLayout) -> BlobTensor:
         """Make the placeholder `node` an input of the graph, which lies as in a `.ptd`: of its content nothing is
         known. The dims of what is returned are in the order in which they lie there."""
         self.external[node] = layout
@@ -142,7 +142,7 @@ class GraphBuilder:
     def _is_read(self, node: Node) -> bool:
         return any(use.node.op_type not in ("Cast", "DequantizeLinear") for use in self.value(node).uses())
 
-    def _external_input(self, node: Node, name: str) -> tuple[ir.Value, TensorInfo]:
+    def _external_input(self, node: Node, name: str) -> tuple[ir.Value, BlobTensor]:
         layout = self.external[node]
         order = layout.dim_order
         shape = tuple(layout.sizes[dim] for dim in order)
@@ -154,7 +154,7 @@ class GraphBuilder:
         inner = self.record(self.cast(stored, dtype_of(node)), shape) if dtype in HALVES else stored
         permutation = [order.index(dim) for dim in range(len(order))]
         value = self.transpose(inner, [*permutation, len(order)] if pair else permutation)
-        return value, TensorInfo(name, str(dtype).removeprefix("torch."), shape)
+        return value, BlobTensor(name, str(dtype).removeprefix("torch."), shape)
 
     def bind(self, placeholder: Node, argument: TensorLike) -> None:
         """Let the input of a control-flow body be what its call gives for it, with all that is known of that."""

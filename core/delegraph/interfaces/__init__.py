@@ -26,6 +26,7 @@ otherwise, and have more where they have defaults.
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
     blob.py              a blob's bytes, for backends that need no format of their own
+    blob_format.py       a blob's bytes in a backend's own format: header, parts, checksum; records that strangers wrote
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
     memory_hierarchy.py  a board's TOML file -> its memories
     memory_planner.py    lifetimes -> plan, and when a plan is sound
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from delegraph.interfaces.blob import pack_blob, unpack_blob
+    from delegraph.interfaces.blob_format import BlobFormat, BlobTensor, Size, UnpackedBlob, read_record
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.delegate_checks import shared_data, split_arguments
@@ -110,7 +112,9 @@ __all__ = [
     "BackendInitContext",
     "BackendInterface",
     "BindContext",
+    "BlobFormat",
     "BlobStamp",
+    "BlobTensor",
     "BoundCall",
     "Buffer",
     "Compatibility",
@@ -153,8 +157,10 @@ __all__ = [
     "PreprocessResult",
     "Quantizer",
     "QuantizerFactory",
+    "Size",
     "TensorMeta",
     "ToolHooks",
+    "UnpackedBlob",
     "UnusableValue",
     "Verdict",
     "check_plan",
@@ -162,6 +168,7 @@ __all__ = [
     "missing_place",
     "pack_blob",
     "read_memory_hierarchy",
+    "read_record",
     "read_stamp",
     "shared_data",
     "split_arguments",
@@ -186,6 +193,7 @@ __getattr__, __dir__ = lazy_names(
             "Verdict",
         ),
         "blob": ("pack_blob", "unpack_blob"),
+        "blob_format": ("BlobFormat", "BlobTensor", "Size", "UnpackedBlob", "read_record"),
         "conformance_kit": ("ConformanceKit",),
         "delegate_checks": ("shared_data", "split_arguments"),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),

@@ -65,7 +65,7 @@ def _operands(g: GraphBuilder, arguments: Sequence[Any]) -> list[ir.Value]:
     return [g.tensor(argument, dtype) for argument in arguments]
 
 
-OPERATORS: Final = {
+OPERATORS: Final[dict[Any, str]] = {
     operator.add: "Add",
     operator.sub: "Sub",
     operator.mul: "Mul",
@@ -85,7 +85,7 @@ OPERATORS: Final = {
 
 @convert_with(OPERATORS)
 def plain(g: GraphBuilder, node: Node, *arguments: Any) -> ir.Value:
-    return g.op(OPERATORS[node.target], *_operands(g, arguments))  # type: ignore[index]
+    return g.op(OPERATORS[node.target], *_operands(g, arguments))
 
 
 @convert_with([operator.ne])
@@ -137,21 +137,21 @@ def converted(g: GraphBuilder, node: Node, a: Any) -> ir.Value:
     return g.tensor(a, dtype_of(node))
 
 
-ROUNDINGS: Final = {math.floor: "Floor", math.ceil: "Ceil", round: "Round"}
+ROUNDINGS: Final[dict[Any, str]] = {math.floor: "Floor", math.ceil: "Ceil", round: "Round"}
 
 
 @convert_with(ROUNDINGS, check=lambda node, a, digits=None: None if digits is None else "rounding to digits")
 def rounded(g: GraphBuilder, node: Node, a: Any, digits: None = None) -> ir.Value:
     """Halves to even, in ONNX as in Python."""
-    return g.cast(g.op(ROUNDINGS[node.target], g.tensor(a, torch.float64)), dtype_of(node))  # type: ignore[index]
+    return g.cast(g.op(ROUNDINGS[node.target], g.tensor(a, torch.float64)), dtype_of(node))
 
 
-LOGIC: Final = {operator.and_: "And", operator.or_: "Or", operator.not_: "Not", torch.sym_not: "Not"}
+LOGIC: Final[dict[Any, str]] = {operator.and_: "And", operator.or_: "Or", operator.not_: "Not", torch.sym_not: "Not"}
 
 
 @convert_with(LOGIC, check=lambda node, *_: None if dtype_of(node) == torch.bool else "bits of integers")
 def logical(g: GraphBuilder, node: Node, *arguments: Any) -> ir.Value:
-    return g.op(LOGIC[node.target], *(g.tensor(argument, torch.bool) for argument in arguments))  # type: ignore[index]
+    return g.op(LOGIC[node.target], *(g.tensor(argument, torch.bool) for argument in arguments))
 
 
 @convert_with([torch.sym_ite])

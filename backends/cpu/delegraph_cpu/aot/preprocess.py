@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
+from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
@@ -39,7 +39,6 @@ from delegraph_cpu.blob import (
     BLOB_VERSION,
     Blob,
     StateInfo,
-    TensorInfo,
     UnpackedWeight,
     Weight,
     bytes_of,
@@ -47,7 +46,6 @@ from delegraph_cpu.blob import (
 )
 from delegraph_cpu.codes import Codes
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
-from delegraph_onnx import signature
 from delegraph_onnx.convert import ExternalWeight
 from delegraph_onnx.indexed import indexed_inputs
 
@@ -178,17 +176,13 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
     states, contents = _states(compiled)
     blob = Blob(
-        onnxruntime.__version__, _told(converted.inputs), _told(converted.outputs), tuple(records), compiled.graph,
+        onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph,
         states=states, multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked, places=compiled.places,
     )  # fmt: skip
     chunks += contents
     return PreprocessResult(
         pack(blob, chunks), compiled.debug_handles, data_store_output=store.get_named_data_store_output()
     )
-
-
-def _told(infos: Sequence[signature.TensorInfo]) -> tuple[TensorInfo, ...]:
-    return tuple(TensorInfo(*astuple(info)) for info in infos)
 
 
 def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
@@ -286,7 +280,7 @@ def _bytes_brought_out(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
     return brought
 
 
-def _shape(info: signature.TensorInfo) -> tuple[int, ...]:
+def _shape(info: BlobTensor) -> tuple[int, ...]:
     return tuple(int(dim) for dim in info.shape)
 
 

@@ -18,6 +18,7 @@ from delegraph.interfaces import (
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
+    BlobTensor,
     Buffer,
     CompileSpec,
     shared_data,
@@ -28,7 +29,6 @@ from delegraph_cpu.blob import (
     BLOB_VERSION,
     READABLE_VERSIONS,
     Blob,
-    TensorInfo,
     Weight,
     unpack,
 )
@@ -66,12 +66,12 @@ class CpuHandle:
     states: tuple[HeldState, ...] = ()
 
     @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
+    def inputs(self) -> tuple[BlobTensor, ...]:
         """What a call takes, in order."""
         return self.blob.inputs
 
     @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
+    def outputs(self) -> tuple[BlobTensor, ...]:
         """What a call gives, in order."""
         return self.blob.outputs
 
@@ -195,7 +195,7 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
 # ---- running ------------------------------------------------------------------------------------------------------
 
 
-def _fits(info: TensorInfo, argument: Argument) -> bool:
+def _fits(info: BlobTensor, argument: Argument) -> bool:
     """Whether `argument` is a number, which never changes, or an array that onnxruntime can use in place."""
     return info.scalar or (isinstance(argument, np.ndarray) and _usable(argument))
 
@@ -205,7 +205,7 @@ def _usable(array: NDArray[Any]) -> bool:
 
 
 def _bind_inputs(
-    binding: onnxruntime.IOBinding, infos: Sequence[TensorInfo], args: Sequence[Argument]
+    binding: onnxruntime.IOBinding, infos: Sequence[BlobTensor], args: Sequence[Argument]
 ) -> list[NDArray[Any] | None]:
     """Bind the inputs; returns the arrays, which must outlive the run. An argument without dtype is not the graph's."""
     arrays: list[NDArray[Any] | None] = []
@@ -221,7 +221,7 @@ def _bind_inputs(
 def _bind_outputs(
     context: BackendExecutionContext,
     binding: onnxruntime.IOBinding,
-    infos: Sequence[TensorInfo],
+    infos: Sequence[BlobTensor],
     shapes: Sequence[tuple[int, ...]],
     outputs: Sequence[Argument],
 ) -> list[tuple[int, NDArray[Any]]]:
@@ -258,7 +258,7 @@ def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...]]) -> bool
     return not handle.states and all(0 in shape and -1 not in shape for shape in shapes)
 
 
-def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -> dict[str, int]:
+def _sizes(infos: Sequence[BlobTensor], arrays: Sequence[NDArray[Any] | None]) -> dict[str, int]:
     """The value of each symbol that is a dim of an input."""
     sizes = {}
     for info, array in zip(infos, arrays, strict=True):

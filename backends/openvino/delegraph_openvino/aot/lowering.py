@@ -27,8 +27,7 @@ from torch.fx import Graph
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import lower_sharing_weights, operator_name
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
-from delegraph_onnx import signature
+from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import readers_of
@@ -44,6 +43,7 @@ from delegraph_openvino.blob import (
     BLOB_VERSION,
     CODES,
     DTYPES,
+    FORMAT,
     INPUT,
     PAIRS,
     WEIGHT,
@@ -51,7 +51,6 @@ from delegraph_openvino.blob import (
     TensorInfo,
     Weight,
     pack,
-    places,
 )
 from delegraph_openvino.ir_check import check_ir
 
@@ -122,7 +121,7 @@ def blob_of(
     xml, constants = _serialized(_read(converted, exact_nan))
     check_ir(xml, len(constants))
     kept = [weight for weight in weights if weight.name not in keys]
-    offsets = iter(places([weight.content.nbytes for weight in kept]))
+    offsets = FORMAT.places(weight.content.nbytes for weight in kept)
     blob = Blob(
         openvino.__version__,
         tuple(infos),
@@ -162,7 +161,7 @@ def _named(converted: ConvertedModel) -> list[tuple[str, TensorInfo]]:
     return infos
 
 
-def _info(info: signature.TensorInfo) -> TensorInfo:
+def _info(info: BlobTensor) -> TensorInfo:
     return TensorInfo(info.dtype, info.shape, info.scalar)
 
 

@@ -37,7 +37,7 @@ def conv(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | No
     taken, factors = activation(g, input), constant_weight(g, weight, 0)
     if taken is None or factors is None or len(set(factors.zero_point)) > 1:  # which QLinearConv does not take
         return None
-    _, attributes = geometry(node, input, look_through=False)
+    attributes = geometry(node, input, look_through=False)[1]
     (x, grid), pads = taken, attributes["pads"]
     x, attributes["pads"] = _without_padding(g, x, pads)
     found = factors.with_bias(g, bias, grid.scale)
