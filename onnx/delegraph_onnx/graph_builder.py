@@ -18,8 +18,8 @@ from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.interfaces import BlobTensor
 from delegraph.program.flat_tensor import TensorLayout
-from delegraph_onnx.bodies import nodes_within
 from delegraph_onnx.dtypes import COMPLEX, HALVES, computed_in, onnx_type
+from delegraph_onnx.ir_values import nodes_within
 from delegraph_onnx.node_facts import (
     Dim,
     are_known,

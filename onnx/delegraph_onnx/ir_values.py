@@ -1,13 +1,14 @@
-"""A value of a converted model -> the node that gives it, those that read it, and what a constant holds."""
+"""A value of an ONNX graph -> the node that gives it, those that read it, what a constant holds; nodes in bodies."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["content_of", "producer_of", "readers_of"]
+__all__ = ["content_of", "nodes_within", "producer_of", "readers_of"]
 
 
 def producer_of(value: ir.Value | None) -> ir.Node:
@@ -26,3 +27,12 @@ def content_of(constant: ir.Value) -> NDArray[Any]:
     """What an initialiser holds."""
     assert constant.const_value is not None
     return constant.const_value.numpy()
+
+
+def nodes_within(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """Each of `nodes`, followed by those of its bodies, of If, Loop and Scan, at whatever depth."""
+    for node in nodes:
+        yield node
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from nodes_within(attribute.as_graph())

@@ -7,17 +7,19 @@ A delegate computes in float32 what a program has in float16 or bfloat16; its we
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
+import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
+from delegraph_cpu.aot.beside import lay_beside, lies_beside
 from delegraph_onnx.dtypes import HALVES
+from delegraph_onnx.graph_builder import initializer
+from delegraph_onnx.ir_values import content_of
 
 __all__ = ["has_halves", "store_halves"]
 
@@ -28,29 +30,22 @@ def has_halves(program: ExportedProgram) -> bool:
     return any(isinstance(tensor, torch.Tensor) and tensor.dtype in HALVES for tensor in held)
 
 
-def store_halves(model: onnx.ModelProto, weights: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Edit the graph of `model`, and return its weights, with those that a half can hold exactly in that half.
-    onnxruntime widens them once, when it folds constants at load."""
-    halved = {name: half for name, array in weights.items() if (half := _as_half(array)) is not None}
-    rest = dict(weights)
+def store_halves(graph: ir.Graph) -> None:
+    """Store those of the weights beside `graph` that a half can hold exactly in that half. onnxruntime widens them
+    once, when it folds constants at load."""
     casts = []
-    for tensor in model.graph.initializer:
-        name, half = tensor.name, halved.get(tensor.name)
+    for name, value in list(graph.initializers.items()):
+        half = _as_half(content_of(value)) if lies_beside(value) else None
         if half is not None:
-            rest[f"{name}.half"] = half
-            del rest[name]
-            tensor.name = f"{name}.half"
-            tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(half.dtype)
-            for entry in tensor.external_data:
-                entry.value = str(half.nbytes) if entry.key == "length" else entry.value
-            casts.append(onnx.helper.make_node("Cast", [tensor.name], [name], f"{name}.widened", to=_FLOAT))
-    nodes = [*casts, *model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return rest
-
-
-_FLOAT = onnx.TensorProto.FLOAT
+            del graph.initializers[name]
+            stored = graph.initializers[f"{name}.half"] = initializer(f"{name}.half", half)
+            lay_beside(stored)
+            cast = ir.node("Cast", [stored], {"to": ir.DataType.FLOAT}, name=f"{name}.widened")
+            cast.outputs[0].name = name
+            value.replace_all_uses_with(cast.outputs[0])
+            casts.append(cast)
+    if casts:
+        graph.insert_before(graph[0], casts)
 
 
 def _as_half(array: NDArray[Any]) -> NDArray[Any] | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnxruntime
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
-from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
+from delegraph_cpu.aot.beside import bring_out_of_bodies, lay_beside, reference, taken_out
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
@@ -31,7 +30,7 @@ from delegraph_cpu.aot.joined_projections import with_joined_projections
 from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.tied_codes import read_tied_codes
 from delegraph_cpu.aot.tied_tables import read_tied_tables
-from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
+from delegraph_cpu.aot.unfolded import constants_again, held_back
 from delegraph_cpu.aot.weight_keys import key_of
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
@@ -47,7 +46,9 @@ from delegraph_cpu.blob import (
 from delegraph_cpu.codes import Codes
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
 from delegraph_onnx.convert import ExternalWeight
+from delegraph_onnx.dtypes import COMPLEX, onnx_type
 from delegraph_onnx.indexed import indexed_inputs
+from delegraph_onnx.ir_values import content_of
 
 __all__ = ["CpuLowering"]
 
@@ -123,16 +124,18 @@ def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
 def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_folder_for(converted.model)) as folder:
         held = held_back(converted.model, INLINE_BYTES)
-        model, weights, debug_handles = _optimize(converted, Path(folder))
+        model, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
-        weights = store_halves(model, weights)
-    weights, unpacked = _as_codes(widen_kernels(model, weights), converted.codes)
-    sizes = {weight.info.name: weight.tensor.nbytes for weight in converted.external}
-    read = constants_again(model, sizes | {name: array.nbytes for name, array in held.items()})
+        store_halves(model.graph)
+    widen_kernels(model.graph)
+    beside = {weight.info.name: _reference(weight) for weight in converted.external}
+    read = constants_again(model.graph, beside | {name: ir.Tensor(array) for name, array in held.items()})
+    for name in read & held.keys():
+        lay_beside(model.graph.initializers[name])
     external = tuple(weight for weight in converted.external if weight.info.name in read)
-    weights |= {name: array for name, array in held.items() if name in read}
+    weights, unpacked = _as_codes(taken_out(model.graph), converted.codes)
     in_place = changed_in_place(model.graph) if converted.states else {}
-    graph = model.SerializeToString()
+    graph = ir.to_proto(model).SerializeToString()
     resolved = ResolvedSignature.of(program)
     adds = multiply_adds(program.graph, resolved.constants)
     places = indexed_inputs(program.graph, resolved)
@@ -216,11 +219,9 @@ def _beginning(array: NDArray[Any]) -> tuple[int, bytes]:
     return array.nbytes, bytes(bytes_of(array)[:64])
 
 
-def _optimize(
-    converted: CpuModel, folder: Path
-) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]], dict[str, tuple[int, ...]]]:
-    """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, its weights, and
-    the debug handles behind each of its nodes.
+def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tuple[int, ...]]]:
+    """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, and the debug
+    handles behind each of its nodes.
 
     Weights go in by reference and come out as a file of their own: no protobuf holds them.
     """
@@ -228,56 +229,40 @@ def _optimize(
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.log_severity_level = 3
     write_optimized(options, str(folder / "graph.onnx"), "weights")
-    arrays = _detach_weights(converted.model)
+    for value in converted.model.graph.initializers.values():
+        if value.const_value is not None and value.const_value.nbytes > INLINE_BYTES:
+            lay_beside(value)
+    arrays = taken_out(converted.model.graph)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), values)
     try:
         create_session(ir.to_proto(converted.model).SerializeToString(), options)
     except Exception as error:  # pybind's exceptions have no common base
         raise PreprocessError(f"onnxruntime {onnxruntime.__version__} refuses the converted graph: {error}") from error
-    model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
+    model = ir.load(folder / "graph.onnx")
     handles = name_nodes(model, converted.model, converted.debug_handles)
-    weights = _take_weights(model, folder / "weights")
-    return model, weights, handles
+    _find_weights(model)
+    return model, handles
 
 
-def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
-    """Turn the large initialisers into references to a file; returns their arrays."""
-    arrays = {}
-    for name, value in model.graph.initializers.items():
-        tensor = value.const_value
-        assert tensor is not None
-        if tensor.nbytes > INLINE_BYTES:
-            arrays[name] = tensor.numpy()
-            value.const_value = ir.ExternalTensor(
-                "weights",
-                0,
-                tensor.nbytes,
-                tensor.dtype,
-                shape=ir.Shape(arrays[name].shape),
-                name=name,
-            )
-    return arrays
+def _find_weights(model: ir.Model) -> None:
+    """Let lie beside the graph what onnxruntime wrote into a file, whose content is read; and weights of int8 that are
+    small enough to be in the graph: loading looks at what they hold."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                lay_beside(value, np.array(tensor.numpy()))
+                tensor.release()
+    bring_out_of_bodies(model)
+    for value in model.graph.initializers.values():
+        if value.dtype == ir.DataType.INT8 and content_of(value).ndim > 1:
+            lay_beside(value)
 
 
-def _take_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]:
-    """What lies in `file`, by name; those of bodies are then the main graph's."""
-    content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
-    bring_out_constants(model.graph, content)
-    weights = {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
-    return weights | _bytes_brought_out(model.graph)
-
-
-def _bytes_brought_out(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
-    """Weights of int8 that are small enough to be in the graph, put beside it: loading looks at what they hold."""
-    brought = {}
-    for tensor in graph.initializer:
-        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1 and not tensor.external_data:
-            brought[tensor.name] = array = onnx.numpy_helper.to_array(tensor)
-            for field in ("raw_data", "int32_data"):
-                tensor.ClearField(field)
-            refer_to_weights(tensor, array.nbytes)
-    return brought
+def _reference(weight: ExternalWeight) -> ir.ExternalTensor:
+    info, dtype = weight.info, weight.tensor.dtype
+    return reference(info.name, onnx_type(COMPLEX.get(dtype, dtype)), _shape(info), weight.tensor.nbytes)
 
 
 def _shape(info: BlobTensor) -> tuple[int, ...]:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import as_array, debug_handles
-from delegraph_onnx.bodies import nodes_within
 from delegraph_onnx.dtypes import HALVES
 from delegraph_onnx.graph_builder import GraphBuilder, initializer
+from delegraph_onnx.ir_values import nodes_within
 from delegraph_onnx.node_facts import dtype_of
 from delegraph_openvino.aot.known_products import known_products
 from delegraph_openvino.aot.operators import DOMAIN
