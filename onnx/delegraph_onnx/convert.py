@@ -15,7 +15,7 @@ from delegraph.aot import HeldTensor, ResolvedSignature, external_tag, layout_of
 from delegraph.aot.authoring import symbolic_shape
 from delegraph.errors import UnsupportedOperator
 from delegraph.interfaces import BlobTensor
-from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
+from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import Dim, common_sizes, dtype_of, inner_shape_of, outer_dtype_of
 from delegraph_onnx.nodes import CallConverter
@@ -179,7 +179,7 @@ def _declared(value: ir.Value, info: BlobTensor, node: Node) -> ir.Value:
     dtype = outer_dtype_of(node)
     value.name = info.name
     value.shape = ir.Shape((*info.shape, 2) if dtype in COMPLEX else info.shape)
-    value.type = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
+    value.type = ir.TensorType(ONNX_TYPES[COMPLEX.get(dtype, dtype)])
     return value
 
 

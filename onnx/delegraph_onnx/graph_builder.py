@@ -18,7 +18,7 @@ from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.interfaces import BlobTensor
 from delegraph.program.flat_tensor import TensorLayout
-from delegraph_onnx.dtypes import COMPLEX, HALVES, computed_in, onnx_type
+from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES, computed_in
 from delegraph_onnx.ir_values import nodes_within
 from delegraph_onnx.node_facts import (
     Dim,
@@ -148,7 +148,7 @@ class GraphBuilder:
         shape = tuple(layout.sizes[dim] for dim in order)
         dtype = outer_dtype_of(node)
         pair = [2] if dtype in COMPLEX else []
-        held = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
+        held = ir.TensorType(ONNX_TYPES[COMPLEX.get(dtype, dtype)])
         stored = ir.Value(name=name, shape=ir.Shape([*shape, *pair]), type=held)
         self._external.append(self.record(stored, [*shape, *pair]))
         inner = self.record(self.cast(stored, dtype_of(node)), shape) if dtype in HALVES else stored
@@ -233,13 +233,9 @@ class GraphBuilder:
         """A 1-D int64 constant."""
         return self.constant(np.array(sizes, np.int64))
 
-    def tensor_of_ones(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
-        """A constant of ones; the sizes must be known."""
-        return self.constant(np.ones(tuple(sizes), numpy_dtype(dtype)))
-
-    def tensor_of_zeros(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
-        """A constant of zeros; the sizes must be known."""
-        return self.constant(np.zeros(tuple(sizes), numpy_dtype(dtype)))
+    def filled(self, number: int, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """A constant of these sizes, which must be known, that has one number everywhere."""
+        return self.constant(np.full(tuple(sizes), number, numpy_dtype(dtype)))
 
     def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
         """A 1-D int64 value of sizes, each known or a SymInt."""
@@ -296,7 +292,7 @@ class GraphBuilder:
     def input(self, name: str, dtype: torch.dtype, shape: Sequence[Dim]) -> ir.Value:
         """An input for a `subgraph`; `name` need not be unique."""
         self._count += 1
-        held = ir.TensorType(onnx_type(dtype))
+        held = ir.TensorType(ONNX_TYPES[dtype])
         value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(in_words(shape)), type=held)
         return self.record(value, shape)
 
@@ -320,7 +316,7 @@ class GraphBuilder:
         if dtype == torch.bool and not self.target.has("Cast", torch.bool):
             number = self.cast(value, torch.float32)
             return self.op("Not", self.op("Equal", number, self.tensor(0.0, torch.float32)))
-        return self.op("Cast", value, to=int(onnx_type(dtype)))
+        return self.op("Cast", value, to=int(ONNX_TYPES[dtype]))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim], sizes: Callable[[], ir.Value] | None = None) -> ir.Value:
         """`value` in `shape`; a reshape of a reshape is one, and to the same shape none.

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["content_of", "nodes_within", "producer_of", "readers_of"]
+__all__ = ["content_of", "made_input", "nodes_within", "producer_of", "readers_of"]
 
 
 def producer_of(value: ir.Value | None) -> ir.Node:
@@ -27,6 +27,14 @@ def content_of(constant: ir.Value) -> NDArray[Any]:
     """What an initialiser holds."""
     assert constant.const_value is not None
     return constant.const_value.numpy()
+
+
+def made_input(graph: ir.Graph, value: ir.Value) -> None:
+    """Make an initialiser of `graph` an input, of which the content is forgotten."""
+    held = graph.initializers.pop(str(value.name)).const_value
+    assert held is not None
+    value.const_value, value.type, value.shape = None, ir.TensorType(held.dtype), ir.Shape(held.shape.numpy())
+    graph.inputs.append(value)
 
 
 def nodes_within(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:

@@ -19,7 +19,7 @@ import delegraph_onnx.converters.indexing  # the rows that pairs are moved by
 import delegraph_onnx.converters.reductions
 import delegraph_onnx.converters.scatter
 import delegraph_onnx.converters.shapes  # noqa: F401
-from delegraph.aot.authoring import numpy_dtype
+from delegraph.aot.authoring import numpy_dtype, operator_name
 from delegraph_onnx.converters.pointwise import arc_tangent, length
 from delegraph_onnx.converters.table import TABLE, Check, OnnxConverter, aten
 from delegraph_onnx.copies import CASTS
@@ -118,40 +118,23 @@ def conj(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return _pair(g, real, g.op("Neg", imag))
 
 
-for _names, _op_type in (("add.Tensor add.Scalar", "Add"), ("sub.Tensor sub.Scalar", "Sub")):
-
-    def _sum(
-        g: GraphBuilder, node: Node, self: Operand, other: Operand, alpha: Scalar, op_type: str = _op_type
-    ) -> ir.Value:
-        dtype = dtype_of(node)
-        (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
-        if alpha != 1:
-            factor = g.tensor(alpha, dtype)
-            c, d = g.op("Mul", c, factor), None if d is None else g.op("Mul", d, factor)
-        real, zero = g.op(op_type, a, c), g.op("Sub", a, a) if b is None else g.op("Sub", c, c)
-        imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
-        return _pair(g, real, imag)
-
-    convert_complex(_names, check=lambda node, self, other, alpha: (
-        "a complex alpha" if isinstance(alpha, complex) else None))(_sum)  # fmt: skip
+@convert_complex("add.Tensor add.Scalar sub.Tensor sub.Scalar", check=lambda node, self, other, alpha: (
+    "a complex alpha" if isinstance(alpha, complex) else None))  # fmt: skip
+def total(g: GraphBuilder, node: Node, self: Operand, other: Operand, alpha: Scalar) -> ir.Value:
+    op_type, dtype = "Add" if operator_name(node).startswith("aten::add") else "Sub", dtype_of(node)
+    (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
+    if alpha != 1:
+        factor = g.tensor(alpha, dtype)
+        c, d = g.op("Mul", c, factor), None if d is None else g.op("Mul", d, factor)
+    real, zero = g.op(op_type, a, c), g.op("Sub", a, a) if b is None else g.op("Sub", c, c)
+    imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
+    return _pair(g, real, imag)
 
 
-@convert_complex("mul.Tensor mul.Scalar")
-def mul(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
-    dtype = dtype_of(node)
-    return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "Mul")
-
-
-@convert_complex("mm bmm matmul")
-def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
-    dtype = dtype_of(node)
-    return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "MatMul")
-
-
-def _product(
-    g: GraphBuilder, one: tuple[ir.Value, ir.Value | None], two: tuple[ir.Value, ir.Value | None], op_type: str
-) -> ir.Value:
-    (a, b), (c, d) = one, two
+@convert_complex("mul.Tensor mul.Scalar mm bmm matmul")
+def product(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
+    (a, b), (c, d) = (_operand(g, operand, dtype_of(node)) for operand in (self, other))
+    op_type = "Mul" if operator_name(node).startswith("aten::mul") else "MatMul"
     if b is None or d is None:
         real, imag = g.op(op_type, a, c), g.op(op_type, *((a, d) if b is None else (b, c)))
         return _pair(g, real, imag)

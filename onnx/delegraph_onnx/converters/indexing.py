@@ -9,7 +9,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import convert_with, has_dims
+from delegraph_onnx.converters.table import aten, convert_with, has_dims
 from delegraph_onnx.dtypes import ALL, INDICES, NUMBERS_OR_BOOL
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import are_known, dtype_of, in_words, rank_of, shape_of
@@ -138,10 +138,8 @@ def _picked(g: GraphBuilder, self: Node, places: torch.Tensor) -> ir.Value:
 
 # ---- triangles ----------------------------------------------------------------------------------------------------
 
-for _name, _upper in (("tril", 0), ("triu", 1)):
 
-    def _triangle(g: GraphBuilder, node: Node, self: Node, diagonal: Size, upper: int = _upper) -> ir.Value:
-        offset = g.constant(np.array(diagonal)) if isinstance(diagonal, int) else g.value(diagonal)
-        return g.op("Trilu", g.value(self), offset, upper=upper)
-
-    convert_with(_name, dtypes=NUMBERS_OR_BOOL)(_triangle)
+@convert_with("tril triu", dtypes=NUMBERS_OR_BOOL)
+def triangle(g: GraphBuilder, node: Node, self: Node, diagonal: Size) -> ir.Value:
+    offset = g.constant(np.array(diagonal)) if isinstance(diagonal, int) else g.value(diagonal)
+    return g.op("Trilu", g.value(self), offset, upper=int(node.target == aten("triu")))

@@ -40,7 +40,7 @@ def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_po
     first = g.op("Where", g.op("Less", given, g.tensor(0, INT64)), g.reshape(behind, []), given)
     places = g.op("Range", first, g.op("Add", first, g.size(g.value(value), 1)), g.tensor(1, INT64))
     written = put_rows(g, g.value(cache), [int(shape_of(value)[0])], places, 1, g.value(value))
-    return [g.tensor_of_zeros([1], dtype_of(value)), written]
+    return [g.filled(0, [1], dtype_of(value)), written]
 
 
 def _attends(node: Node, query: Node, key: Node, value: Node, start: object, mask: object, dropout_p: float,

@@ -30,7 +30,7 @@ def _known_shape(
 def layer_norm(
     g: GraphBuilder, node: Node, input: Node, shape: Sequence[Size], weight: Node | None, bias: Node | None, *_: object
 ) -> ir.Value:
-    scale = g.value(weight) if weight is not None else g.tensor_of_ones(shape, dtype_of(input))
+    scale = g.value(weight) if weight is not None else g.filled(1, shape, dtype_of(input))
     shift = None if bias is None else g.value(bias)
     return g.op("LayerNormalization", g.value(input), scale, shift, axis=-len(shape), epsilon=_epsilon(node))
 
@@ -41,7 +41,7 @@ def _epsilon(node: Node) -> float:
 
 def simplified_layer_norm(g: GraphBuilder, input: Node, weight: Node | None, eps: float) -> ir.Value:
     """Of float32, over the last dim; a root mean square norm is what onnxruntime calls so."""
-    scale = g.tensor_of_ones(shape_of(input)[-1:], torch.float32) if weight is None else g.value(weight)
+    scale = g.filled(1, shape_of(input)[-1:], torch.float32) if weight is None else g.value(weight)
     return g.op("SimplifiedLayerNormalization", g.value(input), scale, axis=-1, epsilon=eps)
 
 
@@ -72,8 +72,8 @@ def _channels_known(node: Node, input: Node, *_: object) -> str | None:
 def _scale_and_shift(g: GraphBuilder, input: Node, weight: Node | None, bias: Node | None) -> tuple[ir.Value, ir.Value]:
     """Of each channel; by default 1 and 0."""
     dtype, channels = dtype_of(input), [shape_of(input)[1]]
-    scale = g.value(weight) if weight is not None else g.tensor_of_ones(channels, dtype)
-    shift = g.value(bias) if bias is not None else g.tensor_of_zeros(channels, dtype)
+    scale = g.value(weight) if weight is not None else g.filled(1, channels, dtype)
+    shift = g.value(bias) if bias is not None else g.filled(0, channels, dtype)
     return scale, shift
 
 
@@ -132,7 +132,7 @@ def group_norm(
 ) -> ir.Value:
     """Each group is an instance of one long channel; then scale and shift per channel."""
     dtype, channels, value = dtype_of(input), shape_of(input)[1], g.value(input)
-    ones, zeros = g.tensor_of_ones([groups], dtype), g.tensor_of_zeros([groups], dtype)
+    ones, zeros = g.filled(1, [groups], dtype), g.filled(0, [groups], dtype)
     grouped = g.op("Reshape", value, g.ints([0, groups, -1]))
     normalized = g.op("InstanceNormalization", grouped, ones, zeros, epsilon=_epsilon(node))
     result = g.op("Reshape", normalized, g.op("Shape", value))

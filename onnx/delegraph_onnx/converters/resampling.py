@@ -39,6 +39,11 @@ def _same_size(node: Node, input: Node, output_size: object, *rest: Any) -> str 
     return None
 
 
+def listed(scales: Sequence[Any]) -> Sequence[float | None]:
+    """Those of all dims, whether a call has one argument for each, or a list, which may be None."""
+    return scales if len(scales) != 1 or not isinstance(scales[0], list | tuple | None) else scales[0] or []
+
+
 def _resize(
     g: GraphBuilder,
     node: Node,
@@ -114,8 +119,7 @@ class _Nearest:
     def of(cls, node: Node) -> _Nearest:
         name = operator_name(node).removeprefix("aten::").partition(".")[0][:-2]
         input, output_size, *scales = schema_arguments(node)
-        given = scales if len(scales) != 1 or not isinstance(scales[0], list | tuple | None) else scales[0] or []
-        return cls(name, node, input, output_size, given)
+        return cls(name, node, input, output_size, listed(scales))
 
     @property
     def dims(self) -> int:
@@ -233,35 +237,15 @@ def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterato
         yield np.arange(before, dtype=np.float32)
 
 
-for _names, _mode in (
-    ("upsample_linear1d upsample_bilinear2d upsample_trilinear3d", "linear"),
-    ("upsample_bicubic2d", "cubic"),
-):
+_SMOOTH: Final = "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
 
-    def _smooth_vec(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: Sequence[Size] | None,
-        align_corners: bool,
-        scales: Sequence[float] | None,
-        mode: str = _mode,
-    ) -> ir.Value:
-        return _smooth(g, node, input, output_size, align_corners, *(scales or []), mode=mode)
 
-    def _smooth(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: Sequence[Size] | None,
-        align_corners: bool,
-        *scales: float | None,
-        mode: str = _mode,
-    ) -> ir.Value:
-        where = "align_corners" if align_corners else "half_pixel"
-        return _resize(
-            g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
-        )
-
-    convert_with(" ".join(f"{name}.vec" for name in _names.split()), check=_same_size, keep=True)(_smooth_vec)
-    convert_with(_names, check=_same_size, keep=True)(_smooth)
+@convert_with(f"{_SMOOTH} {_SMOOTH.replace(' ', '.vec ')}.vec", check=_same_size, keep=True)
+def smooth(
+    g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, align_corners: bool, *scales: Any
+) -> ir.Value:
+    mode = "cubic" if "cubic" in operator_name(node) else "linear"
+    where = "align_corners" if align_corners else "half_pixel"
+    return _resize(
+        g, node, input, output_size, listed(scales), mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
+    )

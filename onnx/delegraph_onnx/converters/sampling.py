@@ -24,7 +24,7 @@ PADDINGS: Final = ("zeros", "border", "reflection")
 def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, step: int) -> ir.Value:
     """Gather gives [..., windows, size, ...]; torch has the windows' elements last."""
     if not rank_of(self):
-        return g.op("Unsqueeze", g.value(self), g.ints([0])) if size else g.tensor_of_zeros([0], node.meta["val"].dtype)
+        return g.op("Unsqueeze", g.value(self), g.ints([0])) if size else g.filled(0, [0], node.meta["val"].dtype)
     axis = dimension % rank_of(self)
     whole, offsets = shape_of(self)[axis], np.arange(size)
     if isinstance(whole, int):

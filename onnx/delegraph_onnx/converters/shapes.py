@@ -62,22 +62,20 @@ def dropout(g: GraphBuilder, node: Node, input: Node, *_: object) -> ir.Value:
 # ---- permutations -------------------------------------------------------------------------------------------------
 
 
-@convert_with("permute permute_copy", dtypes=ALL)
-def permute(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int]) -> ir.Value:
-    return g.transpose(g.value(self), [dim % rank_of(node) for dim in dims])
+@convert_with("permute permute_copy transpose.int transpose_copy.int t t_copy", dtypes=ALL)
+def permute(g: GraphBuilder, node: Node, self: Node, *dims: Any) -> ir.Value:
+    return g.transpose(g.value(self), permutation(rank_of(node), *dims))
 
 
-@convert_with("transpose.int transpose_copy.int", dtypes=ALL)
-def transpose(g: GraphBuilder, node: Node, self: Node, dim0: int, dim1: int) -> ir.Value:
-    order = list(range(rank_of(node)))
-    if order:
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-    return g.transpose(g.value(self), order)
-
-
-@convert_with("t t_copy", dtypes=ALL)
-def t(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.transpose(g.value(self), list(range(rank_of(node)))[::-1])
+def permutation(rank: int, *dims: Any) -> list[int]:
+    """What is meant by the arguments of `permute`, `transpose` or `t`."""
+    order = list(range(rank))
+    if not dims or not order:
+        return order[::-1]
+    if isinstance(dims[0], Sequence):
+        return [dim % rank for dim in dims[0]]
+    order[dims[0]], order[dims[1]] = order[dims[1]], order[dims[0]]
+    return order
 
 
 @convert_with("flip", dtypes=NUMBERS_OR_BOOL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -105,26 +105,12 @@ TABLE: Final = OnnxTable()
 """Import it from `delegraph_onnx.converters`, which imports all that fills it."""
 
 
-class TargetTable(ConverterTable):
+class TargetTable(OnnxTable):
     """The rows of `TABLE` as far as a target admits them: what its partitioner asks, and its converter."""
 
     def __init__(self, target: Target) -> None:
-        super().__init__(target.name)
-        self.target = target
-        self.kept_whole = TABLE.kept_whole
-
-    def row(self, node: Node) -> Converter | None:
-        """The row for `node`, if there is one."""
-        return TABLE.row(node)
-
-    def __getitem__(self, target: Any) -> Converter:
-        return TABLE[target]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(TABLE)
-
-    def __len__(self) -> int:
-        return len(TABLE)
+        vars(self).update(vars(TABLE))  # the same rows
+        self.backend, self.target = target.name, target
 
     def support(self, node: Node) -> str | None:
         """None if `node`, and all that its bodies call, can be converted for the target; else why not."""

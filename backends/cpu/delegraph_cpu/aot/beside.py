@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -9,9 +10,10 @@ from typing import Any, Final
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from delegraph_cpu.blob import BACKEND_ID, bytes_of
 from delegraph_onnx.ir_values import content_of
 
-__all__ = ["bring_out_of_bodies", "lay_beside", "lies_beside", "reference", "taken_out"]
+__all__ = ["bring_out_of_bodies", "key_of", "lay_beside", "lies_beside", "reference", "taken_out"]
 
 _BESIDE: Final = "beside"
 """The key in a value's metadata, which no file has."""
@@ -65,3 +67,9 @@ def bring_out_of_bodies(model: ir.Model) -> None:
 def _defined(graph: ir.Graph) -> Iterator[str | None]:
     yield from {*graph.initializers, *(value.name for value in graph.inputs)}
     yield from (value.name for node in graph for value in node.outputs)
+
+
+def key_of(array: NDArray[Any]) -> str:
+    """Under which named data has the bytes of a weight: by content, since optimisation may have changed one that has
+    kept its name; whatever the shape."""
+    return f"{BACKEND_ID}/{hashlib.sha256(bytes_of(array)).hexdigest()}"

@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
+from delegraph_cpu.aot.beside import key_of
 from delegraph_cpu.aot.convert import CpuModel
 from delegraph_cpu.aot.in_place import ATTENTION
-from delegraph_cpu.aot.weight_keys import key_of
 from delegraph_onnx.graph_builder import initializer
 from delegraph_onnx.ir_values import content_of, producer_of, readers_of
 

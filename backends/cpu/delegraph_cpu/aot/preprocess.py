@@ -21,7 +21,7 @@ from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
-from delegraph_cpu.aot.beside import bring_out_of_bodies, lay_beside, reference, taken_out
+from delegraph_cpu.aot.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
@@ -31,7 +31,6 @@ from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.tied_codes import read_tied_codes
 from delegraph_cpu.aot.tied_tables import read_tied_tables
 from delegraph_cpu.aot.unfolded import constants_again, held_back
-from delegraph_cpu.aot.weight_keys import key_of
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
@@ -46,7 +45,7 @@ from delegraph_cpu.blob import (
 from delegraph_cpu.codes import Codes
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
 from delegraph_onnx.convert import ExternalWeight
-from delegraph_onnx.dtypes import COMPLEX, onnx_type
+from delegraph_onnx.dtypes import COMPLEX, ONNX_TYPES
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import content_of
 
@@ -262,7 +261,7 @@ def _find_weights(model: ir.Model) -> None:
 
 def _reference(weight: ExternalWeight) -> ir.ExternalTensor:
     info, dtype = weight.info, weight.tensor.dtype
-    return reference(info.name, onnx_type(COMPLEX.get(dtype, dtype)), _shape(info), weight.tensor.nbytes)
+    return reference(info.name, ONNX_TYPES[COMPLEX.get(dtype, dtype)], _shape(info), weight.tensor.nbytes)
 
 
 def _shape(info: BlobTensor) -> tuple[int, ...]:

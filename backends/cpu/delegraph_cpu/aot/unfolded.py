@@ -13,7 +13,7 @@ from typing import Any, Final
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from delegraph_onnx.ir_values import readers_of
+from delegraph_onnx.ir_values import made_input, readers_of
 
 __all__ = ["constants_again", "held_back"]
 
@@ -31,10 +31,8 @@ def held_back(model: ir.Model, least_bytes: int) -> dict[str, NDArray[Any]]:
         tensor = value.const_value
         assert tensor is not None
         if tensor.dtype in _NARROW and tensor.nbytes > least_bytes and (_is_widened(value) or _is_looked_up(value)):
-            held[name] = array = tensor.numpy()
-            graph.initializers.pop(name)
-            value.const_value, value.type, value.shape = None, ir.TensorType(tensor.dtype), ir.Shape(array.shape)
-            graph.inputs.append(value)
+            held[name] = tensor.numpy()
+            made_input(graph, value)
     return held
 
 

@@ -65,16 +65,6 @@ class CpuHandle:
     options: onnxruntime.RunOptions
     states: tuple[HeldState, ...] = ()
 
-    @property
-    def inputs(self) -> tuple[BlobTensor, ...]:
-        """What a call takes, in order."""
-        return self.blob.inputs
-
-    @property
-    def outputs(self) -> tuple[BlobTensor, ...]:
-        """What a call gives, in order."""
-        return self.blob.outputs
-
 
 class CpuBackend(BackendInterface):
     """Runs what `delegraph_cpu.aot` compiled. Handles that share no state may be executed at the same time."""
@@ -112,12 +102,12 @@ class CpuBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
-        given, outputs = split_arguments(BACKEND_ID, args, len(handle.inputs), len(handle.outputs))
+        given, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
         session = _session_of(handle)
         binding = session.io_binding()
-        inputs = _bind_inputs(binding, handle.inputs, given)
+        inputs = _bind_inputs(binding, handle.blob.inputs, given)
         shapes = _output_shapes(handle, inputs)
-        copies = _bind_outputs(context, binding, handle.outputs, shapes, outputs)
+        copies = _bind_outputs(context, binding, handle.blob.outputs, shapes, outputs)
         if not copies and _gives_nothing(handle, shapes):
             return
         _bind_states(binding, handle)
@@ -125,7 +115,7 @@ class CpuBackend(BackendInterface):
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
-                result = as_array(results[index], handle.outputs[index].dtype)
+                result = as_array(results[index], handle.blob.outputs[index].dtype)
                 np.copyto(context.resize(out, result.shape), result)
 
     def bind(
@@ -134,7 +124,7 @@ class CpuBackend(BackendInterface):
         """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place, and the
         outputs' shapes follow from the inputs'. Not of a profiled session, in whose place others come.
         """
-        infos = (*handle.inputs, *handle.outputs)
+        infos = (*handle.blob.inputs, *handle.blob.outputs)
         if isinstance(handle.session, ProfiledSession) or len(args) != len(infos) or not all(map(_fits, infos, args)):
             return None
         if isinstance(handle.session, AdaptiveSession):
@@ -154,7 +144,7 @@ class CpuBackend(BackendInterface):
 
     def num_outputs(self, handle: CpuHandle) -> int:
         """What the blob's header says, and the session confirmed."""
-        return len(handle.outputs)
+        return len(handle.blob.outputs)
 
     def set_option(self, options: Mapping[str, OptionValue]) -> None:
         """Change the defaults for delegates loaded from now on; see `CpuOptions`."""
@@ -249,8 +239,10 @@ def _bind_states(binding: onnxruntime.IOBinding, handle: CpuHandle) -> None:
 
 def _output_shapes(handle: CpuHandle, inputs: Sequence[NDArray[Any] | None]) -> list[tuple[int, ...]]:
     """Those of a run on `inputs`; -1 for a size that is no input's."""
-    sizes = _sizes(handle.inputs, inputs)
-    return [tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape) for info in handle.outputs]
+    sizes = _sizes(handle.blob.inputs, inputs)
+    return [
+        tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape) for info in handle.blob.outputs
+    ]
 
 
 def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -290,9 +282,9 @@ def _bound(
 ) -> Callable[[], object] | None:
     """A call of `session`; None if outputs must be copied."""
     binding = session.io_binding()
-    inputs = _bind_inputs(binding, handle.inputs, args)
+    inputs = _bind_inputs(binding, handle.blob.inputs, args)
     shapes = _output_shapes(handle, inputs)
-    if _bind_outputs(context, binding, handle.outputs, shapes, args[len(handle.inputs) :]):
+    if _bind_outputs(context, binding, handle.blob.outputs, shapes, args[len(handle.blob.inputs) :]):
         return None
     if _gives_nothing(handle, shapes):
         return _nothing

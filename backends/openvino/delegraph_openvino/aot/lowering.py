@@ -30,7 +30,7 @@ from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
-from delegraph_onnx.ir_values import readers_of
+from delegraph_onnx.ir_values import made_input, readers_of
 from delegraph_onnx.node_facts import outer_dtype_of
 from delegraph_openvino.aot.exact import EXACT_NAN, make_exact, operations_of
 from delegraph_openvino.aot.graph import CODES_OF
@@ -188,14 +188,12 @@ def _brought_out(graph: ir.Graph) -> list[StoredWeight]:
         content = np.frombuffer(tensor.tobytes(), np.uint8) if packed else np.ascontiguousarray(tensor.numpy())
         shape = tuple(tensor.shape.numpy())
         key = tensor.dtype, shape, hashlib.sha256(content.view(np.uint8).data).digest()
-        graph.initializers.pop(name)
         if key in inputs:
-            ir.convenience.replace_all_uses_with(value, inputs[key])
+            ir.convenience.replace_all_uses_with(graph.initializers.pop(name), inputs[key])
             continue
         dtype = CODES if packed else str(content.dtype)
-        value.const_value, value.type, value.shape = None, ir.TensorType(tensor.dtype), ir.Shape(shape)
+        made_input(graph, value)
         value.name = f"{WEIGHT}{len(weights)}"
-        graph.inputs.append(value)
         inputs[key] = value
         weights.append(StoredWeight(name.removesuffix(CODES_OF), content, dtype, shape))
     return weights

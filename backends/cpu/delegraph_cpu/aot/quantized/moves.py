@@ -13,8 +13,8 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
 from delegraph_onnx.converters.resampling import nearest_gathered
-from delegraph_onnx.converters.shapes import PAD_MODES, padded
-from delegraph_onnx.converters.table import TABLE, Convert
+from delegraph_onnx.converters.shapes import PAD_MODES, padded, permutation
+from delegraph_onnx.converters.table import TABLE, Convert, aten
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.integers import Affine, Integers, narrowed, quantized
 
@@ -95,34 +95,19 @@ def _permuted_weight(g: GraphBuilder, node: Node) -> Integers | None:
     weight = g.integers.get(node.args[0])  # type: ignore[arg-type]
     if not isinstance(weight, Integers) or weight.content is None:
         return None
-    order = _order(node, weight.content.ndim)
+    order = permutation(weight.content.ndim, *node.args[1:])
     content = np.ascontiguousarray(weight.content.transpose(order))
     axis = None if weight.axis is None else order.index(weight.axis)
     return replace(weight, value=g.weight(node.name, content), content=content, axis=axis)
 
 
-def _order(node: Node, rank: int) -> list[int]:
-    order, dims = list(range(rank)), node.args[1:]
-    if not dims:
-        return order[::-1]
-    if isinstance(dims[0], list | tuple):
-        return [int(dim) % rank for dim in dims[0]]  # type: ignore[arg-type]
-    first, second = (int(dim) % rank for dim in dims)  # type: ignore[arg-type]
-    order[first], order[second] = second, first
-    return order
-
-
 # ---- padding ------------------------------------------------------------------------------------------------------
 
 
-@integers_for("constant_pad_nd", commutes=True)
-def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], value: float) -> Integers | None:
-    return _padded(g, node, self, pad, "constant", value)
-
-
-@integers_for("pad", commutes=True)
-def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, value: float | None) -> OnIntegers:
-    return _padded(g, node, self, pad, PAD_MODES[mode], value or 0)
+@integers_for("constant_pad_nd pad", commutes=True)
+def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], *how: Any) -> Integers | None:
+    *mode, value = how
+    return _padded(g, node, self, pad, PAD_MODES[mode[0] if mode else "constant"], value or 0)
 
 
 def _padded(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, fill: float) -> Integers | None:
@@ -140,19 +125,10 @@ def _padded(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: 
 # ---- limits -------------------------------------------------------------------------------------------------------
 
 
-@integers_for("relu", commutes=True)
-def relu(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
-    return _limited(g, node, self, 0.0, None)
-
-
-@integers_for("relu6", commutes=True)
-def relu6(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
-    return _limited(g, node, self, 0.0, 6.0)
-
-
-@integers_for("hardtanh clamp", commutes=True)
-def clamp(g: GraphBuilder, node: Node, self: Node, low: object, high: object) -> Integers | None:
-    numbers = [None if bound is None else g.number(bound) for bound in (low, high)]  # type: ignore[arg-type]
+@integers_for("relu relu6 hardtanh clamp", commutes=True)
+def clamp(g: GraphBuilder, node: Node, self: Node, *bounds: Any) -> Integers | None:
+    low, high = {aten("relu"): (0.0, None), aten("relu6"): (0.0, 6.0)}.get(node.target, bounds)  # type: ignore[call-overload]
+    numbers = [None if bound is None else g.number(bound) for bound in (low, high)]
     known = all(bound is None or number is not None for bound, number in zip((low, high), numbers, strict=True))
     return _limited(g, node, self, *numbers) if known else None
 
