@@ -62,7 +62,13 @@ if TYPE_CHECKING:
     from delegraph.interfaces.blob_format import BlobFormat, BlobTensor, Size, UnpackedBlob, read_record
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
-    from delegraph.interfaces.delegate_checks import shared_data, split_arguments
+    from delegraph.interfaces.delegate_checks import (
+        is_used_in_place,
+        shape_in_run,
+        shared_data,
+        sizes_in_run,
+        split_arguments,
+    )
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
@@ -164,13 +170,16 @@ __all__ = [
     "UnusableValue",
     "Verdict",
     "check_plan",
+    "is_used_in_place",
     "kernel_key_text",
     "missing_place",
     "pack_blob",
     "read_memory_hierarchy",
     "read_record",
     "read_stamp",
+    "shape_in_run",
     "shared_data",
+    "sizes_in_run",
     "split_arguments",
     "unpack_blob",
 ]
@@ -195,7 +204,7 @@ __getattr__, __dir__ = lazy_names(
         "blob": ("pack_blob", "unpack_blob"),
         "blob_format": ("BlobFormat", "BlobTensor", "Size", "UnpackedBlob", "read_record"),
         "conformance_kit": ("ConformanceKit",),
-        "delegate_checks": ("shared_data", "split_arguments"),
+        "delegate_checks": ("is_used_in_place", "shape_in_run", "shared_data", "sizes_in_run", "split_arguments"),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),
         "kernel": (

@@ -53,16 +53,6 @@ def _attends(node: Node, query: Node, key: Node, value: Node, start: object, mas
     return None if are_known(heads, groups, size) else "heads of a dynamic number or size"
 
 
-@convert_named("llama::custom_sdpa", dtypes=FLOATS, check=_attends)
-def custom_sdpa(
-    g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, start_pos: TensorLike, mask: Node | None,
-    dropout_p: float, is_causal: bool, scale: float | None,
-) -> ir.Value:  # fmt: skip
-    full = None if mask is not None else _full_places(g, query, start_pos)
-    keys, values = (_first_places(g, g.value(cache), full) for cache in (key, value))
-    return _attended(g, query, g.value(query), keys, values, key, start_pos, mask, is_causal, scale)
-
-
 def _heads_in_place(node: Node, query: Node, key: Node, value: Node, *rest: object) -> str | None:
     *grids, heads_first = rest[-7:]
     if heads_first:
@@ -72,23 +62,28 @@ def _heads_in_place(node: Node, query: Node, key: Node, value: Node, *rest: obje
     return _attends(node, query, key, value, *rest)  # type: ignore[arg-type]
 
 
+@convert_named("llama::custom_sdpa", dtypes=FLOATS, check=_attends)
 @convert_named("llama::custom_quantized_sdpa", dtypes=ALL, check=_heads_in_place)
-def custom_quantized_sdpa(
+def custom_sdpa(
     g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, start_pos: TensorLike, mask: Node | None,
-    dropout_p: float, is_causal: bool, scale: float | None, q_zero_points: Node, q_scales: Node,
-    k_zero_points: Node, k_scales: Node, v_zero_points: Node, v_scales: Node, is_seq_at_dim_2: bool,
+    dropout_p: float, is_causal: bool, scale: float | None, *grids: Node,
 ) -> ir.Value:  # fmt: skip
-    """The places that are full are dequantized, and no others."""
+    """The places that are full are read, and dequantized if there are zero points and scales, and no others."""
     full = None if mask is not None else _full_places(g, query, start_pos)
+    of_query, of_key, of_value = grids[:2], grids[2:4], grids[4:6]
     keys, values = (
         _real(g, *(_first_places(g, g.value(part), full) for part in parts))
-        for parts in ((key, k_zero_points, k_scales), (value, v_zero_points, v_scales))
+        for parts in ((key, *of_key), (value, *of_value))
     )
-    queries = _real(g, *map(g.value, (query, q_zero_points, q_scales)))
+    queries = _real(g, *map(g.value, (query, *of_query)))
     return _attended(g, query, queries, keys, values, key, start_pos, mask, is_causal, scale)
 
 
-def _real(g: GraphBuilder, integers: ir.Value, zero_points: ir.Value, scales: ir.Value) -> ir.Value:
+def _real(g: GraphBuilder, integers: ir.Value, *grid: ir.Value) -> ir.Value:
+    """What integers stand for that have zero points and scales; what is real already."""
+    if not grid:
+        return integers
+    zero_points, scales = grid
     moved = g.op("Sub", g.cast(integers, FLOAT), g.cast(zero_points, FLOAT))
     return g.op("Mul", moved, g.cast(scales, FLOAT))
 

@@ -21,7 +21,10 @@ from delegraph.interfaces import (
     BlobTensor,
     Buffer,
     CompileSpec,
+    is_used_in_place,
+    shape_in_run,
     shared_data,
+    sizes_in_run,
     split_arguments,
 )
 from delegraph_cpu.blob import (
@@ -187,11 +190,7 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
 
 def _fits(info: BlobTensor, argument: Argument) -> bool:
     """Whether `argument` is a number, which never changes, or an array that onnxruntime can use in place."""
-    return info.scalar or (isinstance(argument, np.ndarray) and _usable(argument))
-
-
-def _usable(array: NDArray[Any]) -> bool:
-    return array.flags.c_contiguous and array.flags.aligned
+    return info.scalar or (is_used_in_place(argument))
 
 
 def _bind_inputs(
@@ -212,7 +211,7 @@ def _bind_outputs(
     context: BackendExecutionContext,
     binding: onnxruntime.IOBinding,
     infos: Sequence[BlobTensor],
-    shapes: Sequence[tuple[int, ...]],
+    shapes: Sequence[tuple[int, ...] | None],
     outputs: Sequence[Argument],
 ) -> list[tuple[int, NDArray[Any]]]:
     """Bind the outputs to their planned memory; returns (index, out) of those that must be copied after the run."""
@@ -220,7 +219,7 @@ def _bind_outputs(
     for index, (info, shape, out) in enumerate(zip(infos, shapes, outputs, strict=True)):
         if not isinstance(out, np.ndarray):
             raise Internal(f"output {index} of a delegate of CpuBackend is {out!r:.40}, not a tensor")
-        if -1 not in shape and _usable(out):
+        if shape is not None and is_used_in_place(out):
             if out.shape != shape:
                 out = context.resize(out, shape)
             binding.bind_ortvalue_output(info.name, ort_value(out))
@@ -237,26 +236,15 @@ def _bind_states(binding: onnxruntime.IOBinding, handle: CpuHandle) -> None:
         binding.bind_ortvalue_output(state.output, state.new_value)
 
 
-def _output_shapes(handle: CpuHandle, inputs: Sequence[NDArray[Any] | None]) -> list[tuple[int, ...]]:
-    """Those of a run on `inputs`; -1 for a size that is no input's."""
-    sizes = _sizes(handle.blob.inputs, inputs)
-    return [
-        tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape) for info in handle.blob.outputs
-    ]
+def _output_shapes(handle: CpuHandle, inputs: Sequence[NDArray[Any] | None]) -> list[tuple[int, ...] | None]:
+    """Those of a run on `inputs`; None where a size is no input's."""
+    sizes = sizes_in_run(BACKEND_ID, (info.shape for info in handle.blob.inputs), inputs)
+    return [shape_in_run(info.shape, sizes) for info in handle.blob.outputs]
 
 
-def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...]]) -> bool:
+def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...] | None]) -> bool:
     """Whether a run has no elements to compute: of a batch of 0, which several of onnxruntime's kernels refuse."""
-    return not handle.states and all(0 in shape and -1 not in shape for shape in shapes)
-
-
-def _sizes(infos: Sequence[BlobTensor], arrays: Sequence[NDArray[Any] | None]) -> dict[str, int]:
-    """The value of each symbol that is a dim of an input."""
-    sizes = {}
-    for info, array in zip(infos, arrays, strict=True):
-        if array is not None:
-            sizes.update({dim: size for dim, size in zip(info.shape, array.shape, strict=True) if isinstance(dim, str)})
-    return sizes
+    return not handle.states and all(shape is not None and 0 in shape for shape in shapes)
 
 
 def _run_options() -> onnxruntime.RunOptions:

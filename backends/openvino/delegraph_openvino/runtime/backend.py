@@ -22,7 +22,10 @@ from delegraph.interfaces import (
     CompileSpec,
     PlacesInfo,
     UnusableValue,
+    is_used_in_place,
     missing_place,
+    shape_in_run,
+    sizes_in_run,
     split_arguments,
 )
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack, weight_data
@@ -114,12 +117,12 @@ class OpenVinoBackend(BackendInterface):
             np.asarray(given, numpy_dtype(info.dtype)) for info, given in zip(handle.blob.inputs, inputs, strict=True)
         ]
         sizes = _sizes(handle, arrays)
-        if not all(map(_usable, [*arrays, *outputs])):
+        if not all(map(is_used_in_place, [*arrays, *outputs])):
             return None
         results = []
         for info, out in zip(handle.blob.outputs, outputs, strict=True):
             assert isinstance(out, np.ndarray)
-            shape = _known_shape(info, sizes)
+            shape = shape_in_run(info.shape, sizes)
             if shape is None:
                 return None
             results.append(out if out.shape == shape else context.resize(out, shape))
@@ -200,10 +203,6 @@ def _split(handle: Handle, args: Sequence[Argument]) -> tuple[Sequence[Argument]
     return split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
 
 
-def _usable(argument: Argument) -> bool:
-    return isinstance(argument, np.ndarray) and argument.flags.c_contiguous and argument.flags.aligned
-
-
 def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]]:
     """Set the inputs; returns the arrays, which must outlive the run."""
     arrays = []
@@ -232,8 +231,8 @@ def _set_outputs(
     for index, (info, out) in enumerate(zip(handle.blob.outputs, outputs, strict=True)):
         if not isinstance(out, np.ndarray):
             raise Internal(f"output {index} of a delegate of {BACKEND_ID} is {out!r:.40}, not a tensor")
-        shape = _known_shape(info, sizes)
-        if shape is not None and _usable(out):
+        shape = shape_in_run(info.shape, sizes)
+        if shape is not None and is_used_in_place(out):
             place = out if out.shape == shape else context.resize(out, shape)
             handle.request.set_output_tensor(index, tensor_over(place))
         else:
@@ -247,19 +246,8 @@ def _own_tensor(info: TensorInfo) -> openvino.Tensor:
     return tensor_of(info.dtype, [dim if isinstance(dim, int) else 0 for dim in info.shape])
 
 
-def _known_shape(info: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    shape = tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape)
-    return None if -1 in shape else shape
-
-
 def _sizes(handle: Handle, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
-    """The value of each symbol that is a dim of an input."""
-    sizes: dict[str, int] = {}
-    for info, array in zip(handle.blob.inputs, arrays, strict=True):
-        if len(info.shape) != array.ndim:
-            raise Internal(f"an input of a delegate of {BACKEND_ID} has {array.ndim} dims, not {len(info.shape)}")
-        sizes.update({dim: size for dim, size in zip(info.shape, array.shape, strict=True) if isinstance(dim, str)})
-    return sizes
+    return sizes_in_run(BACKEND_ID, (info.shape for info in handle.blob.inputs), arrays)
 
 
 def _run(handle: Handle) -> None:
