@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["content_of", "made_input", "nodes_within", "producer_of", "readers_of"]
+__all__ = ["content_of", "made_input", "nodes_within", "producer_of", "put_in_place", "readers_of"]
 
 
 def producer_of(value: ir.Value | None) -> ir.Node:
@@ -27,6 +27,13 @@ def content_of(constant: ir.Value) -> NDArray[Any]:
     """What an initialiser holds."""
     assert constant.const_value is not None
     return constant.const_value.numpy()
+
+
+def put_in_place(node: ir.Node, nodes: Sequence[ir.Node]) -> None:
+    """Put `nodes` in the place of `node`: the last gives what it gave, by the same names, which debug handles go by."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    ir.convenience.replace_nodes_and_values(graph, node, [node], nodes, node.outputs, nodes[-1].outputs)
 
 
 def made_input(graph: ir.Graph, value: ir.Value) -> None:

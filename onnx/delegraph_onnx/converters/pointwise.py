@@ -182,25 +182,25 @@ def is_such(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 # ---- sums: numbers beside halves are rounded as they are --------------------------------------------------------
 
 
-@convert_with("add.Tensor add.Scalar", dtypes=NUMBERS_OR_BOOL)
-def add(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
-    if dtype_of(node) == BOOL:
-        return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)
-    return g.op("Add", g.operand(self, outer_dtype_of(node)), _scaled(g, node, other, alpha))
-
-
 def _no_bool_result(node: Node, *_: object) -> str | None:
     return "the result is a bool" if dtype_of(node) == BOOL else None
 
 
-@convert_with("sub.Tensor sub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
-def sub(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
-    return g.op("Sub", g.operand(self, outer_dtype_of(node)), _scaled(g, node, other, alpha))
+@convert_with("add.Tensor add.Scalar", dtypes=NUMBERS_OR_BOOL)
+@convert_with("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
+def total(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
+    if dtype_of(node) == BOOL:
+        return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)
+    kind = _name(node)
+    one, scaled = (other, self) if kind == "rsub" else (self, other)
+    return g.op(
+        "Add" if kind == "add" else "Sub", g.operand(one, outer_dtype_of(node)), _scaled(g, node, scaled, alpha)
+    )
 
 
-@convert_with("rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
-def rsub(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
-    return g.op("Sub", g.operand(other, outer_dtype_of(node)), _scaled(g, node, self, alpha))
+def _name(node: Node) -> str:
+    """The operator's, without the overload."""
+    return operator_name(node).removeprefix("aten::").partition(".")[0]
 
 
 def _scaled(g: GraphBuilder, node: Node, operand: Node | Scalar, alpha: Scalar) -> ir.Value:
@@ -255,7 +255,7 @@ _COMPARISONS: Final = {
     dtypes=NUMBERS_OR_BOOL | NARROW,
 )
 def compare(g: GraphBuilder, node: Node, self: Node, other: TensorLike) -> ir.Value:
-    name = operator_name(node).removeprefix("aten::").partition(".")[0]
+    name = _name(node)
     result = g.op(_COMPARISONS[name], *compared(g, _COMPARISONS[name], self, other))
     return g.op("Not", result) if name == "ne" else result
 
@@ -322,11 +322,10 @@ def hardsigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("HardSigmoid", g.value(self), alpha=1 / 6, beta=0.5)
 
 
-@convert_with("leaky_relu", keep=True)
-def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: float) -> ir.Value:
-    return g.op("LeakyRelu", g.value(self), alpha=float(negative_slope))
+_OF_ALPHA: Final = {"leaky_relu": "LeakyRelu", "celu": "Celu", "elu": "Elu"}
 
 
+@convert_with("leaky_relu celu", keep=True)
 @convert_with(
     "elu",
     keep=True,
@@ -334,13 +333,8 @@ def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: float) -
         None if scale == 1 and input_scale == 1 else "elu with scale or input_scale"
     ),
 )
-def elu(g: GraphBuilder, node: Node, self: Node, alpha: float, *_: object) -> ir.Value:
-    return g.op("Elu", g.value(self), alpha=float(alpha))
-
-
-@convert_with("celu", keep=True)
-def celu(g: GraphBuilder, node: Node, self: Node, alpha: float) -> ir.Value:
-    return g.op("Celu", g.value(self), alpha=float(alpha))
+def of_alpha(g: GraphBuilder, node: Node, self: Node, alpha: float, *_: object) -> ir.Value:
+    return g.op(_OF_ALPHA[_name(node)], g.value(self), alpha=float(alpha))
 
 
 @convert_with("softplus", keep=True)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from delegraph_onnx.graph_builder import initializer
-from delegraph_onnx.ir_values import content_of
+from delegraph_onnx.ir_values import content_of, put_in_place
 
 __all__ = ["widen_kernels"]
 
@@ -64,7 +64,7 @@ def _widen(graph: ir.Graph, node: ir.Node) -> None:
     cast = ir.node("Cast", [constants[0]], {"to": ir.DataType.FLOAT}, name=f"{name}.cast")
     cast.outputs[0].name = f"{name}.integers"
     product = ir.node("Mul", [cast.outputs[0], factors], name=node.name)
-    ir.convenience.replace_nodes_and_values(graph, node, [node], [cast, product], node.outputs, product.outputs)
+    put_in_place(node, [cast, product])
     for constant in constants[1:]:
         if not constant.uses():
             graph.initializers.pop(str(constant.name), None)

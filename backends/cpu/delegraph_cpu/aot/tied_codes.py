@@ -22,7 +22,7 @@ from delegraph_cpu.aot.convert import CpuModel
 from delegraph_cpu.aot.quantized.packed_weights import higher, pairs
 from delegraph_cpu.blob import bytes_of
 from delegraph_onnx.graph_builder import initializer
-from delegraph_onnx.ir_values import content_of, producer_of, readers_of
+from delegraph_onnx.ir_values import content_of, producer_of, put_in_place, readers_of
 
 __all__ = ["read_tied_codes"]
 
@@ -100,11 +100,7 @@ def _look_up(graph: ir.Graph, table: ir.Value, cast: ir.Node, parts: Sequence[_P
         columns = _constant(graph, f"{table.name}.columns", np.array(content_of(table).shape[1:]))
         sizes = tape.op("Concat", [tape.op("Shape", [picked], {"end": -1}), columns], {"axis": 0})
         total = tape.op("Reshape", [total, sizes])
-    old = cast.outputs[0]
-    total.name = old.name  # which debug handles go by
-    graph.insert_before(cast, tape.nodes)
-    ir.convenience.replace_all_uses_with(old, total, replace_graph_outputs=True)
-    graph.remove(cast, safe=True)
+    put_in_place(cast, tape.nodes)
     if not readers_of(lookup.outputs[0]):
         graph.remove(lookup, safe=True)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from delegraph_cpu.aot.convert import CpuModel
 from delegraph_cpu.aot.graph import CONTRIB
-from delegraph_onnx.ir_values import content_of, readers_of
+from delegraph_onnx.ir_values import content_of, put_in_place, readers_of
 
 __all__ = ["read_tied_tables"]
 
@@ -56,12 +56,7 @@ def _is_transposed(table: NDArray[Any], weight: NDArray[Any]) -> bool:
 def _read_table(product: ir.Node, table: ir.Value) -> None:
     attributes = [ir.AttrInt64("transB", 1)]
     fused = ir.Node(CONTRIB, "FusedMatMul", [product.inputs[0], table], attributes)
-    old, new = product.outputs[0], fused.outputs[0]
-    new.name = old.name  # which debug handles go by
-    assert isinstance(product.graph, ir.Graph)
-    product.graph.insert_before(product, fused)
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    product.graph.remove(product, safe=True)
+    put_in_place(product, [fused])
 
 
 def _read_turned(product: ir.Node, table: ir.Value) -> None:
