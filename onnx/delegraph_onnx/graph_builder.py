@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -30,10 +30,9 @@ from delegraph_onnx.node_facts import (
 from delegraph_onnx.target import Target
 
 if TYPE_CHECKING:
-    from delegraph_onnx.fusion import Fusion
     from delegraph_onnx.integers import Affine, Integers
 
-__all__ = ["Converted", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
+__all__ = ["Converted", "Fusion", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
 
 OPSET_OF_ATTENTION: Final = 23
 """The first with `_OF_ATTENTION`: what has none of these is written for older engines as well."""
@@ -47,6 +46,21 @@ TensorLike: TypeAlias = "Node | ir.Value | Scalar"
 """What may stand for a tensor."""
 Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
 """The value of a call, or one for each of its results; None for those that are not used."""
+
+
+class Fusion(Protocol):
+    """Calls that are converted together: where, and the calls that are not converted besides."""
+
+    @property
+    def root(self) -> Node:
+        """The call in whose place they are converted: the last one."""
+
+    @property
+    def replaced(self) -> frozenset[Node]:
+        """Calls whose values `convert` gives, or that nobody else reads."""
+
+    def convert(self, g: GraphBuilder) -> None:
+        """Add its operators to the graph, and the values of the root and of what it replaced to `g.values`."""
 
 
 class GraphBuilder:

@@ -11,8 +11,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import GraphConverter
 from delegraph_onnx.converters import TargetTable
-from delegraph_onnx.fusion import Fusion
-from delegraph_onnx.graph_builder import Converted, GraphBuilder
+from delegraph_onnx.graph_builder import Converted, Fusion, GraphBuilder
 from delegraph_onnx.node_facts import inner_shape_of
 
 __all__ = ["CallConverter"]

@@ -11,8 +11,7 @@ from typing import Final
 from torch.fx import Node
 
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.copies import COPIES
-from delegraph_onnx.node_facts import in_words, rank_of, shape_of
+from delegraph_onnx.node_facts import COPIES, in_words, rank_of, shape_of
 
 __all__ = ["REPEATING", "repeats_heads", "unrepeated"]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Final
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import CompileSpec
+from delegraph.interfaces import CompileSpec, DelegateOptions, OptionValue
 from delegraph_openvino.blob import BACKEND_ID
 
-__all__ = ["OPTION_NAMES", "OpenVinoOptions", "OptionValue"]
-
-OptionValue: TypeAlias = bool | int | str
+__all__ = ["OpenVinoOptions"]
 
 _READ: Final = {"True": True, "False": False}
 HINTS: Final = ("latency", "throughput")
@@ -22,7 +20,7 @@ _DEVICE: Final = re.compile(r"(CPU|GPU|NPU|AUTO)(\.\d{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenVinoOptions:
+class OpenVinoOptions(DelegateOptions):
     """Options of one delegate.
 
     device: "CPU", "GPU", "NPU", with a number behind a dot where there are several, or "AUTO".
@@ -36,6 +34,7 @@ class OpenVinoOptions:
     cache: a folder in which compiled models are kept for later loads; empty: nowhere. At load only.
     """
 
+    backend_id: ClassVar[str] = BACKEND_ID
     device: str = "CPU"
     num_threads: int = 0
     performance_hint: str = "latency"
@@ -55,22 +54,13 @@ class OpenVinoOptions:
             _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "true or false")
         _require(isinstance(self.cache, str), "cache", self.cache, "a folder's path")
 
-    def updated(self, options: Mapping[str, OptionValue]) -> OpenVinoOptions:
-        """These options but for those given. Raises `InvalidArgument` for what is not an option or not its value."""
-        unknown = sorted(set(options) - OPTION_NAMES)
-        if unknown:
-            raise InvalidArgument(
-                f"{BACKEND_ID} has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}"
-            )
-        return replace(self, **options)  # type: ignore[arg-type]
-
     @classmethod
     def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
         """Those that a delegate was lowered with. A file names no folder, so none of them is `cache`; and asks for no
         profile."""
         found: dict[str, Any] = {}
         for spec in specs:
-            if spec.key in OPTION_NAMES - {"cache", "profiling"}:
+            if spec.key in cls.names() - {"cache", "profiling"}:
                 text = bytes(spec.value).decode(errors="replace")
                 found[spec.key] = _READ.get(text, int(text) if spec.key == "num_threads" and text.isdecimal() else text)
         return cls(**found)
@@ -95,9 +85,6 @@ class OpenVinoOptions:
         if self.cache:
             properties["CACHE_DIR"] = self.cache
         return properties
-
-
-OPTION_NAMES: Final = frozenset(field.name for field in fields(OpenVinoOptions))
 
 
 def _require(holds: bool, name: str, value: object, admitted: str) -> None:

@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     )
     from delegraph.interfaces.memory_hierarchy import Memory, MemoryHierarchy, read_memory_hierarchy
     from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
-    from delegraph.interfaces.options import Options
+    from delegraph.interfaces.options import DelegateOptions, Options, OptionValue
     from delegraph.interfaces.places import PlacesInfo, UnusableValue, missing_place
     from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
@@ -128,6 +128,7 @@ __all__ = [
     "ConformanceKit",
     "DataLoader",
     "DataLoaderFactory",
+    "DelegateOptions",
     "DelegationSpec",
     "Device",
     "DeviceAllocator",
@@ -149,6 +150,7 @@ __all__ = [
     "MemoryHierarchy",
     "MemoryPlanner",
     "NamedDataStoreOutput",
+    "OptionValue",
     "Options",
     "PartitionResult",
     "Partitioner",
@@ -231,7 +233,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "memory_hierarchy": ("Memory", "MemoryHierarchy", "read_memory_hierarchy"),
         "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
-        "options": ("Options",),
+        "options": ("DelegateOptions", "OptionValue", "Options"),
         "places": ("PlacesInfo", "UnusableValue", "missing_place"),
         "platform": ("LogLevel", "Platform", "PlatformFactory"),
         "data_loader": ("DataLoader", "DataLoaderFactory"),

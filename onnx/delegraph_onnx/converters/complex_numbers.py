@@ -22,10 +22,9 @@ import delegraph_onnx.converters.shapes  # noqa: F401
 from delegraph.aot.authoring import named_arguments, numpy_dtype, operator_name
 from delegraph_onnx.converters.pointwise import arc_tangent, length
 from delegraph_onnx.converters.table import TABLE, Check, OnnxConverter, aten
-from delegraph_onnx.copies import CASTS
 from delegraph_onnx.dtypes import COMPLEX
 from delegraph_onnx.graph_builder import Converted, GraphBuilder, Scalar
-from delegraph_onnx.node_facts import are_known, dtype_of, outer_dtype_of, rank_of, same_sizes, shape_of
+from delegraph_onnx.node_facts import CASTS, are_known, dtype_of, outer_dtype_of, rank_of, same_sizes, shape_of
 
 __all__ = ["convert_complex", "parts"]
 

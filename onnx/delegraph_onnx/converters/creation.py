@@ -12,10 +12,9 @@ from torch.fx import Node
 from delegraph.aot import exir_ops
 from delegraph.aot.authoring import named_arguments, operator_name
 from delegraph_onnx.converters.table import aten, convert_with
-from delegraph_onnx.copies import CASTS
 from delegraph_onnx.dtypes import ALL, HALVES, NUMBERS, NUMBERS_OR_BOOL
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar
-from delegraph_onnx.node_facts import are_known, dtype_of, outer_dtype_of, same_sizes, shape_of
+from delegraph_onnx.node_facts import CASTS, are_known, dtype_of, outer_dtype_of, same_sizes, shape_of
 
 _EMPTIES = [exir_ops.edge.dim_order_ops._empty_dim_order.default]
 

@@ -9,9 +9,8 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import operator_name
 from delegraph_onnx.converters.extremes import limited, of_two, sign_of
-from delegraph_onnx.converters.table import Convert, aten, convert_with
+from delegraph_onnx.converters.table import Convert, aten, convert_with, name_of
 from delegraph_onnx.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, TensorLike
 from delegraph_onnx.node_facts import dtype_of, outer_dtype_of
@@ -191,16 +190,11 @@ def _no_bool_result(node: Node, *_: object) -> str | None:
 def total(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
     if dtype_of(node) == BOOL:
         return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)
-    kind = _name(node)
+    kind = name_of(node)
     one, scaled = (other, self) if kind == "rsub" else (self, other)
     return g.op(
         "Add" if kind == "add" else "Sub", g.operand(one, outer_dtype_of(node)), _scaled(g, node, scaled, alpha)
     )
-
-
-def _name(node: Node) -> str:
-    """The operator's, without the overload."""
-    return operator_name(node).removeprefix("aten::").partition(".")[0]
 
 
 def _scaled(g: GraphBuilder, node: Node, operand: Node | Scalar, alpha: Scalar) -> ir.Value:
@@ -255,7 +249,7 @@ _COMPARISONS: Final = {
     dtypes=NUMBERS_OR_BOOL | NARROW,
 )
 def compare(g: GraphBuilder, node: Node, self: Node, other: TensorLike) -> ir.Value:
-    name = _name(node)
+    name = name_of(node)
     result = g.op(_COMPARISONS[name], *compared(g, _COMPARISONS[name], self, other))
     return g.op("Not", result) if name == "ne" else result
 
@@ -334,7 +328,7 @@ _OF_ALPHA: Final = {"leaky_relu": "LeakyRelu", "celu": "Celu", "elu": "Elu"}
     ),
 )
 def of_alpha(g: GraphBuilder, node: Node, self: Node, alpha: float, *_: object) -> ir.Value:
-    return g.op(_OF_ALPHA[_name(node)], g.value(self), alpha=float(alpha))
+    return g.op(_OF_ALPHA[name_of(node)], g.value(self), alpha=float(alpha))
 
 
 @convert_with("softplus", keep=True)

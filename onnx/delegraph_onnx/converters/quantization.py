@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import Granularity, operator_name, quantize_call, schema_arguments
-from delegraph_onnx.converters.table import Check, Convert, convert_named
+from delegraph_onnx.converters.table import Check, Convert, convert_named, name_of
 from delegraph_onnx.dtypes import ALL
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.integers import Affine, Integers, dequantized, quantized, shifted
@@ -198,26 +198,23 @@ def dequantize_per_channel_group(
 # ---- parameters chosen at run time --------------------------------------------------------------------------------
 
 
-@_converts("choose_qparams.tensor", check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high))
+@_converts(
+    "choose_qparams.tensor",
+    "choose_qparams_symmetric.tensor",
+    check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high),
+)
 def choose_qparams(
     g: GraphBuilder, node: Node, input: Node, low: int, high: int, eps: float, dtype: torch.dtype
 ) -> Sequence[ir.Value]:
     lowest, highest = _extremes(g, input, None)
+    if name_of(node) == "choose_qparams_symmetric":
+        largest = g.op("Max", g.op("Neg", lowest), highest)
+        scale = g.op("Max", g.op("Div", largest, _real(g, (high - low) / 2)), _real(g, eps))
+        return _parameters(g, scale, _real(g, 128 if dtype == torch.uint8 else 0), [1])
     scale = g.op("Div", g.op("Sub", highest, lowest), _real(g, high - low))
     scale = g.op("Max", scale, _real(g, eps))
     zero_point = g.op("Sub", _real(g, low), g.op("Round", g.op("Div", lowest, scale)))
     return _parameters(g, scale, _clipped(g, zero_point, low, high, FLOAT), [1])
-
-
-@_converts("choose_qparams_symmetric.tensor",
-           check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high))  # fmt: skip
-def choose_qparams_symmetric(
-    g: GraphBuilder, node: Node, input: Node, low: int, high: int, eps: float, dtype: torch.dtype
-) -> Sequence[ir.Value]:
-    lowest, highest = _extremes(g, input, None)
-    largest = g.op("Max", g.op("Neg", lowest), highest)
-    scale = g.op("Max", g.op("Div", largest, _real(g, (high - low) / 2)), _real(g, eps))
-    return _parameters(g, scale, _real(g, 128 if dtype == torch.uint8 else 0), [1])
 
 
 @_converts("choose_qparams_per_token_asymmetric")

@@ -11,9 +11,9 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import named_arguments, operator_name
+from delegraph.aot.authoring import named_arguments
 from delegraph_onnx.converters.not_a_number import extreme, first_in_order, position
-from delegraph_onnx.converters.table import convert_with, has_dims
+from delegraph_onnx.converters.table import convert_with, has_dims, name_of
 from delegraph_onnx.dtypes import INDICES, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, Size
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
@@ -35,7 +35,7 @@ def _reduce(g: GraphBuilder, op_type: str, value: ir.Value, axes: Sequence[int],
 
 @convert_with("sum sum.dim_IntList prod prod.dim_int", dtypes=NUMBERS_OR_BOOL)
 def reduction(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
-    op_type = "ReduceSum" if _family(node) == "sum" else "ReduceProd"
+    op_type = "ReduceSum" if name_of(node) == "sum" else "ReduceProd"
     dtype, (axes, keepdim) = dtype_of(node), _reduced(node, self)
     if dtype == torch.bool and axes:
         truth = g.cast(g.tensor(self, torch.bool), torch.int64)
@@ -44,11 +44,6 @@ def reduction(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
     if dtype in INDICES and dtype_of(self) != torch.bool:
         return reduce_integers(g, op_type, value, dtype, shape_of(self), axes, keepdim)
     return _reduce(g, op_type, value, axes, keepdim)
-
-
-def _family(node: Node) -> str:
-    """The operator's name, without the overload."""
-    return operator_name(node).removeprefix("aten::").partition(".")[0]
 
 
 def _reduced(node: Node, self: Node) -> tuple[list[int], bool]:
@@ -148,13 +143,13 @@ def largest_or_least(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.
 
 
 def _kind(node: Node) -> str:
-    return "Max" if "max" in _family(node) else "Min"
+    return "Max" if "max" in name_of(node) else "Min"
 
 
 @convert_with("any any.dim any.dims all all.dim all.dims", dtypes=NUMBERS_OR_BOOL)
 def any_all(g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False) -> ir.Value:
     """Whether one is true; not all are if one is false. Of nothing onnxruntime's largest is the least integer."""
-    truth, none, is_any = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim, _family(node) == "any"
+    truth, none, is_any = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim, name_of(node) == "any"
     axes = [] if none else _axes(self, dim)  # an empty list means none here, unlike elsewhere
     if not axes:
         return truth
@@ -205,9 +200,9 @@ def variance(
 ) -> ir.Value | Sequence[ir.Value]:
     """Of `var.dim` the correction is a bool, which is 1 or 0."""
     both = _variance(g, self, dim, correction if correction is None else +correction, keepdim)
-    if _family(node) == "var_mean":
+    if name_of(node) == "var_mean":
         return both
-    return g.op("Sqrt", both[0]) if _family(node) == "std" else both[0]
+    return g.op("Sqrt", both[0]) if name_of(node) == "std" else both[0]
 
 
 # ---- positions ----------------------------------------------------------------------------------------------------

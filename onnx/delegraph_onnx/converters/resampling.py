@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import as_array, operator_name
-from delegraph_onnx.converters.table import aten, convert_with, schema_arguments
+from delegraph_onnx.converters.table import aten, convert_with, name_of, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import Dim, are_known, rank_of, shape_of
 
@@ -117,7 +117,7 @@ class _Nearest:
 
     @classmethod
     def of(cls, node: Node) -> _Nearest:
-        name = operator_name(node).removeprefix("aten::").partition(".")[0][:-2]
+        name = name_of(node)[:-2]
         input, output_size, *scales = schema_arguments(node)
         return cls(name, node, input, output_size, listed(scales))
 

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.table import convert_with, name_of
 from delegraph_onnx.dtypes import ALL, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
-from delegraph_onnx.graph_builder import GraphBuilder, Scalar, Size, TensorLike
+from delegraph_onnx.graph_builder import GraphBuilder, Size, TensorLike
 from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, same_sizes, shape_of
 
 # ---- reshapes -----------------------------------------------------------------------------------------------------
@@ -226,11 +226,6 @@ def stack(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> ir.
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@convert_with("constant_pad_nd", dtypes=NUMBERS_OR_BOOL)
-def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], value: Scalar) -> ir.Value:
-    return padded(g, node, self, pad, "constant", value)
-
-
 def _edges_are_left(node: Node, self: Node, pad: Sequence[Size], mode: str = "replicate", *_: object) -> str | None:
     """torch repeats edges that it cuts off as well."""
     sides = zip(reversed(shape_of(self)), pad[::2], pad[1::2], strict=False)
@@ -239,19 +234,17 @@ def _edges_are_left(node: Node, self: Node, pad: Sequence[Size], mode: str = "re
     return "edges repeated that are cut off" if mode == "replicate" and cut else None
 
 
+@convert_with("constant_pad_nd", dtypes=NUMBERS_OR_BOOL)
 @convert_with("pad", dtypes=NUMBERS_OR_BOOL, check=_edges_are_left, keep=True)
-def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, value: Scalar | None) -> ir.Value:
-    return padded(g, node, self, pad, PAD_MODES[mode], value or 0)
+def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], *how: Any) -> ir.Value:
+    *mode, value = how
+    return padded(g, node, self, pad, PAD_MODES[mode[0] if mode else "constant"], value or 0)
 
 
 @convert_with("reflection_pad1d reflection_pad2d reflection_pad3d", dtypes=NUMBERS)
-def reflection_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
-    return padded(g, node, self, padding, "reflect")
-
-
 @convert_with("replication_pad1d replication_pad2d replication_pad3d", dtypes=NUMBERS, check=_edges_are_left)
-def replication_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
-    return padded(g, node, self, padding, "edge")
+def pad_edges(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
+    return padded(g, node, self, padding, "reflect" if "reflection" in name_of(node) else "edge")
 
 
 def padded(

@@ -14,6 +14,7 @@ from delegraph.aot.authoring import (
     Converter,
     ConverterTable,
     body_of,
+    operator_name,
     schema_arguments,
     tensors_of,
     used_results,
@@ -35,6 +36,7 @@ __all__ = [
     "convert_named",
     "convert_with",
     "has_dims",
+    "name_of",
     "only_first_result_used",
     "per_dim",
     "schema_arguments",
@@ -177,6 +179,11 @@ def aten(name: str) -> torch._ops.OpOverload:
     packet, _, overload = name.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
     return found
+
+
+def name_of(node: Node) -> str:
+    """The operator's name, without namespace and overload."""
+    return operator_name(node).partition("::")[2].partition(".")[0]
 
 
 def only_first_result_used(node: Node) -> str | None:

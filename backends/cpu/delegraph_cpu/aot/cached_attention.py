@@ -13,7 +13,7 @@ its results undefined where they are not the cache itself: both caches have to b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,11 +27,11 @@ from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.attention_parts import Attention, attention_of
 from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.masks import Mask, mask_of
-from delegraph_cpu.aot.packed_projections import packed_projections
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
 from delegraph_onnx.converters.attention import joined_heads
 from delegraph_onnx.converters.table import aten
 from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.graph_patterns import slice_of, sliced_from
 from delegraph_onnx.node_facts import are_known, outer_dtype_of, rank_of, same_sizes, shape_of
 from delegraph_onnx.positions import Positions, positions_of
 from delegraph_onnx.repeated_heads import REPEATING, repeats_heads
@@ -67,7 +67,7 @@ class CachedAttention:
         if self.rotations is not None:
             inputs[:2] = [rotation.source for rotation in self.rotations]
             tables = [g.constant(table) for table in (self.rotations[0].cos, self.rotations[0].sin)]
-        packed = packed_projections(inputs)
+        packed = _packed_projections(inputs)
         three = [g.value(packed), None, None] if packed is not None else [joined_heads(g, node) for node in inputs]
         batch, heads, length, size = shape_of(query)
         filled = self._filled(g, length)
@@ -247,3 +247,37 @@ def _fits(query: Node, put: Node, mask: Node) -> bool:
         and (batch == 1 or length == 1)  # with more, the operator takes no cache that has something in it
         and same_sizes(shape_of(mask)[-2:], (length, cache[2]))
     )
+
+
+# ---- query, key and value that are slices of one product, as Phi-3 and GPT-2 have them ----------------------------
+
+
+def _packed_projections(three: Sequence[Node]) -> Node | None:
+    """The product that `three` are made of, which the operator takes whole:
+
+        q, k, v = qkv[…, :n], qkv[…, n:m], qkv[…, m:]    or    split(qkv, [n, m - n, …], -1)
+
+    What `three`, of shape (batch, heads, rows, size), are one behind the other; None: they are not of one."""
+    slices = [_features(heads) for heads in three]
+    source = sliced_from(slices[0])
+    if source is None or rank_of(source) != 3 or not isinstance(shape_of(source)[-1], int):
+        return None
+    end = 0
+    for sliced in slices:
+        part = None if sliced is None else slice_of(sliced, source)
+        if part is None or part[0] != end:
+            return None
+        end = part[1]
+    return source if end == shape_of(source)[-1] else None
+
+
+def _features(heads: Node) -> Node | None:
+    """What, of shape (batch, rows, heads * size), `heads` are the parts of."""
+    if heads.target != aten("permute_copy") or heads.args[1] != [0, 2, 1, 3]:
+        return None
+    parted = heads.args[0]
+    if not isinstance(parted, Node) or parted.target != aten("view_copy"):
+        return None
+    features = parted.args[0]
+    joined = [*shape_of(parted)[:2], shape_of(parted)[2] * shape_of(parted)[3]]
+    return features if isinstance(features, Node) and same_sizes(shape_of(features), joined) else None

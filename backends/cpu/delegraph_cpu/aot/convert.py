@@ -24,8 +24,7 @@ from delegraph_cpu.aot.skip_norms import norms_of_sums
 from delegraph_cpu.codes import Codes
 from delegraph_onnx import convert as onnx_convert
 from delegraph_onnx.convert import ConvertedModel
-from delegraph_onnx.fusion import Fusion
-from delegraph_onnx.graph_builder import Converted
+from delegraph_onnx.graph_builder import Converted, Fusion
 
 __all__ = ["CpuModel", "FusingGraph", "convert"]
 

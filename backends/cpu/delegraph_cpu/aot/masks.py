@@ -18,8 +18,7 @@ from torch.fx import Node
 from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import Constants
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.copies import COPIES
-from delegraph_onnx.node_facts import in_words, shape_of
+from delegraph_onnx.node_facts import COPIES, in_words, shape_of
 from delegraph_onnx.positions import Positions, positions_of, same_value
 
 __all__ = ["Mask", "hidden_by", "mask_of"]

@@ -10,7 +10,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_onnx.copies import COPIES
+from delegraph_onnx.converters.table import name_of
+from delegraph_onnx.node_facts import COPIES
 
 __all__ = ["multiply_adds"]
 
@@ -52,14 +53,9 @@ def _of_call(node: Node) -> int | None:
         return None
     if node.target in COPIES and results[0].dtype == tensors[-1].dtype:
         return 0  # within a delegate there is nothing to do
-    products = _PRODUCTS.get(_name(node))
+    products = _PRODUCTS.get(name_of(node))
     elements = sum(result.numel() for result in results)
     return ELEMENT * elements + (products(node, elements) if products else 0)
-
-
-def _name(node: Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return "" if schema is None else str(schema.name).rpartition("::")[2]
 
 
 def _shape(node: Node, argument: int) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from delegraph.interfaces import (
     BlobTensor,
     Buffer,
     CompileSpec,
+    OptionValue,
     is_used_in_place,
     shape_in_run,
     shared_data,
@@ -41,7 +42,7 @@ from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
-from delegraph_cpu.runtime.options import CpuOptions, OptionValue, refuse_unknown
+from delegraph_cpu.runtime.options import CpuOptions
 from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
 from delegraph_cpu.runtime.unpacking import unpacked_weights
@@ -155,8 +156,7 @@ class CpuBackend(BackendInterface):
 
     def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
         """The defaults for delegates that are loaded without options of their own."""
-        refuse_unknown(keys)
-        return {key: getattr(self._defaults(), key) for key in keys}
+        return self._defaults().chosen(keys)
 
     def _defaults(self) -> CpuOptions:
         if self._options is None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces import DelegateOptions
+from delegraph_cpu.blob import BACKEND_ID
 
-__all__ = ["ADAPTIVE", "CpuOptions", "OptionValue", "refuse_unknown"]
-
-OptionValue: TypeAlias = bool | int | str
+__all__ = ["ADAPTIVE", "CpuOptions"]
 
 THREADS_VARIABLE: Final = "DELEGRAPH_CPU_THREADS"
 THREAD_POOLS: Final = ("session", "shared")
@@ -22,7 +21,7 @@ OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
 
 
 @dataclass(frozen=True, slots=True)
-class CpuOptions:
+class CpuOptions(DelegateOptions):
     """Options of one delegate.
 
     num_threads: threads that compute at most, the caller's included; 0: one per physical core.
@@ -36,6 +35,7 @@ class CpuOptions:
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
     """
 
+    backend_id: ClassVar[str] = BACKEND_ID
     num_threads: int = 0
     thread_pool: str = "session"
     spin_duration_us: int = ADAPTIVE
@@ -55,11 +55,6 @@ class CpuOptions:
         _require(isinstance(self.cache, str), "cache", "a folder's path")
         _require(isinstance(self.profiling, bool), "profiling", "true or false")
 
-    def updated(self, changes: Mapping[str, OptionValue]) -> CpuOptions:
-        """These options with `changes`. Raises `InvalidArgument` for an unknown key or a value out of range."""
-        refuse_unknown(changes)
-        return replace(self, **changes)  # type: ignore[arg-type]
-
     @staticmethod
     def from_environment() -> CpuOptions:
         """The defaults, with the number of threads from DELEGRAPH_CPU_THREADS if it is set."""
@@ -69,14 +64,6 @@ class CpuOptions:
         if not text.isdecimal():
             raise InvalidArgument(f"{THREADS_VARIABLE}={text!r} is not a number of threads")
         return CpuOptions(num_threads=int(text))
-
-
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Raise `InvalidArgument` for names that no option has."""
-    known = {field.name for field in fields(CpuOptions)}
-    unknown = sorted(set(names) - known)
-    if unknown:
-        raise InvalidArgument(f"CpuBackend has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
 
 
 def _require(condition: bool, name: str, allowed: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from delegraph import program
 from delegraph.interfaces import Buffer
 
 if TYPE_CHECKING:
@@ -55,6 +56,4 @@ def array_in(data: Buffer, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The dtype of that name in a blob."""
-    if name == "bfloat16":
-        import ml_dtypes  # noqa: F401  (NumPy knows the name from then on)
-    return np.dtype(name)
+    return program.numpy_dtype(program.scalar_type(name))

@@ -30,35 +30,24 @@ _ATEN_MOVES: Final = """
     index_select.default gather.default index.Tensor unbind_copy.int where.self
 """
 
-MOVES: Final = frozenset([f"aten.{name}" for name in _ATEN_MOVES.split()] + ["dim_order_ops._clone_dim_order.default"])
+
+def _aten(names: str) -> frozenset[str]:
+    return frozenset(f"aten.{name}" for name in names.split())
+
+
+MOVES: Final = _aten(_ATEN_MOVES) | {"dim_order_ops._clone_dim_order.default"}
 """What gives elements of its operands, and no others."""
 
-_MADE: Final = frozenset(
-    f"aten.{name}.{form}"
-    for name, form in (
-        ("arange", "start_step"), ("full", "default"), ("full_like", "default"), ("scalar_tensor", "default"),
-    )
-)  # fmt: skip
-_ZERO_OR_ONE: Final = frozenset(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like"))
-_PLACES: Final = frozenset(
-    f"aten.{name}"
-    for name in (
-        "argmax.default",
-        "argmin.default",
-        "topk.default",
-        "sort.default",
-        "sort.stable",
-        "max.dim",
-        "min.dim",
-    )
-)
-_ZERO_POINTS: Final = frozenset(("quantized_decomposed.choose_qparams.tensor",))
-_SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))
-_REMAINDERS: Final = frozenset(f"aten.{name}.{form}" for name in ("fmod", "remainder") for form in ("Tensor", "Scalar"))
-_NO_LARGER: Final = frozenset(f"aten.{name}.default" for name in ("abs", "neg", "minimum", "maximum"))
+_MADE: Final = _aten("arange.start_step full.default full_like.default scalar_tensor.default")
+_ZERO_OR_ONE: Final = _aten("zeros.default ones.default zeros_like.default ones_like.default")
+_PLACES: Final = _aten("argmax.default argmin.default topk.default sort.default sort.stable max.dim min.dim")
+_ZERO_POINTS: Final = frozenset({"quantized_decomposed.choose_qparams.tensor"})
+_SUMS: Final = _aten("add.Tensor sub.Tensor")
+_REMAINDERS: Final = _aten("fmod.Tensor fmod.Scalar remainder.Tensor remainder.Scalar")
+_NO_LARGER: Final = _aten("abs.default neg.default minimum.default maximum.default")
 """Than the larger operand."""
-_RUNNING: Final = frozenset(("aten.cumsum.default",))
-_CASTS: Final = frozenset(("dim_order_ops._to_dim_order_copy.default",))
+_RUNNING: Final = _aten("cumsum.default")
+_CASTS: Final = frozenset({"dim_order_ops._to_dim_order_copy.default"})
 
 
 def check_int64(node: Node) -> str | None:

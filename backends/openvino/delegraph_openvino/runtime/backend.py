@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import Internal, InvalidArgument
+from delegraph.errors import Internal
 from delegraph.interfaces import (
     Argument,
     Availability,
@@ -20,6 +20,7 @@ from delegraph.interfaces import (
     BackendInterface,
     Buffer,
     CompileSpec,
+    OptionValue,
     PlacesInfo,
     UnusableValue,
     is_used_in_place,
@@ -30,7 +31,7 @@ from delegraph.interfaces import (
 )
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack, weight_data
 from delegraph_openvino.ir_check import check_ir
-from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValue
+from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
 from delegraph_openvino.runtime.profiling import log_nodes
@@ -170,13 +171,7 @@ class OpenVinoBackend(BackendInterface):
 
     def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
         """The defaults for delegates that are loaded without options of their own."""
-        unknown = sorted(set(keys) - OPTION_NAMES)
-        if unknown:
-            raise InvalidArgument(
-                f"{BACKEND_ID} has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}"
-            )
-        defaults = OpenVinoOptions().updated(self._options)
-        return {key: getattr(defaults, key) for key in keys}
+        return OpenVinoOptions().updated(self._options).chosen(keys)
 
 
 @cache

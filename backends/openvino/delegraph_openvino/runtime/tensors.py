@@ -10,6 +10,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
+from delegraph import program
 from delegraph_openvino.blob import PAIRS
 
 __all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
@@ -17,12 +18,7 @@ __all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype for a name of ours."""
-    if name != "bfloat16":
-        return np.dtype(name)
-    import ml_dtypes  # a selective build brings it only where a program needs it
-
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return dtype
+    return program.numpy_dtype(program.scalar_type(name))
 
 
 def tensor_over(array: NDArray[Any]) -> openvino.Tensor:

@@ -17,6 +17,7 @@ from delegraph_onnx.converters.shapes import PAD_MODES, padded, permutation
 from delegraph_onnx.converters.table import TABLE, Convert, aten
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.integers import Affine, Integers, narrowed, quantized
+from delegraph_onnx.node_facts import CASTS, outer_dtype_of
 
 
 @integers_for(
@@ -99,6 +100,30 @@ def _permuted_weight(g: GraphBuilder, node: Node) -> Integers | None:
     content = np.ascontiguousarray(weight.content.transpose(order))
     axis = None if weight.axis is None else order.index(weight.axis)
     return replace(weight, value=g.weight(node.name, content), content=content, axis=axis)
+
+
+# ---- casts: to the same dtype they move nothing --------------------------------------------------------------------
+
+
+@integers_for(CASTS)
+def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> OnIntegers:
+    """Of weights the bytes, where linear layers alone read them; whatever else does takes floats, folded at load.
+
+    Bytes that are scaled behind the product are the same as dequantized with a scale of 1:
+
+        linear(x, cast(w int8)) * scales            as gpt-fast has it, and ExecuTorch's Llama with `-qmode int8`
+    """
+    if outer_dtype_of(self) == outer_dtype_of(node):
+        return moved(g, node)
+    content = g.parameter(self)
+    if content is None or content.dtype != np.int8 or not all(_is_weight_of(user, node) for user in node.users):
+        return None
+    one, zero = np.array(1, np.float32), np.array(0, np.int8)
+    return Integers(g.value(self), one, zero, content=content, low=-128, high=127)
+
+
+def _is_weight_of(user: Node, node: Node) -> bool:
+    return user.target == aten("linear") and user.args[1] is node and user.args[0] is not node
 
 
 # ---- padding ------------------------------------------------------------------------------------------------------

@@ -49,11 +49,6 @@ def _gemm(
     return result if rest is None else g.op("Add", result, rest)
 
 
-@integers_for("mm bmm matmul")
-def matmul(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
-    return _product(g, node, self, other)
-
-
 @integers_for("addmm")
 def addmm(
     g: CpuGraph, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar
@@ -70,7 +65,8 @@ def addmm(
     return result if wanted is None else Integers.on(result, wanted)
 
 
-def _product(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
+@integers_for("mm bmm matmul")
+def matmul(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
     """Of two values that are quantized, or of one and a weight with scales by column."""
     left, right = activation(g, self), _right(g, other)
     if left is None or right is None or rank_of(self) < 2:
