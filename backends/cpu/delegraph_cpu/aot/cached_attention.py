@@ -40,6 +40,37 @@ __all__ = ["CachedAttention", "cached_attentions"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Write:
+    """The call `put` writes the rows `new` along dim 2 of a cache: where the tensor `places` says, or from a place on,
+    if there is none. `begin` is the first place."""
+
+    put: Node
+    new: Node
+    places: Node | None
+    begin: Positions
+
+    @classmethod
+    def of(cls, put: Node, constants: Mapping[Node, torch.Tensor]) -> _Write | None:
+        """None: it writes something else, or where is not known."""
+        if put.target == aten("index_put"):
+            _, indices, new, accumulate = schema_arguments(put)
+            if len(indices) != 3 or indices[0] is not None or indices[1] is not None or accumulate:
+                return None
+            begin = positions_of(indices[2], constants)
+            counts_up = begin is not None and begin.dim in (None, -1) and rank_of(indices[2]) == 1
+            return cls(put, new, indices[2], begin) if begin is not None and counts_up else None
+        _, new, dim, start, _, step = schema_arguments(put)
+        in_a_row = dim in (2, -2) and step == 1 and isinstance(start, Node)
+        return cls(put, new, None, Positions(start=start, dim=-1)) if in_a_row else None
+
+    def count(self, g: GraphBuilder) -> ir.Value:
+        """How many rows there are."""
+        if self.places is not None:
+            return g.size(g.value(self.places), 0)  # the same for all layers: computed once
+        return g.size(g.value(self.new), 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CachedAttention:
     """One occurrence: the attention, both writes, what of the graph it takes the place of, and what it needs.
 
@@ -47,8 +78,8 @@ class CachedAttention:
     """
 
     attention: Attention
-    put_keys: Node
-    put_values: Node
+    keys: _Write
+    values: _Write
     replaced: frozenset[Node]
     mask: Mask
     rotations: tuple[Rotation, Rotation] | None
@@ -61,8 +92,8 @@ class CachedAttention:
     def convert(self, g: GraphBuilder) -> None:
         """Add the operator: the values of the attention and of both writes."""
         query, sinks = self.attention.query, self.attention.sinks
-        new_key, new_value = _new_rows(self.put_keys), _new_rows(self.put_values)
-        inputs: list[Node] = [query, new_key, new_value]
+        puts = self.keys.put, self.values.put
+        inputs: list[Node] = [query, self.keys.new, self.values.new]
         tables: list[ir.Value | None] = [None, None]
         if self.rotations is not None:
             inputs[:2] = [rotation.source for rotation in self.rotations]
@@ -76,7 +107,7 @@ class CachedAttention:
             "GroupQueryAttention",
             3,
             *three,
-            *(g.value(put.all_input_nodes[0]) for put in (self.put_keys, self.put_values)),
+            *(g.value(put.all_input_nodes[0]) for put in puts),
             g.op("Expand", last, g.ints([int(batch)])),
             filled,
             *tables,
@@ -85,7 +116,7 @@ class CachedAttention:
             None if sinks is None else g.value(sinks),
             domain=CONTRIB,
             num_heads=int(heads),
-            kv_num_heads=int(shape_of(self.put_keys)[1]),
+            kv_num_heads=int(shape_of(self.keys.put)[1]),
             scale=self.attention.scale,
             softcap=self.attention.softcap,
             do_rotary=int(self.rotations is not None),
@@ -95,7 +126,7 @@ class CachedAttention:
         g.record(attended, [batch, length, int(heads) * int(size)])
         parted = g.reshape(attended, [batch, length, heads, size])
         g.values[self.root] = g.record(g.transpose(parted, [0, 2, 1, 3]), shape_of(self.root))
-        for put, value in ((self.put_keys, keys), (self.put_values, values)):
+        for put, value in zip(puts, (keys, values), strict=True):
             g.values[put] = g.record(value, shape_of(put))
 
     def _filled(self, g: GraphBuilder, length: object) -> ir.Value:
@@ -108,9 +139,9 @@ class CachedAttention:
         if isinstance(length, int):
             behind = g.constant(np.array(rows.offset + length))
         else:
-            behind = _count(g, self.put_keys)
+            behind = self.keys.count(g)
             behind = g.op("Add", behind, g.constant(np.array(rows.offset))) if rows.offset else behind
-        beyond = int(shape_of(self.put_keys)[2]) + 1
+        beyond = int(shape_of(self.keys.put)[2]) + 1
         filled = g.op("Add", g.reshape(g.tensor(rows.start, torch.int64), []), behind)
         return g.cast(g.op("Clip", filled, *map(g.constant, np.array([0, beyond]))), torch.int32)
 
@@ -130,29 +161,28 @@ def _match(attention: Attention, written: Mapping[Node, Node], constants: Consta
     query, mask = attention.query, attention.mask
     if outer_dtype_of(attention.root) != torch.float32 or rank_of(query) != 4 or not attention.scale:
         return None  # onnxruntime takes a scale of 0 for none
-    keys, values = map(_put_behind, (attention.key, attention.value), attention.readers)
+    sources = zip((attention.key, attention.value), attention.readers, strict=True)
+    keys, values = (_put_behind(source, reader, constants.tensors) for source, reader in sources)
     if keys is None or values is None or not (_is_cache(keys[0], written) and _is_cache(values[0], written)):
         return None
-    put_keys, put_values = keys[0], values[0]
     seen = mask_of(mask, constants)
-    if seen is None or not _fits(query, put_keys, mask) or not _fits(query, put_values, mask):
+    if seen is None or not _fits(query, keys[0], mask) or not _fits(query, values[0], mask):
         return None
-    for put in (put_keys, put_values):
-        places = _first_place(put, constants.tensors)
-        if places is None or places.start is None or not places.begins_like(seen.rows):
-            return None
-    replaced = frozenset([put_keys, put_values, *keys[1], *values[1], *attention.between])
-    rotations = _rotations(query, put_keys, seen.rows, constants.tensors)
-    return CachedAttention(attention, put_keys, put_values, replaced, seen, rotations)
+    puts = [put for put, _ in (keys, values) if put.begin.start is not None and put.begin.begins_like(seen.rows)]
+    if len(puts) < 2:
+        return None
+    replaced = frozenset([keys[0].put, values[0].put, *keys[1], *values[1], *attention.between])
+    rotations = _rotations(query, keys[0], seen.rows, constants.tensors)
+    return CachedAttention(attention, keys[0], values[0], replaced, seen, rotations)
 
 
 def _rotations(
-    query: Node, put_keys: Node, rows: Positions, constants: Mapping[Node, torch.Tensor]
+    query: Node, keys: _Write, rows: Positions, constants: Mapping[Node, torch.Tensor]
 ) -> tuple[Rotation, Rotation] | None:
     """Those of the query and the key, where both are rotated by the same angles, and heads have a size for it."""
-    count = int(shape_of(put_keys)[2])
+    count = int(shape_of(keys.put)[2])
     turned = rotation_of(query, rows, count, constants)
-    turned_key = None if turned is None else rotation_of(_new_rows(put_keys), rows, count, constants)
+    turned_key = None if turned is None else rotation_of(keys.new, rows, count, constants)
     if turned is None or turned_key is None or not turned.is_like(turned_key):
         return None
     sizes = int(shape_of(query)[-1]), 2 * turned.cos.shape[1]
@@ -163,42 +193,11 @@ _WRITES: Final = frozenset({aten("index_put"), aten("slice_scatter")})
 """Operators that put rows into a cache: at places, or from one to another."""
 
 
-def _new_rows(put: Node) -> Node:
-    """What `put` writes."""
-    new = put.args[2] if put.target == aten("index_put") else put.args[1]
-    assert isinstance(new, Node)
-    return new
-
-
-def _places(put: Node) -> Node:
-    """Where `put` writes rows, if it is told by a tensor."""
-    _, (_, _, places), *_ = schema_arguments(put)
-    assert isinstance(places, Node)
-    return places
-
-
-def _count(g: GraphBuilder, put: Node) -> ir.Value:
-    """How many rows `put` writes."""
-    if put.target == aten("index_put"):
-        return g.size(g.value(_places(put)), 0)  # the same for all layers: computed once
-    return g.size(g.value(_new_rows(put)), 2)
-
-
-def _first_place(put: Node, constants: Mapping[Node, torch.Tensor]) -> Positions | None:
-    """The places of the rows that `put` writes, which count up, or the place of its only row; None if that is not
-    known."""
-    if put.target == aten("index_put"):
-        places = positions_of(_places(put), constants)
-        return places if places is not None and places.dim in (None, -1) and rank_of(_places(put)) == 1 else None
-    start = schema_arguments(put)[3]
-    return Positions(start=start, dim=-1) if isinstance(start, Node) else None
-
-
 _ROTATED_SIZE = 16
 """What the size of a head, and of the part that is rotated, is a multiple of where the operator rotates; else of 8."""
 
 
-def _put_behind(node: Node, reader: Node) -> tuple[Node, list[Node]] | None:
+def _put_behind(node: Node, reader: Node, constants: Mapping[Node, torch.Tensor]) -> tuple[_Write, list[Node]] | None:
     """The write whose result `node` is, its heads repeated, and the nodes between, which nobody but `reader` reads."""
     between: list[Node] = []
     while node.op == "call_function" and node.target not in _WRITES:
@@ -208,34 +207,25 @@ def _put_behind(node: Node, reader: Node) -> tuple[Node, list[Node]] | None:
         reader, node = node, node.args[0]  # type: ignore[assignment]
     if node.op != "call_function" or {user for user in node.users if user.op != "output"} != {reader}:
         return None
-    return (node, between) if repeats_heads(between[::-1], node) else None
+    put = _Write.of(node, constants) if repeats_heads(between[::-1], node) else None
+    return None if put is None else (put, between)
 
 
-def _is_cache(put: Node, written: Mapping[Node, Node]) -> bool:
-    """Whether `put` writes rows into a state, whose new value it is, and which nobody else reads."""
-    cache = put.args[0]
+def _is_cache(write: _Write, written: Mapping[Node, Node]) -> bool:
+    """Whether rows are written into a state, whose new value it is, and which nobody else reads."""
+    put, cache = write.put, write.put.args[0]
     return (
         isinstance(cache, Node)
         and written.get(put) is cache
         and list(cache.users) == [put]
         and rank_of(cache) == 4
         and outer_dtype_of(cache) == torch.float32
-        and _writes_rows(put)
     )
 
 
-def _writes_rows(put: Node) -> bool:
-    """Whether `put` replaces places of dim 2."""
-    if put.target == aten("slice_scatter"):
-        _, _, dim, _, _, step = schema_arguments(put)
-        return dim in (2, -2) and step == 1
-    _, indices, _, accumulate = schema_arguments(put)
-    return len(indices) == 3 and indices[0] is None and indices[1] is None and not accumulate
-
-
-def _fits(query: Node, put: Node, mask: Node) -> bool:
+def _fits(query: Node, write: _Write, mask: Node) -> bool:
     """Whether the shapes are those that the operator takes, and reads as they are meant here."""
-    cache, new = shape_of(put), shape_of(_new_rows(put))
+    cache, new = shape_of(write.put), shape_of(write.new)
     batch, heads, length, size = shape_of(query)
     known = are_known(*cache, batch, heads, size)
     return (
