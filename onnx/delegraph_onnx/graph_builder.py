@@ -147,14 +147,11 @@ class GraphBuilder:
 
     def external_value(self, node: Node) -> ir.Value:
         """An external weight, as an input of the graph for each use: see `quantized/weights.py` for who needs that."""
-        if not self._is_read(node):
+        if all(use.node.op_type in ("Cast", "DequantizeLinear") for use in self.value(node).uses()):
             return self.value(node)
         value, info = self._external_input(node, f"{node.name}.{self._count}")
         self.copies.append((node, info))
         return value
-
-    def _is_read(self, node: Node) -> bool:
-        return any(use.node.op_type not in ("Cast", "DequantizeLinear") for use in self.value(node).uses())
 
     def _external_input(self, node: Node, name: str) -> tuple[ir.Value, BlobTensor]:
         layout = self.external[node]
@@ -286,7 +283,9 @@ class GraphBuilder:
         self, op_type: str, results: int, *inputs: ir.Value | None, domain: str = "", **attributes: object
     ) -> Sequence[ir.Value]:
         """Add an operator with several results."""
-        node = ir.Node(domain, op_type, _without_trailing_none(inputs), _attributes(attributes), num_outputs=results)
+        known = {name: value for name, value in attributes.items() if value is not None}
+        given = [ir.convenience.convert_attribute(*item) for item in known.items()]  # type: ignore[arg-type]
+        node = ir.Node(domain, op_type, _without_trailing_none(inputs), given, num_outputs=results)
         for index, output in enumerate(node.outputs):
             output.name = f"{op_type}_{self._count}_{index}"
         self._count += 1
@@ -395,13 +394,14 @@ class GraphBuilder:
         nodes = self.finished(_needed(self.nodes, outputs), outputs)
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
+        later = any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes))
         graph = ir.Graph(
             [*inputs, *self._external],
             outputs,
             nodes=nodes,
             initializers=weights,
             opset_imports={
-                "": _opset(nodes, self.target.opset),
+                "": OPSET_OF_ATTENTION if later else self.target.opset,
                 **{node.domain: 1 for node in nodes_within(nodes) if node.domain},
             },
             name="delegate",
@@ -424,14 +424,6 @@ def initializer(name: str, array: NDArray[Any]) -> ir.Value:
     """A constant of a graph, over the memory of `array`."""
     tensor = ir.Tensor(array, name=name)
     return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-
-
-def _opset(nodes: Iterable[ir.Node], usual: int) -> int:
-    return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes)) else usual
-
-
-def _attributes(attributes: Mapping[str, object]) -> list[ir.Attr]:
-    return [ir.convenience.convert_attribute(k, v) for k, v in attributes.items() if v is not None]  # type: ignore[arg-type]
 
 
 def _without_trailing_none(inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:

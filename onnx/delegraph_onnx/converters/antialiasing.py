@@ -19,20 +19,18 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import as_array
 from delegraph_onnx.converters.resampling import listed
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.table import convert_with, unless
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
-
-
-def _sizes_known(node: Node, input: Node, *_: object) -> str | None:
-    static = are_known(*shape_of(input)[2:], *shape_of(node)[2:])
-    return None if static else "antialiasing to or from a size that is dynamic"
 
 
 @convert_with(
     """_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa
     _upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec""",
-    check=_sizes_known,
+    check=unless(
+        lambda node, input, *_: are_known(*shape_of(input)[2:], *shape_of(node)[2:]),
+        "antialiasing to or from a size that is dynamic",
+    ),
     keep=True,
     needs_elements=True,
 )

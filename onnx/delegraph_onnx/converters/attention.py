@@ -56,7 +56,9 @@ def attention(
     in_one = whole and _fused(query, key, value, attn_mask)
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
     bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
-    if is_causal and not (in_one and _fused(query, key, value, None) and _same_length(query, key)):
+    if is_causal and not (
+        in_one and _fused(query, key, value, None) and str(shape_of(query)[-2]) == str(shape_of(key)[-2])
+    ):
         bias = _causal_bias(g, query, key)
     if in_one and not (is_causal and bias is not None):
         result = _in_one(g, query, key, value, bias, factor, is_causal)
@@ -93,7 +95,8 @@ def _in_one(
     once = unrepeated(key), unrepeated(value)
     keys, values = once if shape_of(once[0])[1] == shape_of(once[1])[1] else (key, value)
     joined = joined_heads(g, query), joined_heads(g, keys), joined_heads(g, values)
-    if bias is None and not is_causal and keys is key and _is_long(key):
+    rows = shape_of(key)[2]
+    if bias is None and not is_causal and keys is key and isinstance(rows, int) and rows >= LONG_ROWS:
         attended = g.attention_to_long_rows(*joined, heads=int(heads), scale=factor)
     else:
         attended = g.op(
@@ -116,11 +119,6 @@ def _has_rows(g: GraphBuilder, query: Node, key: Node) -> bool:
 
 
 LONG_ROWS: Final = 1024
-
-
-def _is_long(key: Node) -> bool:
-    length = shape_of(key)[2]
-    return isinstance(length, int) and length >= LONG_ROWS
 
 
 def joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
@@ -179,10 +177,6 @@ def _repeat_heads(g: GraphBuilder, node: Node, repetitions: int) -> ir.Value:
 
 
 # ---- masks --------------------------------------------------------------------------------------------------------
-
-
-def _same_length(query: Node, key: Node) -> bool:
-    return str(shape_of(query)[-2]) == str(shape_of(key)[-2])
 
 
 def _causal_bias(g: GraphBuilder, query: Node, key: Node) -> ir.Value:

@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from delegraph_onnx.converters.attention import causal_bias
 from delegraph_onnx.converters.scatter import put_rows
-from delegraph_onnx.converters.table import convert_named
+from delegraph_onnx.converters.table import convert_named, unless
 from delegraph_onnx.dtypes import ALL, FLOATS
 from delegraph_onnx.graph_builder import GraphBuilder, TensorLike
 from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
@@ -27,11 +27,8 @@ from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
 FLOAT, INT64 = torch.float32, torch.int64
 
 
-def _batch_is_known(node: Node, value: Node, *_: object) -> str | None:
-    return None if are_known(shape_of(value)[0]) else "a batch of a dynamic size"
-
-
-@convert_named("llama::update_cache", dtypes=ALL, check=_batch_is_known)
+@convert_named("llama::update_cache", dtypes=ALL, check=unless(
+    lambda node, value, *_: are_known(shape_of(value)[0]), "a batch of a dynamic size"))  # fmt: skip
 def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_pos: TensorLike) -> Sequence[ir.Value]:
     """Rows are written where they lie; the first result is a number that nobody reads."""
     given = g.reshape(g.tensor(start_pos, INT64), [])

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_onnx.converters.powers import power_of_integers
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.table import convert_with, unless
 from delegraph_onnx.dtypes import ALL, NUMBERS
 from delegraph_onnx.graph_builder import GraphBuilder, TensorLike
 from delegraph_onnx.node_facts import dtype_of, rank_of
@@ -103,17 +103,16 @@ def quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
     return g.op("Div", g.tensor(a, torch.float64), g.tensor(b, torch.float64))
 
 
-def _integers(node: Node, *arguments: Any) -> str | None:
-    return None if _dtype(arguments) == torch.int64 else "rounded division of floats"
+_INTEGERS: Final = unless(lambda node, *operands: _dtype(operands) == torch.int64, "rounded division of floats")
 
 
-@convert_with([operator.mod], check=_integers)
+@convert_with([operator.mod], check=_INTEGERS)
 def remainder(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
     """ONNX's has the sign of the divisor, as Python's."""
     return g.op("Mod", *_operands(g, [a, b]))
 
 
-@convert_with([operator.floordiv], check=_integers)
+@convert_with([operator.floordiv], check=_INTEGERS)
 def floor_quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
     """ONNX rounds towards zero: without the remainder, the division is exact."""
     dividend, divisor = _operands(g, [a, b])

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_onnx.converters.extremes import limited, of_two, sign_of
-from delegraph_onnx.converters.table import Convert, aten, convert_with, name_of
+from delegraph_onnx.converters.table import Convert, aten, convert_with, name_of, unless
 from delegraph_onnx.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, TensorLike
 from delegraph_onnx.node_facts import dtype_of, outer_dtype_of
@@ -168,12 +168,11 @@ def sign(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return result if dtype in INDICES else g.op("Where", g.op("IsNaN", value), g.tensor(0.0, dtype), result)
 
 
-def _float_operand(node: Node, self: Node) -> str | None:
-    return "the operand is bool" if dtype_of(self) == BOOL else None
+_OF_FLOATS: Final = unless(lambda node, self: dtype_of(self) != BOOL, "the operand is bool")
 
 
-@convert_with("isnan", dtypes=FLOATS | {BOOL}, check=_float_operand)
-@convert_with("isinf", dtypes=REALS | {BOOL}, check=_float_operand)
+@convert_with("isnan", dtypes=FLOATS | {BOOL}, check=_OF_FLOATS)
+@convert_with("isinf", dtypes=REALS | {BOOL}, check=_OF_FLOATS)
 def is_such(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("IsNaN" if node.target == aten("isnan") else "IsInf", g.value(self))
 
@@ -181,12 +180,11 @@ def is_such(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 # ---- sums: numbers beside halves are rounded as they are --------------------------------------------------------
 
 
-def _no_bool_result(node: Node, *_: object) -> str | None:
-    return "the result is a bool" if dtype_of(node) == BOOL else None
+_GIVES_NUMBERS: Final = unless(lambda node, *_: dtype_of(node) != BOOL, "the result is a bool")
 
 
 @convert_with("add.Tensor add.Scalar", dtypes=NUMBERS_OR_BOOL)
-@convert_with("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
+@convert_with("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_GIVES_NUMBERS)
 def total(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
     if dtype_of(node) == BOOL:
         return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import Granularity, operator_name, quantize_call, schema_arguments
-from delegraph_onnx.converters.table import Check, Convert, convert_named, name_of
+from delegraph_onnx.converters.table import Check, Convert, convert_named, name_of, unless
 from delegraph_onnx.dtypes import ALL
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.integers import Affine, Integers, dequantized, quantized, shifted
@@ -176,11 +176,8 @@ def dequantize_per_token(
     return g.cast(_dequantized(g, input, parameters, compute), dtype_of(node))
 
 
-def _static(node: Node, input: Node, *_: object) -> str | None:
-    return None if are_known(*shape_of(input)) else "groups of a dynamic shape"
-
-
-@_converts("dequantize_per_channel_group", check=_static)
+@_converts("dequantize_per_channel_group", check=unless(
+    lambda node, input, *_: are_known(*shape_of(input)), "groups of a dynamic shape"))  # fmt: skip
 def dequantize_per_channel_group(
     g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node | None, low: int, high: int,
     dtype: torch.dtype, group_size: int, *_: object,

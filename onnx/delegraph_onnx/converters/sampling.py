@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.table import convert_with, unless
 from delegraph_onnx.dtypes import ALL, FLOATS
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import are_known, rank_of, shape_of
@@ -38,13 +38,8 @@ def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, s
     return g.transpose(windows, [*order, axis + 1])
 
 
-def _known_size(node: Node, self: Node, output_size: Sequence[object], *_: object) -> str | None:
-    if not are_known(*output_size):
-        return "the size of the result is dynamic"
-    return None
-
-
-@convert_with("col2im", dtypes=FLOATS, check=_known_size)
+@convert_with("col2im", dtypes=FLOATS, check=unless(
+    lambda node, self, output_size, *_: are_known(*output_size), "the size of the result is dynamic"))  # fmt: skip
 def col2im(
     g: GraphBuilder,
     node: Node,

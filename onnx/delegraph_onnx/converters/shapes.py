@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import convert_with, name_of
+from delegraph_onnx.converters.empty_results import is_empty
+from delegraph_onnx.converters.table import convert_with, name_of, unless
 from delegraph_onnx.dtypes import ALL, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
 from delegraph_onnx.graph_builder import GraphBuilder, Size, TensorLike
 from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, same_sizes, shape_of
@@ -108,24 +109,19 @@ def _rolled(g: GraphBuilder, value: ir.Value, axis: int, shift: Size) -> ir.Valu
     return g.op("Concat", front, g.op("Slice", value, g.ints([0]), cut, axes), axis=axis)
 
 
-@convert_with("pixel_shuffle", keep=True, check=lambda node, *_: _rank_is(node, 4))
+@convert_with("pixel_shuffle", keep=True, check=lambda node, *_: (
+    None if rank_of(node) == 4 else f"the result has {rank_of(node)} dims, not 4"))  # fmt: skip
 def pixel_shuffle(g: GraphBuilder, node: Node, self: Node, upscale_factor: int) -> ir.Value:
     return g.op("DepthToSpace", g.value(self), blocksize=upscale_factor, mode="CRD")
 
 
-@convert_with("channel_shuffle", keep=True, check=lambda node, *_: _static_result(node))
+@convert_with(
+    "channel_shuffle", keep=True, check=unless(lambda node, *_: _is_static(node), "the result's shape is dynamic")
+)
 def channel_shuffle(g: GraphBuilder, node: Node, self: Node, groups: int) -> ir.Value:
     shape = [int(dim) for dim in shape_of(node)]
     grouped = g.reshape(g.value(self), [shape[0], groups, shape[1] // groups, *shape[2:]])
     return g.reshape(g.transpose(grouped, [0, 2, 1, *range(3, len(shape) + 1)]), shape)
-
-
-def _rank_is(node: Node, rank: int) -> str | None:
-    return None if rank_of(node) == rank else f"the result has {rank_of(node)} dims, not {rank}"
-
-
-def _static_result(node: Node) -> str | None:
-    return None if _is_static(node) else "the result's shape is dynamic"
 
 
 # ---- expansion ----------------------------------------------------------------------------------------------------
@@ -206,12 +202,8 @@ def unbind(g: GraphBuilder, node: Node, self: Node, dim: int) -> Sequence[ir.Val
 
 @convert_with("cat concat", dtypes=ALL, takes_empty=True)
 def cat(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> ir.Value:
-    parts = [g.tensor(tensor, dtype_of(node)) for tensor in tensors if not any(size == 0 for size in _known(tensor))]
+    parts = [g.tensor(tensor, dtype_of(node)) for tensor in tensors if not is_empty(tensor.meta["val"])]
     return parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=dim % rank_of(node))
-
-
-def _known(node: Node) -> list[int]:
-    return [size for size in shape_of(node) if isinstance(size, int)]
 
 
 @convert_with("stack", dtypes=ALL)

@@ -41,6 +41,7 @@ __all__ = [
     "per_dim",
     "schema_arguments",
     "tensors_of",
+    "unless",
     "used_results",
 ]
 
@@ -181,6 +182,11 @@ def aten(name: str) -> torch._ops.OpOverload:
     return found
 
 
+def unless(holds: Callable[..., bool], reason: str) -> Check:
+    """A check that declines what does not hold of `(node, *schema arguments)`."""
+    return lambda *arguments: None if holds(*arguments) else reason
+
+
 def name_of(node: Node) -> str:
     """The operator's name, without namespace and overload."""
     return operator_name(node).partition("::")[2].partition(".")[0]
@@ -197,13 +203,10 @@ def has_dims(node: Node, self: Node, *_: object) -> str | None:
     return None if rank_of(self) else "a tensor without dims"
 
 
-def _admitted_as(dtype: torch.dtype) -> torch.dtype:
-    return torch.int32 if dtype in NARROW else torch.float32 if dtype in HALVES else dtype
-
-
 def _check_dtypes(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
     for tensor in tensors_of(node):
-        if _admitted_as(tensor.dtype) not in dtypes and tensor.dtype not in dtypes:
+        wider = torch.int32 if tensor.dtype in NARROW else torch.float32 if tensor.dtype in HALVES else tensor.dtype
+        if not {wider, tensor.dtype} & dtypes:
             known = tensor.dtype in ONNX_TYPES or tensor.dtype in COMPLEX
             return f"dtype {tensor.dtype} is not supported {'by this operator' if known else 'by this backend'}"
     return None

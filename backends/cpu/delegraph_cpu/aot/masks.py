@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import Node
@@ -146,17 +146,15 @@ def _sides(node: Node, constants: Constants) -> tuple[Positions | None, Position
     left, right = node.args[:2]
     for difference, number, swapped in ((left, right, False), (right, left, True)):
         by = positions_of(number, constants.tensors)
-        if by is None or by.start is not None or by.dim is not None or not _is_difference(difference):
+        if by is None or by.start is not None or by.dim is not None or not isinstance(difference, Node):
             continue
-        a, b = (positions_of(part, constants.tensors) for part in difference.args[:2])  # type: ignore[union-attr]
+        if difference.target != aten("sub.Tensor") or difference.kwargs:
+            continue
+        a, b = (positions_of(part, constants.tensors) for part in difference.args[:2])
         if b is not None:
             b = replace(b, offset=b.offset + by.offset)
         return (b, a) if swapped else (a, b)
     return positions_of(left, constants.tensors), positions_of(right, constants.tensors)
-
-
-def _is_difference(node: Any) -> bool:
-    return isinstance(node, Node) and node.target == aten("sub.Tensor") and not node.kwargs
 
 
 def _of_rows(border: Positions, node: Node, above: bool) -> _Limit | None:
