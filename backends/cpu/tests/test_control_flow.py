@@ -163,7 +163,8 @@ def test_constants_leave_bodies_unless_their_names_are_taken() -> None:
     yes, no = body("yes", "own", [0, 1]), body("no", "w", [2, 3])
     other, given = body("other", "w", [4, 5]), body("given", "given", [6, 7], result="given")
     nodes = [
-        onnx.helper.make_node("If", ["p"], ["y"], then_branch=a, else_branch=b) for a, b in ((yes, no), (other, given))
+        onnx.helper.make_node("If", ["p"], [name], then_branch=a, else_branch=b)
+        for name, a, b in (("y", yes, no), ("z", other, given))
     ]
     model = ir.from_proto(onnx.helper.make_model(onnx.helper.make_graph(nodes, "main", [], [])))
     for graph in model.graph.subgraphs():
