@@ -22,6 +22,7 @@ __all__ = [
     "BLOB_VERSION",
     "CODES",
     "DTYPES",
+    "ELEMENT_TYPES",
     "FORMAT",
     "INPUT",
     "PAIRS",
@@ -63,6 +64,9 @@ PAIRS: Final = "complex64"
 
 CODES: Final = "uint4"
 """The dtype of weights of 4 bits, two to a byte, the lower half first: OpenVINO's u4."""
+
+ELEMENT_TYPES: Final = {dtype: name for dtype, (name, _) in DTYPES.items()} | {CODES: "u4"}
+"""OpenVINO's names of what constants are made of."""
 
 
 @dataclass(frozen=True, slots=True)

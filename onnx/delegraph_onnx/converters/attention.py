@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,11 +11,11 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import as_array, hides_nothing, sees_in_every_row
+from delegraph.aot.authoring import as_array, hides_nothing, named_arguments, sees_in_every_row
 from delegraph_onnx.converters.table import convert_with, schema_arguments
 from delegraph_onnx.dtypes import FLOATS
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, shape_of
+from delegraph_onnx.node_facts import Dim, are_known, dtype_of, rank_of, shape_of
 from delegraph_onnx.repeated_heads import unrepeated
 
 
@@ -35,19 +35,10 @@ def _inference(
     "scaled_dot_product_attention", dtypes=FLOATS | {torch.bool}, check=_inference, keep=True, needs_elements=True
 )
 def attention(
-    g: GraphBuilder,
-    node: Node,
-    query: Node,
-    key: Node,
-    value: Node,
-    attn_mask: Node | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
+    g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, attn_mask: Node | None, *_: object
 ) -> ir.Value:
     """onnxruntime's fused operator where it fits, else its parts."""
-    factor = scale_of(node)
+    factor, is_causal = scale_of(node), named_arguments(node)["is_causal"]
     content = None if attn_mask is None else g.constants.computed(attn_mask)
     if content is not None and hides_nothing(content):
         attn_mask = content = None
@@ -108,8 +99,7 @@ def _in_one(
             scale=factor,
             is_causal=int(is_causal),
         )
-    g.record(attended, [batch, length, heads * size])
-    return g.transpose(g.reshape(attended, [batch, length, heads, size]), [0, 2, 1, 3])
+    return parted_heads(g, attended, [batch, heads, length, size])
 
 
 def _has_rows(g: GraphBuilder, query: Node, key: Node) -> bool:
@@ -125,6 +115,14 @@ def joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
     """[batch, heads, length, size] -> [batch, length, heads * size], which is where models mostly come from."""
     batch, heads, length, size = shape_of(node)
     return g.reshape(g.transpose(g.value(node), [0, 2, 1, 3]), [batch, length, heads * size])
+
+
+def parted_heads(g: GraphBuilder, joined: ir.Value, shape: Sequence[Dim]) -> ir.Value:
+    """[batch, length, heads * size] -> `shape`, [batch, heads, length, size]."""
+    batch, heads, length, size = shape
+    g.record(joined, [batch, length, heads * size])  # type: ignore[operator]
+    parted = g.transpose(g.reshape(joined, [batch, length, heads, size]), [0, 2, 1, 3])
+    return g.record(parted, shape)
 
 
 def _from_primitives(

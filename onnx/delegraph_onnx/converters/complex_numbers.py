@@ -21,7 +21,7 @@ import delegraph_onnx.converters.scatter
 import delegraph_onnx.converters.shapes  # noqa: F401
 from delegraph.aot.authoring import named_arguments, numpy_dtype, operator_name
 from delegraph_onnx.converters.pointwise import arc_tangent, length
-from delegraph_onnx.converters.table import TABLE, Check, OnnxConverter, aten
+from delegraph_onnx.converters.table import TABLE, Check, OnnxConverter, aten, unless
 from delegraph_onnx.dtypes import COMPLEX
 from delegraph_onnx.graph_builder import Converted, GraphBuilder, Scalar
 from delegraph_onnx.node_facts import CASTS, are_known, dtype_of, outer_dtype_of, rank_of, same_sizes, shape_of
@@ -204,7 +204,14 @@ view view_copy _unsafe_view reshape expand expand_copy unsqueeze unsqueeze_copy 
 squeeze.dims squeeze_copy.dims slice.Tensor slice_copy.Tensor cat select.int select_copy.int index_select cumsum flip
 transpose.int transpose_copy.int permute permute_copy split_with_sizes split_with_sizes_copy unbind.int slice_scatter
 select_scatter clone alias alias_copy detach detach_copy index.Tensor constant_pad_nd"""
-_NEVER_OF_SCALARS: Final = frozenset({"index_select", "cumsum", "flip"})
+_CHECKS: Final = {
+    "constant_pad_nd": unless(lambda node, self, pad, value: not value, "a padding other than 0"),  # of both parts
+    **dict.fromkeys(  # the first dim cannot be the pairs' own
+        ("index_select", "cumsum", "flip"),
+        unless(lambda node, self, *_: rank_of(self) > 0, "a complex number without dims"),
+    ),
+}
+"""Of moves, in the place of those of real tensors."""
 _JOINS: Final = frozenset(map(aten, ("cat", "slice_scatter", "select_scatter")))
 """What casts its operands to its result's dtype."""
 
@@ -212,9 +219,7 @@ _JOINS: Final = frozenset(map(aten, ("cat", "slice_scatter", "select_scatter")))
 def _move(operator: torch._ops.OpOverload) -> None:
     """Let pairs be moved as `operator` moves real tensors, its arguments changed for the dim more."""
     real = TABLE[operator]
-    check = _pads_with_zeros if operator == aten("constant_pad_nd") else real.check
-    if str(operator).split(".")[1] in _NEVER_OF_SCALARS:
-        check = _has_a_dim(check)
+    check = _CHECKS.get(str(operator).split(".")[1], real.check)
 
     def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
         joins = operator in _JOINS
@@ -226,21 +231,6 @@ def _move(operator: torch._ops.OpOverload) -> None:
         return moved
 
     TABLE.of_complex.add(operator, OnnxConverter(convert, _DTYPES, check))
-
-
-def _pads_with_zeros(node: Node, self: Node, pad: object, value: complex, *_: object) -> str | None:
-    return "a padding other than 0" if value else None  # of both parts it would be
-
-
-def _has_a_dim(check: Check | None) -> Check:
-    """`check`, where the first dim cannot be the pairs' own."""
-
-    def checked(node: Node, self: Node, *arguments: Any) -> str | None:
-        if not rank_of(self):
-            return "a complex number without dims"
-        return None if check is None else check(node, self, *arguments)
-
-    return checked
 
 
 def _as_pairs(g: GraphBuilder, operand: Node, like: Node) -> Node:

@@ -68,10 +68,11 @@ def custom_sdpa(
     """The places that are full are read, and dequantized if there are zero points and scales, and no others."""
     full = None if mask is not None else _full_places(g, query, start_pos)
     of_query, of_key, of_value = grids[:2], grids[2:4], grids[4:6]
-    keys, values = (
-        _real(g, *(_first_places(g, g.value(part), full) for part in parts))
-        for parts in ((key, *of_key), (value, *of_value))
-    )
+
+    def first_places(cache: Node) -> ir.Value:
+        return g.value(cache) if full is None else g.op("Slice", g.value(cache), g.ints([0]), full, g.ints([1]))
+
+    keys, values = (_real(g, *map(first_places, parts)) for parts in ((key, *of_key), (value, *of_value)))
     queries = _real(g, *map(g.value, (query, *of_query)))
     return _attended(g, query, queries, keys, values, key, start_pos, mask, is_causal, scale)
 
@@ -88,10 +89,6 @@ def _real(g: GraphBuilder, integers: ir.Value, *grid: ir.Value) -> ir.Value:
 def _full_places(g: GraphBuilder, query: Node, start_pos: TensorLike) -> ir.Value:
     """How many places are full when the query's rows are written."""
     return g.op("Add", g.reshape(g.tensor(start_pos, INT64), [1]), g.op("Shape", g.value(query), start=1, end=2))
-
-
-def _first_places(g: GraphBuilder, cache: ir.Value, full: ir.Value | None) -> ir.Value:
-    return cache if full is None else g.op("Slice", cache, g.ints([0]), full, g.ints([1]))
 
 
 def _attended(

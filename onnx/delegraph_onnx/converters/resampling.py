@@ -79,10 +79,6 @@ class Rule:
     pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value], ir.Value]
 
 
-def _product(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
-    return g.op("Mul", g.cast(place, torch.float32), step)
-
-
 def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
     """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up."""
     half = g.tensor(0.5, torch.float64)
@@ -94,7 +90,7 @@ RULES: Final = {
     "upsample_nearest": Rule(
         {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
         lambda place, factor: np.floor(place / factor),
-        _product,
+        lambda g, place, step: g.op("Mul", g.cast(place, torch.float32), step),
     ),
     "_upsample_nearest_exact": Rule(
         {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},

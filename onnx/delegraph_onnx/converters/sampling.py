@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
@@ -41,15 +41,9 @@ def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, s
 @convert_with("col2im", dtypes=FLOATS, check=unless(
     lambda node, self, output_size, *_: are_known(*output_size), "the size of the result is dynamic"))  # fmt: skip
 def col2im(
-    g: GraphBuilder,
-    node: Node,
-    self: Node,
-    output_size: Sequence[int],
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
+    g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int], kernel_size: Sequence[int], *how: Any
 ) -> ir.Value:
+    dilation, padding, stride = how
     batched = rank_of(self) == 3
     image = g.op(
         "Col2Im",

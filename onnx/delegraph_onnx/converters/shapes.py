@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
@@ -179,19 +179,18 @@ def split_with_sizes(g: GraphBuilder, node: Node, self: Node, sizes: Sequence[Si
     return g.ops("Split", len(sizes), g.value(self), g.sizes(sizes), axis=dim % rank_of(self))
 
 
-def _static_pieces(node: Node, self: Node, _count: int, dim: int) -> str | None:
-    return None if isinstance(shape_of(self)[dim], int) else "the dim that is split is dynamic"
+_KNOWN_PIECES: Final = unless(
+    lambda node, self, *how: isinstance(shape_of(self)[how[-1]], int), "the dim that is split is dynamic"
+)
 
 
-@convert_with("split.Tensor split_copy.Tensor chunk", dtypes=ALL, check=_static_pieces)
+@convert_with("split.Tensor split_copy.Tensor chunk", dtypes=ALL, check=_KNOWN_PIECES)
 def split(g: GraphBuilder, node: Node, self: Node, _count: int, dim: int) -> Sequence[ir.Value]:
     sizes = [int(piece.shape[dim]) for piece in node.meta["val"]]
     return split_with_sizes(g, node, self, sizes, dim)
 
 
-@convert_with(
-    "unbind.int unbind_copy.int", dtypes=ALL, check=lambda node, self, dim: _static_pieces(node, self, 0, dim)
-)
+@convert_with("unbind.int unbind_copy.int", dtypes=ALL, check=_KNOWN_PIECES)
 def unbind(g: GraphBuilder, node: Node, self: Node, dim: int) -> Sequence[ir.Value]:
     value, axis = g.value(self), dim % rank_of(self)
     return [g.op("Gather", value, g.constant(np.array(i)), axis=axis) for i in range(len(node.meta["val"]))]

@@ -28,7 +28,7 @@ from delegraph_cpu.aot.attention_parts import Attention, attention_of
 from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.masks import Mask, mask_of
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
-from delegraph_onnx.converters.attention import joined_heads
+from delegraph_onnx.converters.attention import joined_heads, parted_heads
 from delegraph_onnx.converters.table import aten
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.graph_patterns import slice_of, sliced_from
@@ -123,9 +123,7 @@ class CachedAttention:
             rotary_interleaved=int(self.rotations is not None and self.rotations[0].interleaved),
             local_window_size=self.mask.window,
         )
-        g.record(attended, [batch, length, int(heads) * int(size)])
-        parted = g.reshape(attended, [batch, length, heads, size])
-        g.values[self.root] = g.record(g.transpose(parted, [0, 2, 1, 3]), shape_of(self.root))
+        g.values[self.root] = parted_heads(g, attended, [batch, heads, length, size])
         for put, value in zip(puts, (keys, values), strict=True):
             g.values[put] = g.record(value, shape_of(put))
 

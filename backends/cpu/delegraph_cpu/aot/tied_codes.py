@@ -61,15 +61,12 @@ def _casts_of_rows(table: ir.Value) -> list[ir.Node]:
     lookups = readers_of(table)
     if table.dtype != ir.DataType.INT8 or content_of(table).ndim != 2 or table.is_graph_output():
         return []
-    if not all(node.op_type == "Gather" and node.inputs[0] is table and _axis(node) == 0 for node in lookups):
+    rows = [node.attributes.get_int("axis", 0) == 0 and node.inputs[0] is table for node in lookups]
+    if not all(rows) or any(node.op_type != "Gather" for node in lookups):
         return []
     casts = [reader for node in lookups for reader in readers_of(node.outputs[0])]
     known = all(node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.FLOAT for node in casts)
     return casts if known and not any(node.outputs[0].is_graph_output() for node in lookups) else []
-
-
-def _axis(node: ir.Node) -> int:
-    return node.attributes["axis"].as_int() if "axis" in node.attributes else 0
 
 
 def _parts(table: NDArray[np.int8], codes: Sequence[NDArray[Any]]) -> list[_Part] | None:

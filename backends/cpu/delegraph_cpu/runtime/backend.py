@@ -107,7 +107,7 @@ class CpuBackend(BackendInterface):
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
         given, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
-        session = _session_of(handle)
+        session = handle.session.session() if isinstance(handle.session, AdaptiveSession) else handle.session
         binding = session.io_binding()
         inputs = _bind_inputs(binding, handle.blob.inputs, given)
         shapes = _output_shapes(handle, inputs)
@@ -256,10 +256,6 @@ def _run_options() -> onnxruntime.RunOptions:
     # missing that costs an exception, 40 us (1.31, `_graph_annotation_id` in onnxruntime_inference_collection.py).
     options.add_run_config_entry("gpu_graph_id", "-1")
     return options
-
-
-def _session_of(handle: CpuHandle) -> onnxruntime.InferenceSession | ProfiledSession:
-    return handle.session.session() if isinstance(handle.session, AdaptiveSession) else handle.session
 
 
 def _bound(

@@ -38,16 +38,12 @@ def onnx_files(name: str, graph: Buffer, weights: Mapping[str, NDArray[Any]]) ->
 
     Raises `DelegateInvalidCompatibility` if the graph is not what the weights are for.
     """
-    model = _model(graph, weights, _inside)
+    model = _model(graph, weights, lambda data: iter(encoded(_TENSOR_RAW_DATA, [data])))
     if sum(memoryview(piece).nbytes for piece in model) <= _LARGEST:
         return {f"{name}.onnx": model}
     beside = _Beside(f"{name}.onnx.data")
     model = _model(graph, weights, beside.place)
     return {beside.file: beside.pieces, f"{name}.onnx": model}
-
-
-def _inside(data: memoryview) -> Iterator[Buffer]:
-    yield from encoded(_TENSOR_RAW_DATA, [data])
 
 
 class _Beside:

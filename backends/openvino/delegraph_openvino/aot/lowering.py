@@ -116,7 +116,8 @@ def blob_of(
 
     Raises `PreprocessError` if OpenVINO refuses the graph.
     """
-    infos = [replace(info, places=_places_of(name, held)) for name, info in _named(converted)]
+    named = _named(converted)
+    infos = [replace(info, places=tuple(of for of in held if of.input == name)) for name, info in named]
     weights = _brought_out(converted.model.graph)
     xml, constants = _serialized(_read(converted, exact_nan))
     check_ir(xml, len(constants))
@@ -133,10 +134,6 @@ def blob_of(
         bfloat16=bfloat16,
     )
     return pack(blob, [weight.content.tobytes() for weight in kept])
-
-
-def _places_of(name: str, held: Sequence[PlacesInfo]) -> tuple[PlacesInfo, ...]:
-    return tuple(places for places in held if places.input == name)
 
 
 # ---- the ONNX graph -----------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ __all__ = [
     "PRODUCTS",
     "bias_of",
     "fake_quantized",
+    "is_floating",
     "roundings_before_jumps",
     "roundings_behind",
     "with_reals",
@@ -63,11 +64,12 @@ def _jumps(node: Node) -> bool:
     name = operator_name(node)
     if name.endswith("_mode"):  # of a division, whose quotient is rounded
         return True
-    made, taken = (_is_floating(one) for one in (node, next(iter(node.all_input_nodes), node)))
+    made, taken = (is_floating(one) for one in (node, next(iter(node.all_input_nodes), node)))
     return name.split(".")[0] in JUMPS or (taken and not made and name.endswith("_copy"))
 
 
-def _is_floating(node: Node) -> bool:
+def is_floating(node: Node) -> bool:
+    """Whether it has a tensor of floats."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 

@@ -28,7 +28,7 @@ from delegraph_onnx.graph_builder import Converted
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 from delegraph_openvino.aot.graph import OpenVinoGraph
 from delegraph_openvino.aot.operators import DOMAIN
-from delegraph_openvino.aot.rounded_values import bias_of, fake_quantized, roundings_behind, with_reals
+from delegraph_openvino.aot.rounded_values import bias_of, fake_quantized, is_floating, roundings_behind, with_reals
 
 __all__ = ["OpenVinoConverterGraph"]
 
@@ -131,7 +131,8 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
 
     OpenVINO does that itself where nothing is rounded. In between, its pad would be one of floats.
     """
-    added = bias_of(g, x, weight, bias, _channels(node))
+    channels = node.meta["val"].shape[int(rank_of(node) == rank_of(weight))]
+    added = bias_of(g, x, weight, bias, int(channels))
     padded, arguments = rounded_source(x), schema_arguments(x) if rounded_source(x) else ()
     row = TABLE[node.target]
     if not is_transposed(node) and _picks_single_pixels(node, weight):
@@ -166,11 +167,6 @@ def _of_single_pixels(g: OpenVinoGraph, node: Node, x: Node, weight: Node) -> ir
     value = g.op("Slice", value, g.ints([0] * dims), g.ints([INT64_MAX] * dims), axes, g.ints(how["strides"]))
     result = g.op("Conv", value, g.value(weight), group=how["group"])
     return result if batched else g.op("Squeeze", result, g.ints([0]))
-
-
-def _channels(node: Node) -> int:
-    size = node.meta["val"].shape[1 if rank_of(node) == rank_of(node.args[1]) else 0]  # type: ignore[arg-type]
-    return int(size)
 
 
 def _zero_is_exact(settings: Sequence[Any]) -> bool:
@@ -224,17 +220,13 @@ def clamp(g: OpenVinoGraph, node: Node, x: Node, low: Any = None, high: Any = No
 
 def on_reals(g: OpenVinoGraph, node: Node, *arguments: Any) -> Converted | None:
     """As the table has it, none of the operands being integers."""
-    reals = {source: with_reals(g, source) for source in node.all_input_nodes if _may_be_integers(source)}
+    floats = [source for source in node.all_input_nodes if is_floating(source)]
+    reals = {source: with_reals(g, source) for source in floats if roundings_behind(source)}
     if not reals:
         return None
     with g.standing_for(reals):
         made: Converted = TABLE[node.target].convert(g, node, *arguments)
     return made
-
-
-def _may_be_integers(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(roundings_behind(node))
 
 
 def pad(g: OpenVinoGraph, node: Node, x: Node, amounts: Any, *how: Any) -> Converted | None:

@@ -99,14 +99,16 @@ class OpenVinoBackend(BackendInterface):
         """Run once, each output into its planned memory; one whose shape shows in the run alone is copied there."""
         inputs, outputs = _split(handle, args)
         arrays = _set_inputs(handle, inputs)
-        copies = _set_outputs(context, handle, _sizes(handle, arrays), outputs)
+        places = _places(context, handle, arrays, outputs)
+        for index, (info, place) in enumerate(zip(handle.blob.outputs, places, strict=True)):
+            handle.request.set_output_tensor(index, _own_tensor(info) if place is None else tensor_over(place))
         handle.bound = None
         _run(handle)
-        for index, out in copies:
-            result = handle.request.get_output_tensor(index)
-            content = result.data.view(out.dtype)
-            content = content[..., 0] if out.dtype == np.complex64 else content
-            np.copyto(context.resize(out, content.shape), content)
+        for index, (place, out) in enumerate(zip(places, outputs, strict=True)):
+            if place is None and isinstance(out, np.ndarray):
+                content = handle.request.get_output_tensor(index).data.view(out.dtype)
+                content = content[..., 0] if out.dtype == np.complex64 else content
+                np.copyto(context.resize(out, content.shape), content)
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
@@ -114,24 +116,18 @@ class OpenVinoBackend(BackendInterface):
         """A call whose tensors are made once, if all arguments are arrays that OpenVINO can use in place, and the
         outputs' shapes follow from the inputs'."""
         inputs, outputs = _split(handle, args)
-        arrays = [
-            np.asarray(given, numpy_dtype(info.dtype)) for info, given in zip(handle.blob.inputs, inputs, strict=True)
-        ]
-        sizes = _sizes(handle, arrays)
+        infos = handle.blob.inputs
+        arrays = [np.asarray(given, numpy_dtype(info.dtype)) for info, given in zip(infos, inputs, strict=True)]
         if not all(map(is_used_in_place, [*arrays, *outputs])):
             return None
-        results = []
-        for info, out in zip(handle.blob.outputs, outputs, strict=True):
-            assert isinstance(out, np.ndarray)
-            shape = shape_in_run(info.shape, sizes)
-            if shape is None:
-                return None
-            results.append(out if out.shape == shape else context.resize(out, shape))
+        places = _places(context, handle, arrays, outputs)
+        results = [place for place in places if place is not None]
+        if len(results) < len(places):
+            return None
         given = [(port, tensor_over(a)) for port, a in zip(handle.ports, arrays, strict=True) if port is not None]
         taken = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
-        described = zip(handle.blob.inputs, arrays, strict=True)
-        picking = [(info.places, array) for info, array in described if info.places]
+        picking = [(info.places, array) for info, array in zip(infos, arrays, strict=True) if info.places]
         request = handle.request
 
         def run() -> None:
@@ -218,31 +214,26 @@ def _check_places(places: Sequence[PlacesInfo], array: NDArray[Any]) -> None:
             raise UnusableValue(told)
 
 
-def _set_outputs(
-    context: BackendExecutionContext, handle: Handle, sizes: Mapping[str, int], outputs: Sequence[Argument]
-) -> list[tuple[int, NDArray[Any]]]:
-    """Set the outputs to their planned memory; returns (index, out) of those that must be copied after the run."""
-    copies = []
+def _places(
+    context: BackendExecutionContext, handle: Handle, arrays: Sequence[NDArray[Any]], outputs: Sequence[Argument]
+) -> list[NDArray[Any] | None]:
+    """The planned memory of each output in a run on `arrays`; None of one that must be copied there after it."""
+    sizes = sizes_in_run(BACKEND_ID, (info.shape for info in handle.blob.inputs), arrays)
+    places: list[NDArray[Any] | None] = []
     for index, (info, out) in enumerate(zip(handle.blob.outputs, outputs, strict=True)):
         if not isinstance(out, np.ndarray):
             raise Internal(f"output {index} of a delegate of {BACKEND_ID} is {out!r:.40}, not a tensor")
         shape = shape_in_run(info.shape, sizes)
-        if shape is not None and is_used_in_place(out):
-            place = out if out.shape == shape else context.resize(out, shape)
-            handle.request.set_output_tensor(index, tensor_over(place))
+        if shape is None or not is_used_in_place(out):
+            places.append(None)
         else:
-            handle.request.set_output_tensor(index, _own_tensor(info))
-            copies.append((index, out))
-    return copies
+            places.append(out if out.shape == shape else context.resize(out, shape))
+    return places
 
 
 def _own_tensor(info: TensorInfo) -> openvino.Tensor:
     """Memory of OpenVINO's own, which grows as it is needed."""
     return tensor_of(info.dtype, [dim if isinstance(dim, int) else 0 for dim in info.shape])
-
-
-def _sizes(handle: Handle, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
-    return sizes_in_run(BACKEND_ID, (info.shape for info in handle.blob.inputs), arrays)
 
 
 def _run(handle: Handle) -> None:

@@ -108,15 +108,12 @@ def constant_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None
     scale, zero_point = (np.ascontiguousarray(np.broadcast_to(p, size)) for p in (held.scale, held.zero_point))
     # A weight and zero points for each use: onnxruntime rewrites them for processors without VNNI, and fails where two
     # operators share one. What is equal and large is stored once.
-    value = g.weight(node.name, content) if _is_multiplied(held.value) else held.value
+    multiplied = any(use.node.op_type != "DequantizeLinear" for use in held.value.uses())
+    value = g.weight(node.name, content) if multiplied else held.value
     inputs = (value, g.constant(scale), g.weight(f"{node.name}.zero_points", zero_point))
     if zero_point.any():
         return Weight(content.shape, zero_point, inputs)
     return KnownWeight(content.shape, zero_point, inputs, content, scale, channels)
-
-
-def _is_multiplied(value: ir.Value) -> bool:
-    return any(use.node.op_type != "DequantizeLinear" for use in value.uses())
 
 
 def _external_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:
