@@ -226,6 +226,17 @@ def test_values_are_put_along_the_last_dim() -> None:
     check(lambda a, v: torch.ops.aten.index_put(a, [None, places], v, True), torch.zeros(2, 5), torch.randn(2, 4))
 
 
+def test_magnitudes_of_what_is_known_when_it_is_compiled() -> None:
+    def mirrored(x: torch.Tensor) -> torch.Tensor:
+        return 2 - (2 - torch.arange(-1, 5).abs()).abs()
+
+    x = torch.zeros(3)
+    compare(load(lower(mirrored, (x,)))(x.numpy()), mirrored(x))
+    shapes = ({0: torch.export.Dim("rows", min=2, max=9)},)
+    program = load(lower(lambda x: (x.size(0) - torch.arange(5)).abs(), (x,), shapes))
+    compare(program(x[:2].numpy()), torch.tensor([2, 1, 0, 1, 2]))
+
+
 def test_truths_that_are_filled_with_a_number() -> None:
     x = torch.tensor([True, False, False])
     function = as_module(lambda a: a.masked_fill(~a, 2))

@@ -124,10 +124,11 @@ def atan2(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
 
 def arc_tangent(g: GraphBuilder, y: ir.Value, x: ir.Value, dtype: torch.dtype) -> ir.Value:
     """The angle of (x, y)."""
-    zero, pi = g.tensor(0.0, dtype), g.tensor(math.pi, dtype)
+    pi = g.tensor(math.pi, dtype)
     infinite = g.op("And", g.op("IsInf", y), g.op("IsInf", x))
-    no_angle = g.op("And", g.op("Equal", x, zero), g.op("Equal", y, zero))
     quotient = g.op("Where", infinite, g.op("Mul", g.op("Sign", y), g.op("Sign", x)), g.op("Div", y, x))
+    are_numbers = g.op("Not", g.op("IsNaN", g.op("Add", x, y)))
+    no_angle = g.op("And", g.op("IsNaN", quotient), are_numbers)  # of zeros, and of what is divided as if it was one
     angle = g.op("Atan", g.op("Where", no_angle, y, quotient))
     turned = g.op("Where", is_negative(g, y, dtype), g.op("Sub", angle, pi), g.op("Add", angle, pi))
     flat = g.op("Where", is_negative(g, y, dtype), g.op("Neg", pi), pi)
