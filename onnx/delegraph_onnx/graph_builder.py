@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -283,9 +283,11 @@ class GraphBuilder:
         self, op_type: str, results: int, *inputs: ir.Value | None, domain: str = "", **attributes: object
     ) -> Sequence[ir.Value]:
         """Add an operator with several results."""
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
         known = {name: value for name, value in attributes.items() if value is not None}
         given = [ir.convenience.convert_attribute(*item) for item in known.items()]  # type: ignore[arg-type]
-        node = ir.Node(domain, op_type, _without_trailing_none(inputs), given, num_outputs=results)
+        node = ir.Node(domain, op_type, inputs, given, num_outputs=results)
         for index, output in enumerate(node.outputs):
             output.name = f"{op_type}_{self._count}_{index}"
         self._count += 1
@@ -374,8 +376,9 @@ class GraphBuilder:
         before = len(self.nodes)
         yield
         found = debug_handles(*calls)
-        for value in _results(self.nodes[before:]):
-            self.debug_handles.setdefault(value, found)
+        for node in nodes_within(self.nodes[before:]):
+            for value in node.outputs:
+                self.debug_handles.setdefault(value, found)
 
     @contextmanager
     def standing_for(self, values: Mapping[Node, ir.Value]) -> Iterator[None]:
@@ -426,13 +429,6 @@ def initializer(name: str, array: NDArray[Any]) -> ir.Value:
     return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 
-def _without_trailing_none(inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
-    end = len(inputs)
-    while end and inputs[end - 1] is None:
-        end -= 1
-    return inputs[:end]
-
-
 def _written(wanted: Sequence[Dim], before: Sequence[Dim] | None) -> list[int]:
     """A Reshape's target: -1 for a dynamic dim, 0 for those that stand where the source has them, if -1 is not one."""
     written = [dim if isinstance(dim, int) else -1 for dim in wanted]
@@ -455,12 +451,6 @@ def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.No
             kept.append(node)
             wanted.update(id(value) for value in _read(node))
     return kept[::-1]
-
-
-def _results(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
-    """What `nodes` give, those of their branches included."""
-    for node in nodes_within(nodes):
-        yield from node.outputs
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value | None]:

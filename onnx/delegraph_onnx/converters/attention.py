@@ -220,16 +220,12 @@ def _masked(
     bias is a constant, and of a mask that repeats along the batch, where `periodic` says so, one part.
     """
     if mask is None:
-        return None, _as_it_is
+        return None, lambda result: result
     if content is not None and sees_in_every_row(content):
-        return g.constant(as_array(_bias_of(_without_repetitions(content, periodic), dtype))), _as_it_is
+        return g.constant(as_array(_bias_of(_without_repetitions(content, periodic), dtype))), lambda result: result
     is_bool = dtype_of(mask) == torch.bool
     bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), lowest(g, dtype)) if is_bool else g.value(mask)
     return bias, partial(_times_seen if is_bool else _where_seen, g, mask, bias, dtype)
-
-
-def _as_it_is(result: ir.Value) -> ir.Value:
-    return result
 
 
 def _bias_of(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

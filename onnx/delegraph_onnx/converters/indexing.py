@@ -107,7 +107,7 @@ def _known_places(node: Node, self: Node, *_: object) -> str | None:
 
 @convert_with("diagonal diagonal_copy", dtypes=ALL, check=_known_places)
 def diagonal(g: GraphBuilder, node: Node, self: Node, offset: int, dim1: int, dim2: int) -> ir.Value:
-    return _picked(g, self, torch.diagonal(_numbered(self), offset, dim1, dim2))
+    return _picked(g, self, torch.diagonal(numbered(self), offset, dim1, dim2))
 
 
 @convert_with("as_strided as_strided_copy", dtypes=ALL, check=lambda node, self, *_: (
@@ -116,10 +116,10 @@ def diagonal(g: GraphBuilder, node: Node, self: Node, offset: int, dim1: int, di
 def as_strided(
     g: GraphBuilder, node: Node, self: Node, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> ir.Value:
-    return _picked(g, self, torch.as_strided(_numbered(self), size, stride, offset or 0))
+    return _picked(g, self, torch.as_strided(numbered(self), size, stride, offset or 0))
 
 
-def _numbered(self: Node) -> torch.Tensor:
+def numbered(self: Node) -> torch.Tensor:
     """The places of the elements of `self`, in its shape."""
     return torch.arange(self.meta["val"].numel()).reshape([int(size) for size in shape_of(self)])
 

@@ -70,12 +70,11 @@ def dequantize_per_tensor(
 ) -> ir.Value:
     step, zero = _number(g, scale), _number(g, zero_point)
     if step is None or zero is None:
-        return g.cast(_rounded(g, node) or _unscaled(g, input, scale, zero_point), dtype_of(node))
+        real = _rounded(g, node)
+        if real is None:
+            real = _dequantized(g, input, (_scalar(g, scale), _scalar(g, zero_point)), FLOAT)
+        return g.cast(real, dtype_of(node))
     return _held(g, node, input, np.array(step, np.float32), np.array(zero, np.int64), None)
-
-
-def _unscaled(g: GraphBuilder, input: Node, scale: Any, zero_point: Any) -> ir.Value:
-    return _dequantized(g, input, (_scalar(g, scale), _scalar(g, zero_point)), FLOAT)
 
 
 def _rounded(g: GraphBuilder, node: Node) -> ir.Value | None:

@@ -131,20 +131,16 @@ def _is_weight_of(user: Node, node: Node) -> bool:
 
 @integers_for("constant_pad_nd pad", commutes=True)
 def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], *how: Any) -> Integers | None:
-    *mode, value = how
-    return _padded(g, node, self, pad, PAD_MODES[mode[0] if mode else "constant"], value or 0)
-
-
-def _padded(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, fill: float) -> Integers | None:
-    found = activation(g, self)
+    found, (*mode, value) = activation(g, self), how
     if found is None:
         return None
-    held, grid = found
+    (held, grid), fill = found, value or 0
     if not grid.full.on_grid(fill) and grid.full != g.wanted.get(node):
         return None
     filled = g.constant(np.array(grid.full(fill), grid.dtype))
     with g.standing_for({self: held.value}):
-        return Integers.on(padded(g, node, self, pad, mode, filled), grid.full)
+        moved = padded(g, node, self, pad, PAD_MODES[mode[0] if mode else "constant"], filled)
+        return Integers.on(moved, grid.full)
 
 
 # ---- limits -------------------------------------------------------------------------------------------------------
