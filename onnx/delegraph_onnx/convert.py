@@ -21,7 +21,7 @@ from delegraph_onnx.node_facts import Dim, common_sizes, dtype_of, inner_shape_o
 from delegraph_onnx.nodes import CallConverter
 from delegraph_onnx.target import Target
 
-__all__ = ["ConvertedModel", "ExternalWeight", "convert"]
+__all__ = ["ConvertedModel", "ExternalWeight", "State", "convert"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,17 +170,25 @@ class Layers:
     def weights(self, layer: int) -> Sequence[ir.Value | None]:
         """Input weights, recurrent weights and biases of both directions, in ONNX's order of gates; then inputs that
         an operator has behind its states."""
-        by_direction = self.of_directions(layer)
-        if any(self.g.parameter(p) is None for p in self.params):
-            return self._computed_weights(by_direction)
-        groups = [[self._reordered(p) for p in params] for params in by_direction]
-        name = f"recurrent_{layer}"
-        weights = self.g.weight(f"{name}.W", np.stack([group[0] for group in groups]))
-        recurrent = self.g.weight(f"{name}.R", np.stack([group[1] for group in groups]))
-        if self.per_direction == 2:
-            return weights, recurrent, None
-        biases = np.stack([np.concatenate(group[2:4]) for group in groups])
-        return weights, recurrent, self.g.weight(f"{name}.B", biases)
+        name, biases = f"recurrent_{layer}", None
+        weights, recurrent = (
+            self._of_all_directions(f"{name}.{n}", layer, slice(i, i + 1)) for i, n in enumerate("WR")
+        )
+        if self.per_direction == 4:
+            biases = self._of_all_directions(f"{name}.B", layer, slice(2, 4))
+        return weights, recurrent, biases
+
+    def _of_all_directions(self, name: str, layer: int, part: slice) -> ir.Value:
+        """This part of the parameters, one behind the other, (directions, gates …): a constant if all are known, else
+        computed when the session is made, if that is when they are, or as it runs."""
+        g, by_direction = self.g, [params[part] for params in self.of_directions(layer)]
+        known = {param: array for param in self.params if (array := g.parameter(param)) is not None}
+        if known.keys() >= {*self.params}:
+            rows = [np.concatenate([self.reordered(known[p]) for p in params]) for params in by_direction]
+            return g.weight(name, np.stack(rows))
+        ordered = [[self._computed_order(p) for p in params] for params in by_direction]
+        joined = [values[0] if len(values) == 1 else g.op("Concat", *values, axis=0) for values in ordered]
+        return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in joined), axis=0)
 
     def of_directions(self, layer: int) -> list[Sequence[Node]]:
         """The parameters of a layer, those of each direction by themselves."""
@@ -193,24 +201,6 @@ class Layers:
         blocks = np.split(array, len(self.gates))
         return np.concatenate([blocks[gate] for gate in self.gates])
 
-    def _computed_weights(self, by_direction: Sequence[Sequence[Node]]) -> Sequence[ir.Value | None]:
-        """The same, computed when the session is made, if that is when they are known, or as it runs."""
-        g = self.g
-
-        def both(values: Sequence[ir.Value]) -> ir.Value:
-            return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in values), axis=0)
-
-        groups = [[self._computed_order(p) for p in params] for params in by_direction]
-        weights, recurrent = both([group[0] for group in groups]), both([group[1] for group in groups])
-        if self.per_direction == 2:
-            return weights, recurrent, None
-        return weights, recurrent, both([g.op("Concat", *group[2:4], axis=0) for group in groups])
-
     def _computed_order(self, param: Node) -> ir.Value:
         blocks = self.g.ops("Split", len(self.gates), self.g.value(param), axis=0, num_outputs=len(self.gates))
         return self.g.op("Concat", *(blocks[gate] for gate in self.gates), axis=0)
-
-    def _reordered(self, param: Node) -> NDArray[Any]:
-        array = self.g.parameter(param)
-        assert array is not None
-        return self.reordered(array)

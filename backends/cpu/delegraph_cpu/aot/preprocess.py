@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
+from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
@@ -44,7 +44,7 @@ from delegraph_cpu.blob import (
 )
 from delegraph_cpu.codes import Codes
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
-from delegraph_onnx.convert import ExternalWeight
+from delegraph_onnx.convert import ExternalWeight, State
 from delegraph_onnx.dtypes import COMPLEX, ONNX_TYPES
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import content_of
@@ -63,18 +63,14 @@ SHARED_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A partition after optimisation: its ONNX graph, which of its inputs are changed in place (see `in_place.py`), and
-    the weights that it only refers to; of those that are external the ones that it still reads.
+    """A partition after optimisation: the blob without its weights, and what these hold, whose graph only refers to
+    them; those that are external which it still reads; what its states begin with, in order.
     """
 
-    converted: CpuModel
-    graph: bytes
-    in_place: dict[str, str]
+    blob: Blob
     weights: dict[str, NDArray[Any]]
     external: tuple[ExternalWeight, ...]
-    unpacked: tuple[UnpackedWeight, ...]
-    multiply_adds: int | None
-    places: tuple[PlacesInfo, ...]
+    initial: list[memoryview]
     debug_handles: dict[str, tuple[int, ...]]
 
 
@@ -134,11 +130,14 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     external = tuple(weight for weight in converted.external if weight.info.name in read)
     weights, unpacked = _as_codes(taken_out(model.graph), converted.codes)
     in_place = changed_in_place(model.graph) if converted.states else {}
-    graph = ir.to_proto(model).SerializeToString()
+    states, initial = _states(converted.states, in_place)
     resolved = ResolvedSignature.of(program)
-    adds = multiply_adds(program.graph, resolved.constants)
-    places = indexed_inputs(program.graph, resolved)
-    return Compiled(converted, graph, in_place, weights, external, unpacked, adds, places, debug_handles)
+    blob = Blob(
+        onnxruntime.__version__, converted.inputs, converted.outputs, (), ir.to_proto(model).SerializeToString(),
+        states=states, multiply_adds=multiply_adds(program.graph, resolved.constants), unpacked=unpacked,
+        places=indexed_inputs(program.graph, resolved),
+    )  # fmt: skip
+    return Compiled(blob, weights, external, initial, debug_handles)
 
 
 def _as_codes(
@@ -171,32 +170,24 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         else:
             chunks.append(bytes_of(array))
         records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
-    converted = compiled.converted
     for weight in compiled.external:
         info = weight.info
         store.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
         records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
-    states, contents = _states(compiled)
-    blob = Blob(
-        onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph,
-        states=states, multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked, places=compiled.places,
-    )  # fmt: skip
-    chunks += contents
-    return PreprocessResult(
-        pack(blob, chunks), compiled.debug_handles, data_store_output=store.get_named_data_store_output()
-    )
+    blob = pack(replace(compiled.blob, weights=tuple(records)), [*chunks, *compiled.initial])
+    return PreprocessResult(blob, compiled.debug_handles, data_store_output=store.get_named_data_store_output())
 
 
-def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
+def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
     """The records of the states, and what those hold at first that don't begin with zeros."""
     records, contents = [], []
-    for state in compiled.converted.states:
+    for state in states:
         taken, given, array = state.input, state.output, as_array(state.tensor)
         zeros = not array.any()
         records.append(
             StateInfo(
                 state.buffer, taken.name, given.name, taken.dtype, array.shape,
-                compiled.in_place.get(taken.name) == given.name, None if zeros else 0,
+                in_place.get(taken.name) == given.name, None if zeros else 0,
             )
         )  # fmt: skip
         if not zeros:

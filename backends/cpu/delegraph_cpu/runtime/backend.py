@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -82,9 +81,7 @@ class CpuBackend(BackendInterface):
 
     def is_available(self) -> Availability:
         """Whether onnxruntime is installed."""
-        if importlib.util.find_spec("onnxruntime") is not None:
-            return Availability(True)
-        return Availability(False, "onnxruntime is not installed", "pip install onnxruntime")
+        return Availability.of_package("onnxruntime")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> CpuHandle:
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.

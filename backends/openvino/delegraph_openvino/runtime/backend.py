@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -73,9 +72,7 @@ class OpenVinoBackend(BackendInterface):
 
     def is_available(self) -> Availability:
         """Whether OpenVINO is installed; whether it has the device that a delegate is for shows in `init`."""
-        if importlib.util.find_spec("openvino") is not None:
-            return Availability(True)
-        return Availability(False, "openvino is not installed", "pip install openvino")
+        return Availability.of_package("openvino")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Compile a blob's model. Its weights stay where they are, in `processed` or the named data.
