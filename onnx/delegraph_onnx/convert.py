@@ -1,9 +1,10 @@
-"""Edge program -> ONNX model: its inputs, weights, states and outputs, and its calls as `nodes.py` converts them."""
+"""Edge program -> ONNX model: its inputs, weights, states and outputs, and its calls, each by its converter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 import onnx_ir as ir
@@ -12,16 +13,16 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from delegraph.aot import HeldTensor, ResolvedSignature, external_tag, layout_of
-from delegraph.aot.authoring import symbolic_shape
+from delegraph.aot.authoring import GraphConverter, symbolic_shape
 from delegraph.errors import UnsupportedOperator
 from delegraph.interfaces import BlobTensor
+from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES
-from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.graph_builder import Converted, Fusion, GraphBuilder
 from delegraph_onnx.node_facts import Dim, common_sizes, dtype_of, inner_shape_of, outer_dtype_of
-from delegraph_onnx.nodes import CallConverter
 from delegraph_onnx.target import Target
 
-__all__ = ["ConvertedModel", "ExternalWeight", "State", "convert"]
+__all__ = ["CallConverter", "ConvertedModel", "ExternalWeight", "State", "convert"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,51 @@ def convert(program: ExportedProgram, builder: GraphBuilder) -> ConvertedModel:
         (*made.externals.values(), *copies),
         {str(value.name): handles for value, handles in builder.debug_handles.items()},
     )
+
+
+class CallConverter(GraphConverter[ir.Value]):
+    """Adds the calls of a graph to what `builder` makes: those of a fusion together, every other by itself."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        super().__init__()
+        self.table = TargetTable(builder.target)  # type: ignore[misc]  # a table for each target
+        self.builder = builder
+        self.values = builder.values
+        self._fused: Mapping[Node, Fusion] = MappingProxyType({})
+        self._replaced: frozenset[Node] = frozenset()
+
+    def fuse(self, fused: Mapping[Node, Fusion]) -> None:
+        """Let these be converted together, each where its root is."""
+        self._fused = fused
+        self._replaced = frozenset(node for fusion in fused.values() for node in fusion.replaced)
+
+    def convert_calls(self, graph: Graph) -> None:
+        self.builder.prepare(graph)
+        super().convert_calls(graph)
+
+    def convert_call(self, node: Node) -> None:
+        if node in self._fused:
+            with self.builder.on_behalf_of(node, *self._fused[node].replaced):
+                self._fused[node].convert(self.builder)
+        elif node not in self._replaced:
+            with self.builder.on_behalf_of(node):
+                super().convert_call(node)
+
+    def call(self, node: Node) -> Converted:
+        convert = self.table.required(node)
+        value = self.builder.own(node)
+        if value is None:
+            value = convert(self.builder, node)
+        if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
+            self.builder.record(value, inner_shape_of(node))
+        return value
+
+    def element(self, node: Node) -> ir.Value:
+        source, index = node.args
+        integers = self.builder.integers.get(source)  # type: ignore[arg-type]
+        if isinstance(integers, Sequence):
+            self.builder.integers[node] = integers[index]  # type: ignore[index]
+        return super().element(node)
 
 
 class PartitionConverter(CallConverter):

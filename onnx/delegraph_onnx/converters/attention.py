@@ -15,8 +15,8 @@ from delegraph.aot.authoring import as_array, hides_nothing, named_arguments, se
 from delegraph_onnx.converters.table import convert_with, schema_arguments
 from delegraph_onnx.dtypes import FLOATS
 from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.graph_patterns import unrepeated
 from delegraph_onnx.node_facts import Dim, are_known, dtype_of, rank_of, shape_of
-from delegraph_onnx.repeated_heads import unrepeated
 
 
 def _inference(

@@ -33,33 +33,19 @@ def _by(op_type: str, of_bools: str | None = None) -> Convert:
     return convert
 
 
+for _names, _dtypes in (
+    ("abs cos exp log neg reciprocal sin sqrt tanh", NUMBERS),
+    ("acos acosh asin asinh atan atanh cosh erf sinh tan", FLOATS | INDICES),
+    ("ceil floor round", REALS),
+    ("relu", REALS | {torch.int32}),
+):
+    for _name in _names.split():
+        convert_with(_name, dtypes=_dtypes)(_by(_name.capitalize()))
+
+for _name, _op_type in (("hardswish", "HardSwish"), ("mish", "Mish"), ("selu", "Selu")):
+    convert_with(_name, keep=True)(_by(_op_type))
+
 for _names, _op_types, _dtypes in (
-    ("abs", "Abs", NUMBERS),
-    ("acos", "Acos", FLOATS | INDICES),
-    ("acosh", "Acosh", FLOATS | INDICES),
-    ("asin", "Asin", FLOATS | INDICES),
-    ("asinh", "Asinh", FLOATS | INDICES),
-    ("atan", "Atan", FLOATS | INDICES),
-    ("atanh", "Atanh", FLOATS | INDICES),
-    ("ceil", "Ceil", REALS),
-    ("cos", "Cos", NUMBERS),
-    ("cosh", "Cosh", FLOATS | INDICES),
-    ("erf", "Erf", FLOATS | INDICES),
-    ("exp", "Exp", NUMBERS),
-    ("floor", "Floor", REALS),
-    ("hardswish", "HardSwish", FLOATS),
-    ("log", "Log", NUMBERS),
-    ("mish", "Mish", FLOATS),
-    ("neg", "Neg", NUMBERS),
-    ("reciprocal", "Reciprocal", NUMBERS),
-    ("relu", "Relu", REALS | {torch.int32}),
-    ("round", "Round", REALS),
-    ("selu", "Selu", FLOATS),
-    ("sin", "Sin", NUMBERS),
-    ("sinh", "Sinh", FLOATS | INDICES),
-    ("sqrt", "Sqrt", NUMBERS),
-    ("tan", "Tan", FLOATS | INDICES),
-    ("tanh", "Tanh", NUMBERS),
     ("mul.Tensor mul.Scalar", "Mul And", NUMBERS_OR_BOOL),
     ("div.Tensor div.Scalar true_divide.Tensor", "Div", NUMBERS_OR_BOOL),
     ("logical_and", "And", ALL),
@@ -72,7 +58,7 @@ for _names, _op_types, _dtypes in (
         for name, kinds in (("and", "BitwiseAnd And"), ("or", "BitwiseOr Or"), ("xor", "BitwiseXor Xor"))
     ),
 ):
-    convert_with(_names, dtypes=_dtypes, keep=_names in ("hardswish", "mish", "selu"))(_by(*_op_types.split()))
+    convert_with(_names, dtypes=_dtypes)(_by(*_op_types.split()))
 
 
 @convert_with("rsqrt", dtypes=NUMBERS)

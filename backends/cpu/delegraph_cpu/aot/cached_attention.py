@@ -31,10 +31,9 @@ from delegraph_cpu.aot.rotary import Rotation, rotation_of
 from delegraph_onnx.converters.attention import joined_heads, parted_heads
 from delegraph_onnx.converters.table import aten
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.graph_patterns import slice_of, sliced_from
+from delegraph_onnx.graph_patterns import REPEATING, repeats_heads, slice_of, sliced_from
 from delegraph_onnx.node_facts import are_known, outer_dtype_of, rank_of, same_sizes, shape_of
 from delegraph_onnx.positions import Positions, positions_of
-from delegraph_onnx.repeated_heads import REPEATING, repeats_heads
 
 __all__ = ["CachedAttention", "cached_attentions"]
 

@@ -123,20 +123,18 @@ def _limit(node: Node, negated: bool, constants: Constants) -> _Limit | None:
     left, right = _sides(node, constants)
     if left is None or right is None:
         return None
+    above, more = _LIMITS[compared]
     if left.dim != -1:
-        left, right, compared = right, left, _SWAPPED[compared]
+        left, right, above, more = right, left, not above, -1 - more
     if left.dim != -1 or left.start is not None:
         return None
-    above, more = _LIMITS[_NEGATED[compared] if negated else compared]
     border = replace(right, offset=right.offset - left.offset + more)
-    return _of_rows(border, node, above)
+    return _of_rows(border, node, above != negated)
 
 
 _COMPARISONS: Final = {
     aten(f"{name}.{kind}"): name for name in ("le", "lt", "ge", "gt") for kind in ("Tensor", "Scalar")
 }
-_SWAPPED: Final = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt"}
-_NEGATED: Final = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}
 _LIMITS: Final = {"le": (False, 0), "lt": (False, -1), "gt": (True, 0), "ge": (True, -1)}
 """Whether columns that compare so to a border lie above, and what is added for them to be up to it, or behind it."""
 

@@ -1,6 +1,6 @@
 """Convolutions of uint8 with a constant int8 weight, to uint8: QLinearConv.
 
-Where a float is wanted they are convolutions of floats, with the weight widened at load (`stored_kernels.py`): to give
+Where a float is wanted they are convolutions of floats, with the weight widened at load (`narrow_weights.py`): to give
 integers as floats onnxruntime has ConvInteger alone, which takes 3 to 25 times as long as those (1.31, one thread; 64
 channels to 24 in windows of one place 479 us, 204 in float; 64 in groups of one and windows of 3 x 3 2364 us, 148).
 """

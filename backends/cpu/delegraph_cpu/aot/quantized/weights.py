@@ -53,9 +53,9 @@ class Weight:
             return None if bias is not None else (self.inputs, None)
         # No more steps than fit: the scale of a channel of zeros is next to nothing, and may as well be larger.
         values, scales, zero_points = self.inputs
-        least = g.op("Mul", g.op("Abs", real), _number(g, 1 / (scale * _LARGEST_BIAS)))
-        scales = g.op("Max", scales, least, _number(g, _LEAST_SCALE))
-        steps = g.op("Round", g.op("Div", real, g.op("Mul", scales, _number(g, scale))))
+        least = g.op("Mul", g.op("Abs", real), g.tensor(1 / (scale * _LARGEST_BIAS), torch.float32))
+        scales = g.op("Max", scales, least, g.tensor(_LEAST_SCALE, torch.float32))
+        steps = g.op("Round", g.op("Div", real, g.op("Mul", scales, g.tensor(scale, torch.float32))))
         return (values, scales, zero_points), g.cast(steps, torch.int32)
 
 
@@ -83,10 +83,6 @@ class KnownWeight(Weight):
             return None
         values, _, zero_points = self.inputs
         return (values, g.constant(scales.astype(np.float32)), zero_points), g.constant(steps)
-
-
-def _number(g: GraphBuilder, number: float) -> ir.Value:
-    return g.constant(np.array(number, np.float32))
 
 
 def symmetric_weight(g: GraphBuilder, node: Node, channels: int) -> KnownWeight | None:
