@@ -423,9 +423,9 @@ def array_of(number: Scalar, dtype: torch.dtype) -> NDArray[Any]:
     return as_array(torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None).to(dtype))
 
 
-def initializer(name: str, array: NDArray[Any]) -> ir.Value:
-    """A constant of a graph, over the memory of `array`."""
-    tensor = ir.Tensor(array, name=name)
+def initializer(name: str, content: NDArray[Any] | ir.PackedTensor[Any]) -> ir.Value:
+    """A constant of a graph, over the memory of an array."""
+    tensor = content if isinstance(content, ir.PackedTensor) else ir.Tensor(content, name=name)
     return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 

@@ -158,7 +158,10 @@ def unpack(processed: Buffer) -> Blob:
     for weight in blob.weights:
         _check_weight(weight, len(blob.data))
     for state in blob.states:
-        _check_state(state, len(blob.data))
+        if state.dtype not in ITEM_SIZES:
+            raise damaged(f"state {state.buffer!r:.80} has no dtype: {state.dtype!r:.40}")
+        if state.initial is not None:
+            _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, len(blob.data))
     _check_names(blob)
     return blob
 
@@ -192,13 +195,6 @@ def _check_weight(weight: Weight, available: int) -> None:
         raise damaged(f"weight {weight.name!r}: {weight.dtype} {weight.shape} is not {weight.nbytes} bytes")
     if weight.key is None:
         _check_place(f"weight {weight.name!r}", weight.offset, weight.nbytes, available)
-
-
-def _check_state(state: StateInfo, available: int) -> None:
-    if state.dtype not in ITEM_SIZES:
-        raise damaged(f"state {state.buffer!r:.80} has no dtype: {state.dtype!r:.40}")
-    if state.initial is not None:
-        _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, available)
 
 
 def _check_place(what: str, offset: int, nbytes: int, available: int) -> None:

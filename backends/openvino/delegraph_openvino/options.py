@@ -16,6 +16,7 @@ __all__ = ["OpenVinoOptions"]
 _READ: Final = {"True": True, "False": False}
 HINTS: Final = ("latency", "throughput")
 PRECISIONS: Final = ("f32", "f16", "bf16", "device")
+_DEVICES: Final = "CPU, GPU, NPU (GPU.1 where there are several) or AUTO"
 _DEVICE: Final = re.compile(r"(CPU|GPU|NPU|AUTO)(\.\d{1,3})?")
 
 
@@ -44,15 +45,18 @@ class OpenVinoOptions(DelegateOptions):
     profiling: bool = False
 
     def __post_init__(self) -> None:
-        known = isinstance(self.device, str) and _DEVICE.fullmatch(self.device)
-        _require(bool(known), "device", self.device, "CPU, GPU, NPU (GPU.1 where there are several) or AUTO")
-        threads = type(self.num_threads) is int and 0 <= self.num_threads <= 1024
-        _require(threads, "num_threads", self.num_threads, "0 to 1024")
-        _require(self.performance_hint in HINTS, "performance_hint", self.performance_hint, " or ".join(HINTS))
-        _require(self.precision in PRECISIONS, "precision", self.precision, " or ".join(PRECISIONS))
-        for name in ("int8_products", "profiling"):
-            _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "true or false")
-        _require(isinstance(self.cache, str), "cache", self.cache, "a folder's path")
+        device, threads = self.device, self.num_threads
+        for name, holds, admitted in (
+            ("device", isinstance(device, str) and _DEVICE.fullmatch(device), _DEVICES),
+            ("num_threads", type(threads) is int and 0 <= threads <= 1024, "0 to 1024"),
+            ("performance_hint", self.performance_hint in HINTS, " or ".join(HINTS)),
+            ("precision", self.precision in PRECISIONS, " or ".join(PRECISIONS)),
+            ("int8_products", isinstance(self.int8_products, bool), "true or false"),
+            ("profiling", isinstance(self.profiling, bool), "true or false"),
+            ("cache", isinstance(self.cache, str), "a folder's path"),
+        ):
+            if not holds:
+                raise InvalidArgument(f"{BACKEND_ID}: {name} is {getattr(self, name)!r:.40}; it may be {admitted}")
 
     @classmethod
     def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
@@ -85,8 +89,3 @@ class OpenVinoOptions(DelegateOptions):
         if self.cache:
             properties["CACHE_DIR"] = self.cache
         return properties
-
-
-def _require(holds: bool, name: str, value: object, admitted: str) -> None:
-    if not holds:
-        raise InvalidArgument(f"{BACKEND_ID}: {name} is {value!r:.40}; it may be {admitted}")

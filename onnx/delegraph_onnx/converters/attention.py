@@ -222,16 +222,14 @@ def _masked(
     if mask is None:
         return None, lambda result: result
     if content is not None and sees_in_every_row(content):
-        return g.constant(as_array(_bias_of(_without_repetitions(content, periodic), dtype))), lambda result: result
+        known = _without_repetitions(content, periodic)
+        if known.dtype == torch.bool:
+            seen, hidden = torch.tensor(0.0, dtype=dtype), torch.tensor(torch.finfo(dtype).min, dtype=dtype)
+            known = torch.where(known, seen, hidden)
+        return g.constant(as_array(known)), lambda result: result
     is_bool = dtype_of(mask) == torch.bool
     bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), lowest(g, dtype)) if is_bool else g.value(mask)
     return bias, partial(_times_seen if is_bool else _where_seen, g, mask, bias, dtype)
-
-
-def _bias_of(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.where(mask, torch.tensor(0.0, dtype=dtype), torch.tensor(torch.finfo(dtype).min, dtype=dtype))
 
 
 def _without_repetitions(mask: torch.Tensor, periodic: bool) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import frexp
 from typing import Any, Final
 
@@ -191,14 +192,12 @@ def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Val
 
 def _is_doubled(g: GraphBuilder, call: _Nearest) -> ir.Value:
     """Whether there are twice as many pixels along each dim, or as many: factors that nothing is rounded for."""
-    found = None
+    fits = []
     for dim in range(call.dims):
         before, after = _counts(g, call, dim)
         as_it_is, twice = g.op("Equal", after, before), g.op("Equal", after, g.op("Add", before, before))
-        fits = g.op("Or", as_it_is, twice)
-        found = fits if found is None else g.op("And", found, fits)
-    assert found is not None
-    return found
+        fits.append(g.op("Or", as_it_is, twice))
+    return reduce(lambda one, other: g.op("And", one, other), fits)
 
 
 def _reads_the_same(call: _Nearest) -> bool:

@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PreprocessResult
+from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
@@ -121,7 +121,10 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     if has_halves(program):
         store_halves(model.graph)
     widen_kernels(model.graph)
-    beside = {weight.info.name: _reference(weight) for weight in converted.external}
+    beside: dict[str, ir.TensorProtocol] = {}
+    for weight in converted.external:
+        dtype, shape = ONNX_TYPES[COMPLEX.get(weight.tensor.dtype, weight.tensor.dtype)], _shape(weight)
+        beside[weight.info.name] = reference(weight.info.name, dtype, shape, weight.tensor.nbytes)
     read = constants_again(model.graph, beside | {name: ir.Tensor(array) for name, array in held.items()})
     for name in read & held.keys():
         lay_beside(model.graph.initializers[name])
@@ -171,7 +174,7 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
     for weight in compiled.external:
         info = weight.info
         store.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
-        records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
+        records.append(Weight(info.name, info.dtype, _shape(weight), weight.tensor.nbytes, key=weight.key))
     blob = pack(replace(compiled.blob, weights=tuple(records)), [*chunks, *compiled.initial])
     return PreprocessResult(blob, compiled.debug_handles, data_store_output=store.get_named_data_store_output())
 
@@ -248,13 +251,8 @@ def _find_weights(model: ir.Model) -> None:
             lay_beside(value)
 
 
-def _reference(weight: ExternalWeight) -> ir.ExternalTensor:
-    info, dtype = weight.info, weight.tensor.dtype
-    return reference(info.name, ONNX_TYPES[COMPLEX.get(dtype, dtype)], _shape(info), weight.tensor.nbytes)
-
-
-def _shape(info: BlobTensor) -> tuple[int, ...]:
-    return tuple(int(dim) for dim in info.shape)
+def _shape(weight: ExternalWeight) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in weight.info.shape)
 
 
 def _folder_for(model: ir.Model) -> str | None:

@@ -268,16 +268,12 @@ def _bound(
     if _bind_outputs(context, binding, handle.blob.outputs, shapes, args[len(handle.blob.inputs) :]):
         return None
     if _gives_nothing(handle, shapes):
-        return _nothing
+        return lambda: None  # there is nothing to compute
     _bind_states(binding, handle)
     from delegraph_cpu.sessions import run_of
 
     run, bound = run_of(session, binding)
     return partial(_run_bound, run, bound, handle.options, handle.states, handle.blob, inputs, binding)
-
-
-def _nothing() -> None:
-    """The call that computes nothing."""
 
 
 def _run_bound(

@@ -44,16 +44,17 @@ class CpuOptions(DelegateOptions):
     profiling: bool = False
 
     def __post_init__(self) -> None:
-        _require(type(self.num_threads) is int and 0 <= self.num_threads <= 1024, "num_threads", "0 to 1024")
-        _require(self.thread_pool in THREAD_POOLS, "thread_pool", " or ".join(THREAD_POOLS))
-        _require(
-            type(self.spin_duration_us) is int and ADAPTIVE <= self.spin_duration_us <= 1_000_000,
-            "spin_duration_us",
-            "-1 to 1000000",
-        )
-        _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
-        _require(isinstance(self.cache, str), "cache", "a folder's path")
-        _require(isinstance(self.profiling, bool), "profiling", "true or false")
+        threads, spin = self.num_threads, self.spin_duration_us
+        for name, holds, admitted in (
+            ("num_threads", type(threads) is int and 0 <= threads <= 1024, "0 to 1024"),
+            ("thread_pool", self.thread_pool in THREAD_POOLS, " or ".join(THREAD_POOLS)),
+            ("spin_duration_us", type(spin) is int and ADAPTIVE <= spin <= 1_000_000, "-1 to 1000000"),
+            ("optimization_level", self.optimization_level in OPTIMIZATION_LEVELS, ", ".join(OPTIMIZATION_LEVELS)),
+            ("cache", isinstance(self.cache, str), "a folder's path"),
+            ("profiling", isinstance(self.profiling, bool), "true or false"),
+        ):
+            if not holds:
+                raise InvalidArgument(f"{BACKEND_ID}'s option {name} must be {admitted}")
 
     @staticmethod
     def from_environment() -> CpuOptions:
@@ -64,8 +65,3 @@ class CpuOptions(DelegateOptions):
         if not text.isdecimal():
             raise InvalidArgument(f"{THREADS_VARIABLE}={text!r} is not a number of threads")
         return CpuOptions(num_threads=int(text))
-
-
-def _require(condition: bool, name: str, allowed: str) -> None:
-    if not condition:
-        raise InvalidArgument(f"CpuBackend's option {name} must be {allowed}")

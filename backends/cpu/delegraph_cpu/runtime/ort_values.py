@@ -16,7 +16,7 @@ from delegraph.interfaces import Buffer
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["PAIRS", "array_in", "as_array", "numpy_dtype", "ort_value"]
+__all__ = ["PAIRS", "array_in", "as_array", "as_pairs", "numpy_dtype", "ort_value"]
 
 PAIRS: Final = {"complex64": "float32", "complex128": "float64"}
 """What complex tensors are pairs of, for onnxruntime."""
@@ -29,11 +29,15 @@ def ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
     """A value over the memory of `array`, which is contiguous and must outlive it; complex numbers are pairs."""
     from onnxruntime import OrtValue
 
-    if array.dtype.kind == "c":
-        array = array.reshape(-1).view(array.real.dtype).reshape(*array.shape, 2)
+    array = as_pairs(array)
     if array.dtype.name == "bfloat16":
         return OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BFLOAT16)
     return OrtValue.ortvalue_from_numpy(array)
+
+
+def as_pairs(array: NDArray[Any]) -> NDArray[Any]:
+    """Complex numbers as pairs along one more dim; anything else as it is."""
+    return array.reshape(-1).view(array.real.dtype).reshape(*array.shape, 2) if array.dtype.kind == "c" else array
 
 
 def as_array(value: onnxruntime.OrtValue, dtype: str = "") -> NDArray[Any]:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from openvino import Output, Type
 from openvino import opset15 as opset
 from torch.export import ExportedProgram
-from torch.fx import Graph
 
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import lower_sharing_weights, operator_name
@@ -98,7 +97,9 @@ def _lowered(
     handles = {name: found for name, found in graph.debug_handle_map.items() if found}
     held = indexed_inputs(program.graph, ResolvedSignature.of(program))
     exact_nan = any(spec.key == EXACT_NAN for spec in compile_specs)
-    blob = blob_of(converted, graph, keys, held, _multiplies_bfloat16(program.graph), exact_nan)
+    products = [node for node in program.graph.nodes if operator_name(node).split(".")[0] in PRODUCTS]
+    bfloat16 = {outer_dtype_of(node) for node in products} == {torch.bfloat16}
+    blob = blob_of(converted, graph, keys, held, bfloat16, exact_nan)
     return PreprocessResult(blob, debug_handle_map=handles)
 
 
@@ -274,9 +275,3 @@ def _name_by_place(model: openvino.Model) -> None:
             operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
     for place, output in enumerate(model.outputs):
         output.get_tensor().set_names({f"output_{place}"})
-
-
-def _multiplies_bfloat16(graph: Graph) -> bool:
-    """Whether there are products (of matrices, convolutions, attention), and all of bfloat16."""
-    dtypes = {outer_dtype_of(node) for node in graph.nodes if operator_name(node).split(".")[0] in PRODUCTS}
-    return dtypes == {torch.bfloat16}

@@ -105,18 +105,14 @@ def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels:
     integers. Scales of integers by channel it moves through selections and sums, as they are, but through no bias."""
     if bias is not None and not _is_zero(g, bias):
         return g.value(bias)
-    on_integers = any(_is_fixed(call) for call in roundings_behind(x)) and roundings_behind(weight)
+    fixed = any(isinstance(call.args[1], float) for call in roundings_behind(x))  # scales not found in the run
+    on_integers = fixed and roundings_behind(weight)
     return _kept_zeros(g, channels) if on_integers else None
 
 
 def _is_zero(g: GraphBuilder, bias: Node) -> bool:
     content = g.constants.array(bias)
     return content is not None and not content.any()
-
-
-def _is_fixed(dequantize: Node) -> bool:
-    """Whether its scale is not found in the run."""
-    return isinstance(dequantize.args[1], float)
 
 
 def _kept_zeros(g: GraphBuilder, channels: int) -> ir.Value:

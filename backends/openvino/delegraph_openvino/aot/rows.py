@@ -133,11 +133,13 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     """
     channels = node.meta["val"].shape[int(rank_of(node) == rank_of(weight))]
     added = bias_of(g, x, weight, bias, int(channels))
-    padded, arguments = rounded_source(x), schema_arguments(x) if rounded_source(x) else ()
+    padded = rounded_source(x)
+    low, zero, high = (x.args[3], x.args[2], x.args[4]) if padded else (0, 0, 0)
+    zero_is_exact = low <= zero <= high  # type: ignore[operator]
     row = TABLE[node.target]
     if not is_transposed(node) and _picks_single_pixels(node, weight):
         made: ir.Value = _of_single_pixels(g, node, x, weight)
-    elif padded is None or is_transposed(node) or rank_of(x) != rank_of(weight) or not _zero_is_exact(arguments):
+    elif padded is None or is_transposed(node) or rank_of(x) != rank_of(weight) or not zero_is_exact:
         made = row.convert(g, node, x, weight, None)
     else:
         source, attributes = geometry(node, padded)
@@ -167,11 +169,6 @@ def _of_single_pixels(g: OpenVinoGraph, node: Node, x: Node, weight: Node) -> ir
     value = g.op("Slice", value, g.ints([0] * dims), g.ints([INT64_MAX] * dims), axes, g.ints(how["strides"]))
     result = g.op("Conv", value, g.value(weight), group=how["group"])
     return result if batched else g.op("Squeeze", result, g.ints([0]))
-
-
-def _zero_is_exact(settings: Sequence[Any]) -> bool:
-    """Whether zero is not rounded to something else."""
-    return bool(settings[3] <= settings[2] <= settings[4])
 
 
 def linear(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | None) -> ir.Value:

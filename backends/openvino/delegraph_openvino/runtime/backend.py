@@ -28,7 +28,7 @@ from delegraph.interfaces import (
     sizes_in_run,
     split_arguments,
 )
-from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack, weight_data
+from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, damaged, unpack, weight_data
 from delegraph_openvino.ir_check import check_ir
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.ir_files import ir_files
@@ -94,11 +94,12 @@ class OpenVinoBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
         """Run once, each output into its planned memory; one whose shape shows in the run alone is copied there."""
-        inputs, outputs = _split(handle, args)
+        inputs, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
         arrays = _set_inputs(handle, inputs)
         places = _places(context, handle, arrays, outputs)
         for index, (info, place) in enumerate(zip(handle.blob.outputs, places, strict=True)):
-            handle.request.set_output_tensor(index, _own_tensor(info) if place is None else tensor_over(place))
+            tensor = tensor_of(info.dtype, info.shape) if place is None else tensor_over(place)
+            handle.request.set_output_tensor(index, tensor)
         handle.bound = None
         _run(handle)
         for index, (place, out) in enumerate(zip(places, outputs, strict=True)):
@@ -112,7 +113,7 @@ class OpenVinoBackend(BackendInterface):
     ) -> Callable[[], object] | None:
         """A call whose tensors are made once, if all arguments are arrays that OpenVINO can use in place, and the
         outputs' shapes follow from the inputs'."""
-        inputs, outputs = _split(handle, args)
+        inputs, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
         infos = handle.blob.inputs
         arrays = [np.asarray(given, numpy_dtype(info.dtype)) for info, given in zip(infos, inputs, strict=True)]
         if not all(map(is_used_in_place, [*arrays, *outputs])):
@@ -187,10 +188,6 @@ def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ..
 # ---- running --------------------------------------------------------------------------------------------------------
 
 
-def _split(handle: Handle, args: Sequence[Argument]) -> tuple[Sequence[Argument], Sequence[Argument]]:
-    return split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
-
-
 def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]]:
     """Set the inputs; returns the arrays, which must outlive the run."""
     arrays = []
@@ -226,11 +223,6 @@ def _places(
         else:
             places.append(out if out.shape == shape else context.resize(out, shape))
     return places
-
-
-def _own_tensor(info: TensorInfo) -> openvino.Tensor:
-    """Memory of OpenVINO's own, which grows as it is needed."""
-    return tensor_of(info.dtype, [dim if isinstance(dim, int) else 0 for dim in info.shape])
 
 
 def _run(handle: Handle) -> None:

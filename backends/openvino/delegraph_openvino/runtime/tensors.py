@@ -34,13 +34,14 @@ def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
     return openvino.Tensor(array, shared_memory=True)
 
 
-def tensor_of(dtype: str, shape: Sequence[int]) -> openvino.Tensor:
-    """A tensor with memory of its own."""
+def tensor_of(dtype: str, dims: Sequence[int | str]) -> openvino.Tensor:
+    """A tensor with memory of its own, which grows along dims that show in the run."""
+    shape = [dim if isinstance(dim, int) else 0 for dim in dims]
     if dtype == "bfloat16":
-        return openvino.Tensor(openvino.Type.bf16, openvino.Shape(list(shape)))
+        return openvino.Tensor(openvino.Type.bf16, openvino.Shape(shape))
     if dtype == PAIRS:
         return openvino.Tensor(np.dtype(np.float32), [*shape, 2])
-    return openvino.Tensor(numpy_dtype(dtype), list(shape))
+    return openvino.Tensor(numpy_dtype(dtype), shape)
 
 
 def codes_over(packed: NDArray[np.uint8], shape: Sequence[int]) -> openvino.Tensor:
