@@ -153,8 +153,8 @@ def read_record(cls: type[_T], entry: Any, **given: Any) -> _T:
     """
     entry = _read(dict, entry)
     kinds, optional = _fields(cls)  # type: ignore[arg-type]  # a class is hashable
-    missing = optional - entry.keys()
-    return cls(**given, **{name: _read(kinds[name], entry[name]) for name in kinds.keys() - given.keys() - missing})
+    left = given.keys() | optional - entry.keys()
+    return cls(**given, **{name: _read(kind, entry[name]) for name, kind in kinds.items() if name not in left})
 
 
 @cache
