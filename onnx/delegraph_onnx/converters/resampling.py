@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import frexp
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import as_array, operator_name
-from delegraph_onnx.converters.table import aten, convert_with, schema_arguments
+from delegraph_onnx.converters.table import aten, convert_with, name_of, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import Dim, are_known, rank_of, shape_of
 
@@ -37,6 +38,11 @@ def _same_size(node: Node, input: Node, output_size: object, *rest: Any) -> str 
         if not same:
             return f"a scale of {scale} gives another size in single precision"
     return None
+
+
+def listed(scales: Sequence[Any]) -> Sequence[float | None]:
+    """Those of all dims, whether a call has one argument for each, or a list, which may be None."""
+    return scales if len(scales) != 1 or not isinstance(scales[0], list | tuple | None) else scales[0] or []
 
 
 def _resize(
@@ -74,10 +80,6 @@ class Rule:
     pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value], ir.Value]
 
 
-def _product(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
-    return g.op("Mul", g.cast(place, torch.float32), step)
-
-
 def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
     """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up."""
     half = g.tensor(0.5, torch.float64)
@@ -89,7 +91,7 @@ RULES: Final = {
     "upsample_nearest": Rule(
         {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
         lambda place, factor: np.floor(place / factor),
-        _product,
+        lambda g, place, step: g.op("Mul", g.cast(place, torch.float32), step),
     ),
     "_upsample_nearest_exact": Rule(
         {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},
@@ -112,10 +114,9 @@ class _Nearest:
 
     @classmethod
     def of(cls, node: Node) -> _Nearest:
-        name = operator_name(node).removeprefix("aten::").partition(".")[0][:-2]
+        name = name_of(node)[:-2]
         input, output_size, *scales = schema_arguments(node)
-        given = scales if len(scales) != 1 or not isinstance(scales[0], list | tuple | None) else scales[0] or []
-        return cls(name, node, input, output_size, given)
+        return cls(name, node, input, output_size, listed(scales))
 
     @property
     def dims(self) -> int:
@@ -191,14 +192,12 @@ def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Val
 
 def _is_doubled(g: GraphBuilder, call: _Nearest) -> ir.Value:
     """Whether there are twice as many pixels along each dim, or as many: factors that nothing is rounded for."""
-    found = None
+    fits = []
     for dim in range(call.dims):
         before, after = _counts(g, call, dim)
         as_it_is, twice = g.op("Equal", after, before), g.op("Equal", after, g.op("Add", before, before))
-        fits = g.op("Or", as_it_is, twice)
-        found = fits if found is None else g.op("And", found, fits)
-    assert found is not None
-    return found
+        fits.append(g.op("Or", as_it_is, twice))
+    return reduce(lambda one, other: g.op("And", one, other), fits)
 
 
 def _reads_the_same(call: _Nearest) -> bool:
@@ -233,35 +232,15 @@ def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterato
         yield np.arange(before, dtype=np.float32)
 
 
-for _names, _mode in (
-    ("upsample_linear1d upsample_bilinear2d upsample_trilinear3d", "linear"),
-    ("upsample_bicubic2d", "cubic"),
-):
+_SMOOTH: Final = "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
 
-    def _smooth_vec(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: Sequence[Size] | None,
-        align_corners: bool,
-        scales: Sequence[float] | None,
-        mode: str = _mode,
-    ) -> ir.Value:
-        return _smooth(g, node, input, output_size, align_corners, *(scales or []), mode=mode)
 
-    def _smooth(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: Sequence[Size] | None,
-        align_corners: bool,
-        *scales: float | None,
-        mode: str = _mode,
-    ) -> ir.Value:
-        where = "align_corners" if align_corners else "half_pixel"
-        return _resize(
-            g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
-        )
-
-    convert_with(" ".join(f"{name}.vec" for name in _names.split()), check=_same_size, keep=True)(_smooth_vec)
-    convert_with(_names, check=_same_size, keep=True)(_smooth)
+@convert_with(f"{_SMOOTH} {_SMOOTH.replace(' ', '.vec ')}.vec", check=_same_size, keep=True)
+def smooth(
+    g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, align_corners: bool, *scales: Any
+) -> ir.Value:
+    mode = "cubic" if "cubic" in operator_name(node) else "linear"
+    where = "align_corners" if align_corners else "half_pixel"
+    return _resize(
+        g, node, input, output_size, listed(scales), mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
+    )
