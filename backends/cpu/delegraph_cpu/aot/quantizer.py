@@ -20,6 +20,7 @@ from delegraph.aot import (
     annotation_of,
     channel_dim,
     cut_attention,
+    float_operand,
     is_float_tensor,
     is_read_once,
     is_weight,
@@ -106,6 +107,12 @@ class CpuQuantizer:
 
     def validate(self, model: GraphModule) -> None:
         """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
+
+    def reason(self, node: Node) -> str | None:
+        """Why it leaves a call of floats."""
+        if node.target in SUMS | AVERAGES | WINDOWS | MOVES | CLAMPS | JOINS:
+            return float_operand(node, lambda value: getattr(annotation_of(value), "output_qspec", None) is not None)
+        return "integers would cost accuracy or time here: onnxruntime's kernel of floats is as fast, or the only one"
 
     def _annotate(self, node: Node, integers: set[Node]) -> None:
         if channel_dim(node) is not None and not (is_float_tensor(node.args[0]) and is_weight(node.args[1])):

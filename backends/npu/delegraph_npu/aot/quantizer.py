@@ -19,6 +19,7 @@ from delegraph.aot import (
     annotate,
     annotation_of,
     channel_dim,
+    float_operand,
     is_float_tensor,
     is_read_once,
     is_weight,
@@ -84,6 +85,17 @@ class NpuQuantizer:
 
     def validate(self, model: GraphModule) -> None:
         """Everything that `annotate` writes can be compiled: both ask the same table."""
+
+    def reason(self, node: Node) -> str | None:
+        """Why it leaves a call of floats."""
+        row = row_of(node)
+        if row is None:
+            return f"the NPU has no {operator_name(node)}"
+        if not _is_float(node) or not all(map(_is_float, _values(node))):
+            return "the NPU takes tensors of float32 as integers"
+        if self._dtype not in row.dtypes:
+            return f"the NPU computes it on int8 alone, and the recipe has {str(self._dtype).removeprefix('torch.')}"
+        return row.reason(node) or float_operand(node, _gives_integers)
 
     def _annotate(self, node: Node) -> None:
         row = row_of(node)
