@@ -207,6 +207,18 @@ REASONS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]], str, str
         "adaptive_avg_pool2d",
         "windows of different sizes: 8 is not a multiple of what it becomes",
     ),
+    "limits that are tensors": (
+        lambda x, y: q(torch.clamp(q(x), q(y))),
+        [IMAGE] * 2,
+        "clamp",
+        "its limits are tensors",
+    ),
+    "rows that float32 rounds": (
+        lambda x: q(F.interpolate(q(x), size=(14, 46))),
+        [(1, 2, 14, 14)],
+        "upsample_nearest2d",
+        "from 14 to 46: torch rounds which rows it reads, and the NPU's steps are exact",
+    ),
     "reflection": (
         lambda x: q(F.pad(q(x), (1, 1, 1, 1), mode="reflect")),
         [IMAGE],

@@ -11,23 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 from torch.fx import Node
 
 from delegraph.aot import lifted_number, schema_arguments
+from delegraph.aot.authoring import clamp_limits
 
 __all__ = [
-    "CLAMPS",
     "Grid",
     "QuantizedCall",
     "call_at",
-    "clamp_limits",
     "dtype_of",
     "grid_of",
     "head_of",
+    "is_clamp",
     "is_dequantize",
     "is_quantize",
     "operator_name",
@@ -37,9 +37,6 @@ __all__ = [
 _QUANTIZE: Final = "quantized_decomposed::quantize_per_tensor"
 _DEQUANTIZE: Final = "quantized_decomposed::dequantize_per_tensor"
 _DEQUANTIZE_CHANNELS: Final = "quantized_decomposed::dequantize_per_channel"
-
-CLAMPS: Final = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-"""Operators that only limit values: what makes the value before them limits it for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +79,7 @@ class QuantizedCall:
     def limits(self) -> tuple[int, int]:
         """The lowest and the highest integer that the clamps and the grid let through."""
         low, high = self.out.low, self.out.high
-        for clamp in self.clamps:
-            lowest, highest = clamp_limits(clamp)
+        for lowest, highest in filter(None, map(clamp_limits, self.clamps)):
             low, high = max(low, self.out.step(lowest)), min(high, self.out.step(highest))
         return low, max(low, high)
 
@@ -134,20 +130,9 @@ def dtype_of(node: Node) -> torch.dtype:
     return dtype
 
 
-def clamp_limits(node: Node) -> tuple[float, float]:
-    """The real limits of a call of one of `CLAMPS`."""
-    name, arguments = operator_name(node), schema_arguments(node)
-    if name in ("relu", "relu6"):
-        return 0.0, math.inf if name == "relu" else 6.0
-    low, high = (_number(bound) for bound in arguments[1:3])
-    return -math.inf if low is None else low, math.inf if high is None else high
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, Node):
-        found = lifted_number(value)
-        return None if found is None or isinstance(found, complex) else float(found)
-    return None if value is None else float(value)
+def is_clamp(node: Node) -> bool:
+    """Whether `node` only limits values, by numbers: what makes the value before it limits it for nothing."""
+    return clamp_limits(node) is not None
 
 
 # ---- which call a node is part of -----------------------------------------------------------------------------------
@@ -164,7 +149,7 @@ def head_of(node: Node) -> Node:
     source = _source(node)
     if is_quantize(node):
         return node if source is None or is_dequantize(source) else head_of(source)
-    if operator_name(node) in CLAMPS and source is not None and not is_dequantize(source):
+    if is_clamp(node) and source is not None and not is_dequantize(source):
         return head_of(source)
     return node
 
@@ -177,7 +162,7 @@ def _source(node: Node) -> Node | None:
 def call_at(head: Node) -> QuantizedCall | str:
     """The call that `head` computes, or why it is not one that can be computed on integers."""
     clamps, last = [], head
-    while not is_quantize(last) and len(last.users) == 1 and operator_name(next(iter(last.users))) in CLAMPS:
+    while not is_quantize(last) and len(last.users) == 1 and is_clamp(next(iter(last.users))):
         last = next(iter(last.users))
         clamps.append(last)
     results = (head,) if is_quantize(head) else tuple(last.users)

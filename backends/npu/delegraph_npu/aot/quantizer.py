@@ -30,7 +30,7 @@ from delegraph.aot import (
 )
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
-from delegraph_npu.aot.calls import CLAMPS, operator_name
+from delegraph_npu.aot.calls import is_clamp, operator_name
 from delegraph_npu.aot.operators import Annotate, row_of
 from delegraph_npu.aot.splitting import slices_for_parts
 
@@ -177,8 +177,12 @@ def _takes_integers(node: Node) -> bool:
 def _fused(node: Node, normalized: bool) -> list[Node]:
     """What is computed with `node` at once: a normalization, then a limit."""
     fused: list[Node] = []
-    for kinds in (NORMALIZATIONS, CLAMPS) if normalized else (CLAMPS,):
+    for fits in (_is_normalization, is_clamp) if normalized else (is_clamp,):
         users = list((fused[-1] if fused else node).users)
-        if len(users) == 1 and operator_name(users[0]) in kinds and annotation_of(users[0]) is None:
+        if len(users) == 1 and fits(users[0]) and annotation_of(users[0]) is None:
             fused.append(users[0])
     return fused
+
+
+def _is_normalization(node: Node) -> bool:
+    return operator_name(node) in NORMALIZATIONS
