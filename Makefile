@@ -7,13 +7,14 @@ EXECUTORCH := .venv-executorch
 ZOO := build/zoo
 ORACLES := build/oracles
 PEERS := build/peers
-DISTRIBUTIONS := partitioners machines backends/cpu backends/npu backends/dsp backends/openvino plugins/portable plugins/special plugins/aten plugins/executorch plugins/testkit
-PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e "backends/openvino[aot]" \
+DISTRIBUTIONS := partitioners machines onnx backends/cpu backends/npu backends/dsp backends/openvino plugins/portable plugins/special plugins/aten plugins/executorch plugins/testkit
+PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e onnx -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e "backends/openvino[aot]" \
 	-e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
 FUZZ ?= 1000000
+NUMERICS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu soak fuzz lint types
+.PHONY: help setup setup-executorch demo search generate test test-models test-kernels test-accuracy test-docs test-openvino test-executorch test-upstream test-oracles wheels test-wheels test-scaffold zoo opinfo opinfo-cpu opinfo-openvino numerics soak fuzz lint types
 .PHONY: floors check bench bench-peers setup-peers clean docs test-site release
 
 help:
@@ -35,7 +36,8 @@ help:
 	@echo "make zoo     lower, run and compare small configurations of a hundred real architectures"
 	@echo "make test-oracles  simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"
 	@echo "make opinfo  every sample of torch's operator database against the kernels of portable and special; renews docs/operators.md"
-	@echo "make opinfo-cpu  the same against the CPU backend, a delegate for each call; renews docs/operators-cpu.md"
+	@echo "make opinfo-cpu, opinfo-openvino  the same against a backend, a delegate for each call; renews docs/operators-cpu.md or its like"
+	@echo "make numerics  every operator in every dtype at the edges against torch, on every plug-in (hours; NUMERICS=\"cpu npu\" takes these); renews docs/numerics.md"
 	@echo "make conformance  the plug-ins here, proven by the kit that strangers prove theirs with; reports in build/conformance"
 	@echo "make soak    a hundred thousand runs of each kind of program, in which nothing may grow"
 	@echo "make fuzz    $(FUZZ) hostile files, guided by what they reach, against everything that reads or runs one"
@@ -61,7 +63,7 @@ $(EXECUTORCH)/.installed: plugins/executorch/pyproject.toml
 	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6" pytest "pytest-xdist>=3"
 	$(EXECUTORCH)/bin/python -m pip install --quiet pluggy importlib-metadata ml_dtypes "onnxruntime>=1.31,<1.32" onnx onnx_ir ethos-u-vela jsonschema
 	$(EXECUTORCH)/bin/python -m pip install --quiet --no-deps tosa-tools
-	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners \
+	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners -e onnx \
 		-e backends/cpu -e plugins/portable -e plugins/executorch
 	touch $@
 
@@ -78,7 +80,7 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not opinfo and not oracles and not soak and not zoo and not scaffold and not site and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not numerics and not opinfo and not oracles and not soak and not zoo and not scaffold and not site and not wheels and not install"
 
 test-models: setup
 	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
@@ -163,9 +165,13 @@ opinfo: setup
 	rm -rf build/opinfo
 	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_opinfo.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.table; exit $$status
 
-opinfo-cpu: setup
-	rm -rf build/opinfo-cpu
-	$(BIN)/python -m pytest -q -n 2 -m opinfo tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table; exit $$status
+opinfo-cpu opinfo-openvino: opinfo-%: setup
+	rm -rf build/opinfo-$*
+	$(BIN)/python -m pytest -q -n 2 -m opinfo -k "[$*-" tests/kernels/opinfo/test_delegates.py; status=$$?; $(BIN)/python -m tests.kernels.opinfo.delegates_table $*; exit $$status
+
+# In parts: NUMERICS="cpu portable" sweeps these, and the page has the others as they were swept last.
+numerics: setup
+	NUMERICS="$(NUMERICS)" $(BIN)/python -m pytest -q -n 2 -m numerics tests/numerics; status=$$?; $(BIN)/python -m tests.numerics.page; exit $$status
 
 conformance: wheels
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m conformance --conformance-report build/conformance

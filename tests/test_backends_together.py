@@ -90,7 +90,7 @@ def test_everything_is_given_to_somebody(quantized: delegraph.QuantizedModel) ->
 def test_kernels_compute_what_three_backends_leave(
     quantized: delegraph.QuantizedModel, images: list[torch.Tensor], by_kernels: list[np.ndarray[Any, Any]]
 ) -> None:
-    lowered = delegraph.lower(quantized, backends=["npu", "dsp", ("cpu", {"exact_max_pool": True})])
+    lowered = delegraph.lower(quantized, backends=["npu", "dsp", "cpu"])
     assert set(delegates(lowered)) == {"NpuBackend", "DspBackend", "CpuBackend"}
     (left,) = lowered.report.methods["forward"].leftovers
     assert (left.operator, set(left.reasons)) == ("aten::max_pool2d_with_indices", {"npu", "dsp", "cpu"})

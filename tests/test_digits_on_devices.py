@@ -104,7 +104,7 @@ def on_devices(model: Reader, pictures: torch.Tensor, convolutions: int) -> Call
     typical = [(pictures[start : start + BATCH],) for start in range(0, 4 * BATCH, BATCH)]
     recipe = {"enlarge": "float", "thicken": "float", "head": "float", "default": "int8"}
     quantized = delegraph.quantize(model, typical, recipe=recipe, backends=["npu", "dsp", "cpu"])
-    lowered = delegraph.lower(quantized, backends=["npu", "dsp", ("cpu", {"exact_max_pool": True})])
+    lowered = delegraph.lower(quantized, backends=["npu", "dsp", "cpu"])
     check_who_computes_what(lowered, convolutions)
     run = delegraph.load(bytes(lowered))
     return lambda some: np.concatenate([run(batch.numpy()) for batch in some.split(BATCH)])

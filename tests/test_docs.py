@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ELSEWHERE = {"executorch-backends.md"}  # needs ExecuTorch's wheel: plugins/executorch/tests/bridge/test_docs_page.py
-READMES = [*ROOT.glob("partitioners/README.md"), *ROOT.glob("machines/README.md"), *sorted(ROOT.glob("*/*/README.md"))]
+LIBRARIES = ("partitioners", "machines", "onnx")
+READMES = [*(ROOT / name / "README.md" for name in LIBRARIES), *sorted(ROOT.glob("*/*/README.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ from tools.site.api_page import PACKAGES, PAGE, PUBLIC, names_of, page, summary
 ROOT = Path(__file__).parents[1]
 STRANGERS = [
     ROOT / name
-    for name in ("partitioners", "machines", "backends", "plugins", "tests/plugins", "examples", "benchmarks")
+    for name in ("partitioners", "machines", "onnx", "backends", "plugins", "tests/plugins", "examples", "benchmarks")
 ]
 """Where only public names are used: plug-ins with their tests, examples; and the documents, `PAGES` and `READMES`."""
 

@@ -84,7 +84,7 @@ def batches(count: int = 4, *shape: int) -> list[tuple[torch.Tensor]]:
 
 def sqnr(wanted: np.ndarray, got: np.ndarray) -> float:
     """Signal to quantization noise, in dB."""
-    return float(10 * np.log10((wanted**2).sum() / ((wanted - got) ** 2).sum()))
+    return float(10 * np.log10((wanted**2).sum() / max(((wanted - got) ** 2).sum(), 1e-30)))
 
 
 def quantized(model: Any, *args: Any, **kwargs: Any) -> ExportedProgram:

@@ -65,7 +65,7 @@ def float_program(net: Net) -> ExportedProgram:
 
 
 def sqnr(wanted: np.ndarray, got: np.ndarray) -> float:
-    return float(10 * np.log10((wanted**2).sum() / ((wanted - got) ** 2).sum()))
+    return float(10 * np.log10((wanted**2).sum() / max(((wanted - got) ** 2).sum(), 1e-30)))
 
 
 def operators(program: ExportedProgram) -> Counter[str]:

@@ -47,6 +47,13 @@ PUBLIC: Final = (
     "delegraph_machines.memories",
     "delegraph_machines.roofline",
     "delegraph_machines.scratch",
+    "delegraph_onnx.target",
+    "delegraph_onnx.converters",
+    "delegraph_onnx.graph_builder",
+    "delegraph_onnx.convert",
+    "delegraph_onnx.fusion",
+    "delegraph_onnx.signature",
+    "delegraph_onnx.indexed",
 )
 """In the order of the page."""
 

@@ -21,7 +21,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.interfaces import Buffer
+from delegraph.interfaces import Buffer, PlacesInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,6 @@ __all__ = [
     "BLOB_VERSION",
     "READABLE_VERSIONS",
     "Blob",
-    "PlacesInfo",
     "StateInfo",
     "TensorInfo",
     "UnpackedWeight",
@@ -117,19 +116,6 @@ class StateInfo:
     def nbytes(self) -> int:
         """How much memory it takes."""
         return prod(self.shape) * ITEM_SIZES[self.dtype]
-
-
-@dataclass(frozen=True, slots=True)
-class PlacesInfo:
-    """Of what lies along a dim of `size` the places `input + first` to `input + last` are asked for; from the end where
-    they are below 0, if `from_end`. `tensor` is its name in the model, if it has one: for messages."""
-
-    input: str
-    tensor: str
-    size: int
-    first: int = 0
-    last: int = 0
-    from_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,29 @@ there (protobuf.dev/programming-guides/encoding), by the numbers of `onnx.proto3
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
 
-__all__ = ["ExternalTensor", "external_tensors", "refuse_files"]
+__all__ = [
+    "ELEMENT_TYPES",
+    "ExternalTensor",
+    "Field",
+    "encoded",
+    "external_tensor",
+    "external_tensors",
+    "fields",
+    "refuse_files",
+]
+
+ELEMENT_TYPES: Final = {
+    1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
+    16: "bfloat16",
+}  # fmt: skip
+"""The numbers of `TensorProto.DataType` in `onnx.proto3`."""
 
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _TENSOR, _SPARSE, _FUNCTION, _TRAINING, _MAIN_GRAPH, _INITIALIZER = range(10)
 
@@ -66,7 +81,7 @@ def refuse_files(graph: Buffer, weights: Collection[str]) -> None:
             _check_tensor(message, left if kind == _INITIALIZER else {})
             continue
         inside = _INSIDE[kind]
-        for number, content in _fields(message):
+        for number, content in fields(message):
             if not isinstance(content, memoryview):
                 continue
             if number in inside:
@@ -78,7 +93,7 @@ def refuse_files(graph: Buffer, weights: Collection[str]) -> None:
 def _check_tensor(message: memoryview, left: dict[bytes, str]) -> None:
     """Raise unless the tensor's data lies in it, or it is one of the weights that are `left`, which it then is not."""
     name, external = b"", False
-    for number, content in _fields(message):
+    for number, content in fields(message):
         if number == _TENSOR_NAME and isinstance(content, memoryview):
             name = bytes(content)  # of a field that is there twice, the last one counts
         external |= number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION)
@@ -89,18 +104,20 @@ def _check_tensor(message: memoryview, left: dict[bytes, str]) -> None:
 def external_tensors(graph: Buffer) -> list[ExternalTensor]:
     """The initializers of a model that have their data elsewhere. Raises as `refuse_files`, and `ValueError`."""
     found: list[ExternalTensor] = []
-    for number, main in _fields(memoryview(graph).cast("B")):
+    for number, main in fields(memoryview(graph).cast("B")):
         if isinstance(main, memoryview) and _INSIDE[_MODEL].get(number) == _MAIN_GRAPH:
-            for inner, tensor in _fields(main):
+            for inner, tensor in fields(main):
                 if isinstance(tensor, memoryview) and _INSIDE[_MAIN_GRAPH].get(inner) == _INITIALIZER:
-                    found += _external(tensor)
+                    external = external_tensor(tensor)
+                    found += [] if external is None else [external]
     return found
 
 
-def _external(tensor: memoryview) -> Iterator[ExternalTensor]:
+def external_tensor(tensor: memoryview) -> ExternalTensor | None:
+    """What an initializer says that has its data elsewhere; None: it has it. Raises as `external_tensors`."""
     name, element_type, dims = "", 0, list[int]()
     place: dict[bytes, bytes] = {}
-    for number, content in _fields(tensor):
+    for number, content in fields(tensor):
         if isinstance(content, int):
             if number == _TENSOR_DIMS:
                 dims.append(content)
@@ -112,10 +129,12 @@ def _external(tensor: memoryview) -> Iterator[ExternalTensor]:
             elif number == _TENSOR_DIMS:
                 dims += _packed(content)
             elif number == _TENSOR_EXTERNAL_DATA:
-                entry = {key: bytes(text) for key, text in _fields(content) if isinstance(text, memoryview)}
+                entry = {key: bytes(text) for key, text in fields(content) if isinstance(text, memoryview)}
                 place[entry.get(_ENTRY_KEY, b"")] = entry.get(_ENTRY_VALUE, b"")
-    if place:
-        yield ExternalTensor(name, element_type, tuple(dims), int(place.get(b"offset", b"0")), int(place[b"length"]))
+    if not place:
+        return None
+    nbytes = int(place.get(b"length", b""))
+    return ExternalTensor(name, element_type, tuple(dims), int(place.get(b"offset", b"0")), nbytes)
 
 
 def _packed(content: memoryview) -> Iterator[int]:
@@ -125,7 +144,7 @@ def _packed(content: memoryview) -> Iterator[int]:
         yield value
 
 
-def _fields(message: memoryview) -> Iterator[Field]:
+def fields(message: memoryview) -> Iterator[Field]:
     """The fields of a message, in order. Raises if the bytes are not those of one."""
     at, end = 0, len(message)
     while at < end:
@@ -146,6 +165,14 @@ def _fields(message: memoryview) -> Iterator[Field]:
         yield number, content
 
 
+def encoded(number: int, content: int | Sequence[Buffer]) -> list[Buffer]:
+    """The pieces of a field whose content is an integer, or bytes or a message, in pieces that are not copied."""
+    if isinstance(content, int):
+        return [_encoded_varint(number << 3 | _VARINT) + _encoded_varint(content)]
+    size = sum(memoryview(piece).nbytes for piece in content)
+    return [_encoded_varint(number << 3 | _LENGTH) + _encoded_varint(size), *content]
+
+
 _VARINT, _LENGTH = 0, 2
 _FIXED: Final = {1: 8, 5: 4}
 _LONGEST_VARINT: Final = 10
@@ -159,6 +186,11 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, at + position + 1
     raise _refusal("its graph is not a protobuf: a number has no end")
+
+
+def _encoded_varint(value: int) -> bytes:
+    groups = [value >> 7 * position & 0x7F for position in range(max(1, -(-value.bit_length() // 7)))]
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
 
 
 def _refusal(why: str) -> DelegateInvalidCompatibility:

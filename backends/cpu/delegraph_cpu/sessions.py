@@ -17,6 +17,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from delegraph.errors import InvalidArgument
+from delegraph_cpu.graph_files import encoded
 
 __all__ = [
     "INLINE_BYTES",
@@ -147,10 +148,7 @@ def _product_of_integers() -> bytes:
 
 
 def _field(number: int, content: bytes | int) -> bytes:
-    """A protobuf field: a small number, or bytes of which there are fewer than 128."""
-    return (
-        bytes([number << 3, content]) if isinstance(content, int) else bytes([number << 3 | 2, len(content)]) + content
-    )
+    return b"".join(encoded(number, content if isinstance(content, int) else [content]))
 
 
 def _make_pool(num_threads: int) -> None:

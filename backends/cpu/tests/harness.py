@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import edge_program
 from delegraph.interfaces import BackendInitContext, CompileSpec
-from delegraph_cpu.aot.converters import TABLE
+from delegraph_cpu.aot.graph import TABLE
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.runtime.backend import CpuBackend

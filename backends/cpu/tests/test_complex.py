@@ -48,6 +48,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "turned": (lambda z: (z.flip(0, -1), torch.roll(z, 2, -1), torch.nn.functional.pad(z, (1, 2, 0, 1))), (Z,)),
     "joined": (lambda z, w: (torch.cat([z[0], w], -1), torch.stack([z[0], w]), w.expand(3, 6, 8)), (Z, W)),
     "joined_with_real": (lambda z, x: torch.cat([x, z, x.double()], 1), (Z, X)),
+    "written_into": (
+        lambda z: (torch.slice_scatter(z, z[..., :2] * 2, -1, 1, 3), torch.select_scatter(z, z[..., 0].real, -1, -2)),
+        (Z,),
+    ),
     "split": (lambda z: (*z.chunk(2, -1), *z.unbind(0)), (Z,)),
     "picked": (lambda z, i: z[i], (W, torch.tensor([1, 0, 5]))),
     "cast": (lambda x: x.to(torch.complex64) * 1j, (X,)),

@@ -70,6 +70,10 @@ CASES: dict[str, Case] = {
     "log1p_limits": (torch.log1p, (torch.tensor([0.0, -1.0, torch.inf, 1e30, -2.0]),)),
     "expm1_limits": (torch.expm1, (torch.tensor([0.0, -200.0, torch.inf, -torch.inf, 200.0]),)),
     **{
+        f"{name}_of_integers": (getattr(torch, name), (torch.tensor([3, 1, -2, 0, 2**24 + 1]),))
+        for name in ["atan", "cos", "erf", "exp", "log", "reciprocal", "rsqrt", "sin", "sqrt", "tanh"]
+    },
+    **{
         f"{name}_of_both_signs": (getattr(torch, name), (x(3, 5) * 2,))
         for name in ["abs", "ceil", "floor", "neg", "relu", "round", "sign", "trunc", "sigmoid", "tanh", "erf"]
     },

@@ -69,6 +69,18 @@ def test_a_cast_there_and_back_rounds() -> None:
     assert ours.tolist() == x.bfloat16().float().tolist()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("number", [0.1, 2.0**24 + 1, 1e-9])
+def test_a_factor_is_the_number_itself_though_halves_do_not_hold_it(number: float, dtype: torch.dtype) -> None:
+    x = torch.tensor([0.0, 1e-4, 3.1415926, -700.0, float("inf")], dtype=dtype)
+
+    def scaled(t: torch.Tensor) -> Any:
+        return t * number, t / number, number / t
+
+    for ours, wanted in zip(run(scaled, x), scaled(x.float()), strict=True):
+        np.testing.assert_array_equal(ours, as_array(wanted.to(dtype)))
+
+
 def test_a_half_result_whose_size_is_only_known_when_it_is_there() -> None:
     """It is copied: no memory could be bound for it."""
     program = edge(nn.Hardtanh(), (torch.ones(4, 3).bfloat16(),), ({0: Dim("n", min=2, max=8)},))

@@ -15,7 +15,8 @@ from torch import nn
 
 import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
-from delegraph_cpu.blob import Blob, PlacesInfo, TensorInfo, pack, unpack
+from delegraph.interfaces import PlacesInfo
+from delegraph_cpu.blob import Blob, TensorInfo, pack, unpack
 from delegraph_cpu.runtime.faults import fault_of
 
 Tensor = torch.Tensor

@@ -296,6 +296,8 @@ CLOSELY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a root's": lambda t: t.sigmoid().rsqrt(),
     "a negative power": lambda t: t.sigmoid() ** -1.5,
     "odds": lambda t: t.sigmoid().logit(),
+    "behind a product": lambda t: torch.log(-t.clamp(max=-1) * t.sigmoid().view(-1)),
+    "behind a gate": lambda t: torch.log(-F.silu(t.clamp(max=-1))),
 }
 
 
@@ -318,6 +320,19 @@ def test_a_sigmoid_in_a_gate_is_onnxruntimes() -> None:
 
     assert operators(gate).count("Sigmoid") == 2
     assert "Sigmoid" not in operators(lambda t: t.sigmoid().flatten() / 2)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows", [3, 8, 1030])
+@pytest.mark.parametrize("scale", [0.0, -0.5])
+def test_attention_by_a_scale_that_is_not_positive(scale: float, rows: int, causal: bool) -> None:
+    """torch's own fused kernel has NaN of causal ones."""
+    query, key, value = (torch.randn(1, 2, rows, 8) for _ in range(3))
+    ours = run(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale), query, key, value
+    )
+    wanted, _ = torch.ops.aten._scaled_dot_product_attention_math(query, key, value, None, 0.0, causal, scale=scale)
+    compare(ours, wanted)
 
 
 N, S = Dim("N", min=2, max=16), Dim("S", min=2, max=16)

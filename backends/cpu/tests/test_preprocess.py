@@ -30,7 +30,7 @@ from delegraph.errors import (
 from delegraph.interfaces import BackendInitContext, PreprocessResult
 from delegraph.plugins import PluginRegistry
 from delegraph_cpu.aot import preprocess
-from delegraph_cpu.aot.converters import TABLE
+from delegraph_cpu.aot.graph import TABLE
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.blob import unpack

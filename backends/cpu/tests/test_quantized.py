@@ -966,6 +966,80 @@ def test_as_many_rows_as_there_are(least: int, found: str) -> None:
         assert np.abs(ours(x)[0] - layer(x).numpy()).max() < 0.3  # of values up to 100
 
 
+def on_a_known_grid(x: Tensor) -> Tensor:
+    q = qd.quantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+    return qd.dequantize_per_tensor(q, 0.05, 3, -128, 127, torch.int8)  # type: ignore[no-any-return]
+
+
+def narrowly(x: Tensor) -> Tensor:
+    return dynamic(x, low=-64, high=63)
+
+
+class RoundedPacked(Packed):
+    """`Packed`, of what the program itself rounds."""
+
+    def __init__(self, rounding: Callable[[Tensor], Tensor], biased: bool = True) -> None:
+        super().__init__(80, 64, 32, zero_points=True)
+        self.rounding, self.biased = rounding, biased
+        self.bias = torch.nn.Parameter(random(80, seed=3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        product = super().forward(self.rounding(x))
+        return product + self.bias if self.biased else product
+
+
+ROUNDINGS = [dynamic, by_token, on_a_known_grid, narrowly]
+SHAPES: list[tuple[tuple[int, ...], int, Any]] = [
+    ((2, 64), 2, None),
+    ((16, 64), 16, None),
+    ((128, 64), 128, None),
+    ((2, 3, 64), 3, None),
+    ((7, 64), 1, ({0: torch.export.Dim("rows", min=1, max=32)},)),
+    ((7, 64), 2, ({0: torch.export.Dim("rows", min=2, max=32)},)),
+    ((1, 20, 64), 1, ({1: torch.export.Dim("length", min=1, max=32)},)),
+]
+"""And the fewest rows"""
+
+
+@pytest.mark.parametrize(("shape", "fewest", "dynamic_shapes"), SHAPES)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("biased", [True, False])
+def test_what_a_program_rounds_is_multiplied_as_integers(
+    rounding: Callable[[Tensor], Tensor], shape: Sequence[int], fewest: int, dynamic_shapes: Any, biased: bool
+) -> None:
+    """By weights of 4 bits, without an option: they become int8 at load, off by half a step of their row at most."""
+    layer, x = RoundedPacked(rounding, biased).eval(), random(*shape)
+    ours = lowered(layer, x, dynamic_shapes=dynamic_shapes)
+    found = operators(ours)
+    assert (found["QGemm"], found["MatMulNBits"], found["MatMul"], found["Gemm"]) == (1, 0, 0, 0)
+    assert len(ours.processed) < 80 * 64 // 2 + 80 * 2 * 5 + 80 * 8 + 10_000  # the file has the codes
+    weight = Packed.forward(layer, torch.eye(64)).T
+    for rows in (x, x[..., :fewest, :]):
+        steps = weight.abs().amax(1) / 127 / 2
+        within = (rounding(rows).abs().sum(-1, keepdim=True) * steps).detach().numpy() * 1.001
+        tie = largest_step(rows) / 2 * weight.abs().amax().item()  # a value halfway between two codes gets the other
+        expected = layer(rows).detach().numpy()
+        ours_at = ours(rows)[0][tuple(slice(0, size) for size in expected.shape)]
+        assert (np.abs(ours_at - expected) <= within + tie + 1e-4).all()
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("shape", [(1, 64), (64,)])
+def test_one_row_that_a_program_rounds_is_multiplied_by_codes(
+    rounding: Callable[[Tensor], Tensor], shape: Sequence[int]
+) -> None:
+    """Which are half as many bytes; it is rounded once more, in blocks of a group."""
+    layer, x = RoundedPacked(rounding).eval(), random(*shape)
+    ours = lowered(layer, x)
+    graph = onnx.ModelProto.FromString(bytes(unpack(ours.processed).graph)).graph
+    (product,) = [node for node in graph.node if node.op_type == "MatMulNBits"]
+    assert {a.name: a.i for a in product.attribute}["accuracy_level"] == 4
+    weight = Packed.forward(layer, torch.eye(64)).T
+    expected = layer(x).detach().numpy()
+    assert (np.abs(ours(x)[0] - expected) <= off_by_halves_of(rounding(x), weight) + 1e-4).all()
+    assert np.abs(ours(x)[0] - expected).max() > 0
+
+
 def test_a_row_of_zeros_of_4_bits() -> None:
     layer = Packed(80, 64, 32, zero_points=False)
     layer.packed[5] = 0x88  # type: ignore[index]

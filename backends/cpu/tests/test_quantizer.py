@@ -126,7 +126,8 @@ def run(model: nn.Module, data: list[tuple[torch.Tensor]], recipe: str) -> tuple
 
 
 def sqnr(wanted: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> float:
-    return float(10 * np.log10((wanted**2).sum() / ((wanted - got) ** 2).sum()))
+
+    return float(10 * np.log10((wanted**2).sum() / max(((wanted - got) ** 2).sum(), 1e-30)))
 
 
 def test_a_convolutional_net_is_integers_from_end_to_end(graphs: list[Counter[str]]) -> None:

@@ -20,6 +20,9 @@ from backends.cpu.tests.harness import Function, Lowered, edge, run
 from backends.cpu.tests.test_converters import CASES, x
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import delegraph
 
 pytestmark = pytest.mark.models
 
@@ -187,6 +190,17 @@ def test_safe_softmax_hides_no_nan() -> None:
     same(run(safe_softmax, rows), safe_softmax(rows), half=False)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_log_softmax_hides_no_nan(dtype: torch.dtype) -> None:
+    rows = torch.tensor([[1.0, 2.0, NAN], [NAN, -INF, 0.0], [0.0, INF, 1.0], [-INF, 1.0, 2.0], [-INF, -INF, -INF]])
+    same(run(lambda t: t.log_softmax(1), rows.to(dtype)), rows.to(dtype).log_softmax(1), half=False)
+
+
+def test_no_coordinates_that_differ_are_counted_among_nan() -> None:
+    a, b = torch.tensor([[NAN, 1.0], [1.0, INF]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])
+    same(run(lambda a, b: torch.cdist(a, b, 0.0), a, b), torch.cdist(a, b, 0.0), half=False)
+
+
 @pytest.mark.parametrize("activation", [F.relu, F.relu6, F.hardswish, F.silu, lambda t: t.clamp(min=0)])
 @pytest.mark.parametrize("channels", [5, 16])
 def test_a_fused_activation_keeps_nan_and_infinity(channels: int, activation: Callable[..., torch.Tensor]) -> None:
@@ -200,15 +214,38 @@ def test_a_fused_activation_keeps_nan_and_infinity(channels: int, activation: Ca
         same(lowered(image), activation(convolution(image)), half=False)
 
 
-def test_max_pooling_can_be_left_to_kernels() -> None:
-    import delegraph
+POOLS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "overlapping": lambda t: F.max_pool2d(t, 3, 2, 1),
+    "dilated, places": lambda t: F.max_pool2d(t, 3, 1, 1, 2, return_indices=True),
+    "places": lambda t: F.max_pool2d(t, 2, return_indices=True),
+    "ceil": lambda t: F.max_pool2d(t, 3, 2, 1, ceil_mode=True),
+    "one dim": lambda t: F.max_pool1d(t[0], 2),
+    "three dims": lambda t: F.max_pool3d(t, 2, 2, (0, 1, 1)),
+    "adaptive": lambda t: F.adaptive_max_pool2d(t, (3, 4)),
+    "behind a convolution": lambda t: F.max_pool2d(F.relu(F.conv2d(t, torch.ones(8, 3, 1, 1))), 2),
+}
 
-    image = x(1, 2, 6, 6)
-    image[0, 0, 2, 3], image[0, 1] = NAN, -INF
-    model = Function(lambda t: F.max_pool2d(t * 2, 2))
-    exact = delegraph.lower(model, (image,), backends=["cpu{exact_max_pool=true}"])
-    assert "ignores NaN (exact_max_pool)" in str(exact.report)
-    same([delegraph.load(bytes(exact))(image.numpy())], model(image), half=False)
+
+@pytest.mark.parametrize("name", POOLS)
+def test_max_pooling_sees_nan_and_nothing_but_infinity(name: str) -> None:
+    image = x(2, 3, 9, 8)
+    image[0, 0, 2:4, 3:5], image[0, 1] = NAN, -INF
+    image[1, 0, 4, 4:6] = torch.tensor([INF, NAN])
+    image[1, 2, :, 1] = torch.finfo(torch.float32).min
+    got, expected = run(POOLS[name], image), POOLS[name](image)
+    same(got, expected, half=False)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_a_row_counts_in_its_own_bag_alone(mode: str) -> None:
+    rows = x(4, 3)
+    rows[0, 1], rows[3] = NAN, INF
+    members, starts = torch.tensor([0, 1, 2, 1, 3, 2]), torch.tensor([0, 1, 1, 4])
+
+    def bags(table: torch.Tensor) -> torch.Tensor:
+        return F.embedding_bag(members, table, starts, mode=mode)
+
+    same(run(bags, rows), bags(rows), half=False)
 
 
 def test_pooling_to_one_element_is_exact() -> None:
@@ -224,3 +261,32 @@ def test_pooling_to_one_element_is_exact() -> None:
 def test_celu_in_half_precision() -> None:
     """onnxruntime has Celu for float32 alone."""
     same(run(F.celu, x(3, 4).half()), F.celu(x(3, 4).half()), half=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows", [3, 8])
+@pytest.mark.parametrize("scale", [0.0, -0.5])
+def test_attention_with_a_scale_that_is_not_positive(scale: float, rows: int, causal: bool) -> None:
+    """onnxruntime's operators take none. Held against torch's own parts: its fused kernel for the CPU scales the causal
+    mask as well, and gives NaN."""
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.scaled_dot_product_attention(x, x * 0.5, x + 1, is_causal=causal, scale=scale)
+
+    x = torch.randn(1, 2, rows, 8, generator=torch.Generator().manual_seed(0))
+    lowered = delegraph.lower(Scaled(), (x,), backends=["cpu"])
+    assert not lowered.report.methods["forward"].leftovers
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = Scaled()(x).numpy()
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.numpy()), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_logarithm_of_a_product_with_a_small_sigmoid() -> None:
+    class Gate(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(x.abs() * torch.sigmoid(x))
+
+    x = torch.tensor([-80.0, -30.0, -18.5, -17.0, 0.5])
+    lowered = delegraph.lower(Gate(), (x,), backends=["cpu"])
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.numpy()), Gate()(x).numpy(), rtol=1e-5)

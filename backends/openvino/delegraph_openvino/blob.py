@@ -19,7 +19,7 @@ from math import prod
 from typing import Any, Final, TypeVar
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.interfaces import Buffer
+from delegraph.interfaces import Buffer, PlacesInfo, shared_data
 
 __all__ = [
     "ALIGNMENT",
@@ -28,18 +28,19 @@ __all__ = [
     "CODES",
     "DTYPES",
     "INPUT",
+    "PAIRS",
     "WEIGHT",
     "Blob",
-    "Places",
     "TensorInfo",
     "Weight",
     "damaged",
     "pack",
     "unpack",
+    "weight_data",
 ]
 
 BACKEND_ID: Final = "OpenVinoIR"
-BLOB_VERSION: Final = 1
+BLOB_VERSION: Final = 2
 ALIGNMENT: Final = 64
 
 INPUT: Final = "input:"
@@ -59,6 +60,9 @@ DTYPES: Final[dict[str, tuple[str, int]]] = {
 }
 """Our dtypes -> OpenVINO's names of them, and the size of an element."""
 
+PAIRS: Final = "complex64"
+"""The dtype of inputs and outputs that are pairs of float32 within the graph, along one more dim."""
+
 CODES: Final = "uint4"
 """The dtype of weights of 4 bits, two to a byte, the lower half first: OpenVINO's u4."""
 
@@ -67,27 +71,18 @@ _PREFIX: Final = struct.Struct("<8sII")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """What the elements of an input pick: one of the `size` places of a tensor, 0 to `size` - 1; both by name."""
-
-    input: str
-    tensor: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """An input or output of the graph. A dynamic dim is the text of its symbol; `scalar` marks a Python number.
 
-    `used` is False for an argument that the graph does not read, and has no Parameter for. `places`: what the elements
-    of an input pick, if they pick some.
+    `used` is False for an argument that the graph does not read, and has no Parameter for. `places` are those of
+    other tensors that an input holds.
     """
 
     dtype: str
     shape: tuple[int | str, ...]
     scalar: bool = False
     used: bool = True
-    places: Places | None = None
+    places: tuple[PlacesInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +140,7 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
 
 
 def _told(info: TensorInfo) -> dict[str, Any]:
-    return {name: value for name, value in asdict(info).items() if value is not None}
+    return {name: value for name, value in asdict(info).items() if value or name != "places"}
 
 
 def places(sizes: Sequence[int]) -> list[int]:
@@ -183,6 +178,13 @@ def unpack(processed: Buffer) -> Blob:
         if weight.key is None and (weight.offset % ALIGNMENT or weight.offset > len(data) - weight.nbytes):
             raise damaged(f"a weight of {weight.nbytes} bytes lies at {weight.offset} of {len(data)}")
     return blob
+
+
+def weight_data(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> memoryview:
+    """The bytes of a weight, where they lie. Raises `DelegateInvalidCompatibility` if `named_data` lacks them."""
+    if weight.key is None:
+        return memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
+    return memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes)).cast("B")
 
 
 def damaged(what: str) -> DelegateInvalidCompatibility:
@@ -229,11 +231,17 @@ def _list_of(read: Callable[[Mapping[str, Any]], _T]) -> Callable[[Any], tuple[_
 
 def _tensor_info(entry: Mapping[str, Any]) -> TensorInfo:
     shape = tuple(dim if isinstance(dim, str) else _size(dim) for dim in _typed(list, entry["shape"]))
-    found = entry.get("places")
-    places = None if found is None else Places(
-        _typed(str, found["input"]), _typed(str, found["tensor"]), _size(found["size"])
-    )  # fmt: skip
-    return TensorInfo(_dtype(entry["dtype"]), shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]), places)
+    places = _list_of(_places)(entry.get("places", []))
+    dtype = PAIRS if entry["dtype"] == PAIRS else _dtype(entry["dtype"])
+    return TensorInfo(dtype, shape, _typed(bool, entry["scalar"]), _typed(bool, entry["used"]), places)
+
+
+def _places(entry: Mapping[str, Any]) -> PlacesInfo:
+    first, last = (_typed(int, entry[end]) for end in ("first", "last"))
+    from_end = _typed(bool, entry["from_end"])
+    return PlacesInfo(
+        _typed(str, entry["input"]), _typed(str, entry["tensor"]), _size(entry["size"]), first, last, from_end
+    )
 
 
 def _weight(entry: Mapping[str, Any]) -> Weight:

@@ -16,22 +16,26 @@ from delegraph_openvino.blob import CODES, DTYPES, Weight, damaged
 __all__ = ["OPERATIONS", "check_ir"]
 
 _NAMES: Final = """
-    Abs Acos Acosh AdaptiveAvgPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference BitwiseAnd BitwiseOr BitwiseXor
-    Broadcast Ceiling Clamp
-    Concat Const Convert ConvertLike Convolution ConvolutionBackpropData Cos Cosh CumSum DepthToSpace Divide Elu
-    Equal Erf Exp FakeQuantize Floor FloorMod GRUSequence Gather GatherElements GatherND Gelu Greater GreaterEqual
-    GroupConvolution GroupConvolutionBackpropData HSwish HardSigmoid Interpolate IsInf IsNaN LSTMSequence Less
-    LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor MVN MatMul MaxPool Maximum Minimum Mish Mod
-    Multiply Negative NotEqual PReLU Pad Parameter Power ROIAlign Range ReLU ReduceLogicalAnd ReduceLogicalOr
-    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Result Round ScaledDotProductAttention
-    ScatterElementsUpdate ScatterNDUpdate Select Selu ShapeOf ShuffleChannels Sigmoid Sign Sin Sinh Slice SoftMax
-    SoftPlus SpaceToDepth Split Sqrt Squeeze Subtract Swish Tan Tanh Tile TopK Transpose Unsqueeze VariadicSplit
+    Abs Acos Acosh AdaptiveAvgPool AdaptiveMaxPool Add Asin Asinh Atan Atanh AvgPool BatchNormInference BatchToSpace
+    BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor Broadcast Bucketize Ceiling Clamp
+    Col2Im Concat Const Convert ConvertLike Convolution ConvolutionBackpropData Cos Cosh CumProd CumSum DFT
+    DepthToSpace Divide Einsum Elu EmbeddingBagOffsetsSum EmbeddingBagPackedSum EmbeddingSegmentsSum Equal Erf Exp
+    ExtractImagePatches Eye FakeQuantize Floor FloorMod GRUCell GRUSequence Gather GatherElements GatherND Gelu
+    Greater GreaterEqual GridSample GroupConvolution GroupConvolutionBackpropData GroupNormalization HSigmoid HSwish
+    HardSigmoid IDFT IRDFT Identity If Interpolate IsFinite IsInf IsNaN LRN LSTMCell LSTMSequence Less LessEqual Log
+    LogSoftmax LogicalAnd LogicalNot LogicalOr LogicalXor MVN MatMul MaxPool Maximum Minimum Mish Mod Multiply
+    Negative NonZero NormalizeL2 NotEqual OneHot PReLU Pad Parameter Power RDFT RNNSequence ROIAlign ROIPooling
+    Range ReLU ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum Reshape Result Reverse ReverseSequence Roll Round ScaledDotProductAttention ScatterElementsUpdate
+    ScatterNDUpdate ScatterUpdate SearchSorted Select Selu ShapeOf ShuffleChannels Sigmoid Sign Sin Sinh Slice
+    SliceScatter SoftMax SoftPlus SoftSign SpaceToBatch SpaceToDepth Split Sqrt SquaredDifference Squeeze
+    StridedSlice Subtract Swish Tan Tanh Tile TopK Transpose Unique Unsqueeze VariadicSplit
 """
 
 OPERATIONS: Final = frozenset(_NAMES.split())
 """What the converters write."""
 
-_DTYPES: Final = {name: dtype for dtype, (name, _) in DTYPES.items()} | {"u4": CODES}
+_DTYPES: Final = {name: dtype for dtype, (name, _) in DTYPES.items()} | {"u4": CODES, "u64": "int64"}
 
 
 def check_ir(xml: Buffer, bin_size: int) -> None:

@@ -15,7 +15,7 @@ from delegraph.aot.authoring import as_array
 from delegraph.errors import InvalidArgument, NotSupported, PluginError
 from delegraph.interfaces import BlobStamp, CompileSpec, Verdict
 from delegraph_openvino.aot.partitioner import openvino_partitioner
-from delegraph_openvino.blob import BACKEND_ID
+from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.backend import OpenVinoBackend
 from delegraph_partitioners import CapabilityBasedPartitioner
@@ -312,7 +312,8 @@ def test_a_file_names_no_cache() -> None:
 
 def test_stamps() -> None:
     backend = OpenVinoBackend()
-    verdicts = [backend.check(BlobStamp(BACKEND_ID, "delegraph-openvino", "9", v)).verdict for v in (0, 1, 2)]
+    versions = (BLOB_VERSION - 1, BLOB_VERSION, BLOB_VERSION + 1)
+    verdicts = [backend.check(BlobStamp(BACKEND_ID, "delegraph-openvino", "9", v)).verdict for v in versions]
     assert verdicts == [Verdict.RECOMPILE, Verdict.OK, Verdict.REFUSE]
     assert backend.check(None).verdict is Verdict.OK
 

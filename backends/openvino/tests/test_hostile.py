@@ -18,7 +18,7 @@ from delegraph.errors import DelegateInvalidCompatibility, DelegraphError
 from delegraph.interfaces import BackendInitContext
 from delegraph_openvino.aot.lowering import OpenVinoLowering
 from delegraph_openvino.aot.partitioner import openvino_partitioner
-from delegraph_openvino.blob import Blob, pack, unpack
+from delegraph_openvino.blob import BLOB_VERSION, Blob, pack, unpack
 from delegraph_openvino.runtime.backend import OpenVinoBackend
 
 
@@ -71,7 +71,7 @@ def in_header(key: str, value: Any) -> Callable[[bytes], bytes]:
 CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "nothing": (lambda b: b"", "it has 0 bytes"),
     "another backend's": (lambda b: b"DLGRCPU\x02" + b[8:], "these bytes are not a blob of OpenVinoIR"),
-    "newer": (lambda b: b[:7] + b"\x09" + b[8:], "has format 9, this delegraph-openvino reads 1"),
+    "newer": (lambda b: b[:7] + b"\x09" + b[8:], f"has format 9, this delegraph-openvino reads {BLOB_VERSION}"),
     "cut": (lambda b: b[:400], "it is cut short"),
     "a bit": (lambda b: b[:700] + bytes([b[700] ^ 1]) + b[701:], "its checksum is wrong"),
     "no header": (lambda b: b[:8] + bytes(8) + b[16:], "its header cannot be read"),

@@ -70,10 +70,6 @@ TABLE: dict[str, Case] = {
     "bytes divided by bytes": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), (BYTES, BYTES.flip(0) // 2 + 1)),
     "div": (torch.div, (x(2, 3), above_zero(3))),
     "div ints": (torch.div, (INTS, INTS + 20)),
-    "div floor": (lambda a, b: torch.div(a, b, rounding_mode="floor"), (x(2, 3), above_zero(3))),
-    "div trunc": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), (x(2, 3), above_zero(3))),
-    "remainder": (lambda a: torch.remainder(a, -0.7), (x(2, 3),)),
-    "fmod": (lambda a: torch.fmod(a, -0.7), (x(2, 3),)),
     "pow": (torch.pow, (above_zero(2, 3), x(2, 3))),
     "pow number": (lambda a: a**3, (x(2, 3),)),
     "maximum": (torch.maximum, (x(2, 3), x(3))),
@@ -312,3 +308,26 @@ def test_a_token_that_the_table_has_not_is_an_error(wrong: int) -> None:
         told = f"holds {wrong}, but .* has no place {wrong}: it has 8 places, 0 to 7$"
         with pytest.raises(InvalidArgument, match=told):
             program(np.where(tokens.numpy() == 4, wrong, tokens.numpy()))
+
+
+PAIRS = torch.complex(x(3, 8), x(8, 3).t())
+COMPLEX: dict[str, Case] = {
+    "fft": (torch.fft.fft, (PAIRS,)),
+    "rfft": (torch.fft.rfft, (x(3, 8),)),
+    "irfft": (torch.fft.irfft, (PAIRS,)),
+    "abs, angle": (lambda a: (a.abs(), a.angle()), (PAIRS,)),
+    "arithmetic": (lambda a: a * a.conj() + 1, (PAIRS,)),
+    "polar": (lambda a: torch.polar(a.abs(), a), (x(3, 8),)),
+    "views": (lambda a: a.clone().view(-1)[3:], (PAIRS,)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers_cross_the_border_as_pairs(name: str) -> None:
+    function, args = COMPLEX[name]
+    check(function, *args, rtol=1e-4)
+
+
+def test_complex_numbers_of_sizes_of_the_run() -> None:
+    rows = torch.export.Dim("rows", min=2, max=9)
+    check(torch.fft.fft, PAIRS, dynamic_shapes=({0: rows},), others=[(torch.cat([PAIRS, PAIRS]),)], rtol=1e-4)

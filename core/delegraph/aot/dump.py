@@ -2,7 +2,8 @@
 
 Files: `<folder>/<stage>.<method>.before.txt` and `.after.txt`; the folder is `DELEGRAPH_DUMP_DIR`, or `delegraph-dump`
 where the process runs. A stage that gives a finished program writes that program's text. What a backend's compiler told
-of its passes, texts by name in `PreprocessResult._delegate_info_meta`, is in `<stage>.<method>.<delegate>.<pass>.txt`.
+of its passes, texts by name in `PreprocessResult._delegate_info_meta`, is in `<stage>.<method>.<delegate>.<pass>.txt`;
+what it made, if its engine has files, in `<stage>.<method>.<delegate>.onnx` or what these are called.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from typing import Final
 
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.lowered_module import lowered_modules
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, lowered_modules
 from delegraph.aot.graph.text import program_text
 from delegraph.aot.stage import Lowering, Stage
-from delegraph.errors import LoweringError
+from delegraph.errors import LoweringError, PluginNotFound
+from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.plugins.discovery import did_you_mean
+from delegraph.plugins.engine_files import engine_files
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.atomic_file import write_together
+from delegraph.program.schema import Buffer
 from delegraph.program.text import to_text
 
 __all__ = ["Dumps"]
@@ -59,15 +65,29 @@ class Dumps:
                 program = lowering.programs[method]
                 (self._folder / f"{stage.name}.{method}.{when}.txt").write_text(program_text(program), encoding="utf-8")
                 if when == "after":
-                    self._write_passes(f"{stage.name}.{method}", program)
+                    self._write_delegates(f"{stage.name}.{method}", program, lowering.plugins)
         if lowering.result is not None:
             text = to_text(lowering.result.executorch_program)
             (self._folder / f"{stage.name}.program.{when}.txt").write_text(text, encoding="utf-8")
 
-    def _write_passes(self, name: str, program: ExportedProgram) -> None:
+    def _write_delegates(self, name: str, program: ExportedProgram, plugins: PluginRegistry) -> None:
         for number, module in enumerate(lowered_modules(program.graph_module)):
+            own = f"{name}.{module.backend_id}_{number}"
             told = module.meta.get("_delegate_info_meta")
             for made, text in told.items() if isinstance(told, Mapping) else ():
                 if isinstance(text, str):
-                    file = self._folder / f"{name}.{module.backend_id}_{number}.{made}.txt"
-                    file.write_text(text, encoding="utf-8")
+                    (self._folder / f"{own}.{made}.txt").write_text(text, encoding="utf-8")
+            if module.is_compiled:
+                files = _engine_files(own, module, plugins)
+                write_together([(self._folder / file, pieces) for file, pieces in files.items()])
+
+
+def _engine_files(name: str, module: LoweredBackendModule, plugins: PluginRegistry) -> Mapping[str, Sequence[Buffer]]:
+    """Those of the delegate; none if the half of its backend that runs is not installed."""
+    store = module.named_data_store_output or NamedDataStoreOutput()
+    named_data = {key: entry.data for key, entry in store.pte_data.items()}
+    named_data |= {key: entry.data for tagged in store.external_data.values() for key, entry in tagged.items()}
+    try:
+        return engine_files(module.backend_id, name, module.processed_bytes, named_data, plugins)
+    except PluginNotFound:
+        return {}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from delegraph.cli import kernel_order
+from delegraph.cli import data_files, kernel_order
 
 if TYPE_CHECKING:
     from delegraph.devtools import BundledProgram
@@ -36,6 +36,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--memory", action="store_true", help="show which tensor lies where in planned memory, and from when to when"
     )
     parser.add_argument("-o", "--output", metavar="plan.svg", help="with --memory: draw it into this file")
+    parser.add_argument(
+        "--delegates",
+        metavar="DIR",
+        help="write each delegate into this folder as its engine's own file, where it has one: .onnx, .xml, …",
+    )
+    data_files.add_argument(parser)
     parser.set_defaults(run=run)
 
 
@@ -48,9 +54,15 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.memory and args.text) or (args.output and not args.memory):
         raise argparse.ArgumentError(None, "-o plan.svg goes with --memory, and --memory does not go with --text")
+    if args.delegates is not None and (args.memory or args.text):
+        raise argparse.ArgumentError(None, "--delegates does not go with --memory or --text")
+    if args.data and args.delegates is None:
+        raise argparse.ArgumentError(None, "--data goes with --delegates: the weights of their files")
     if is_weights(args.program):
         if args.memory:
             raise argparse.ArgumentError(None, f"--memory has no use with {args.program}: nothing is planned in it")
+        if args.delegates is not None:
+            raise argparse.ArgumentError(None, f"--delegates has no use with {args.program}: it has none")
         if args.text:
             raise argparse.ArgumentError(None, f"--text has no use with {args.program}: it has no instructions")
         print_weights(args.program, args.json)
@@ -62,6 +74,11 @@ def run(args: argparse.Namespace) -> int:
         from delegraph.program.text import to_text
 
         print(to_text(program), end="")
+        return 0
+    if args.delegates is not None:
+        from delegraph.cli.engine_files import write_delegates
+
+        write_delegates(program, args.delegates, args.data or (), args.json)
         return 0
     if args.memory:
         from delegraph.cli.memory import show_memory

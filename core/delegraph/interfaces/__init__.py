@@ -21,6 +21,7 @@ public methods that a class defines, with their parameters, and the attributes t
 otherwise, and have more where they have defaults.
 
     backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
+    places.py            inputs that hold places of a tensor, and which of them it has not
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.memory_hierarchy import Memory, MemoryHierarchy, read_memory_hierarchy
     from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
     from delegraph.interfaces.options import Options
+    from delegraph.interfaces.places import PlacesInfo, UnusableValue, missing_place
     from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
@@ -143,6 +145,7 @@ __all__ = [
     "PartitionerAdapter",
     "PartitionerFactory",
     "PassFactory",
+    "PlacesInfo",
     "Plan",
     "PlanError",
     "Platform",
@@ -152,9 +155,11 @@ __all__ = [
     "QuantizerFactory",
     "TensorMeta",
     "ToolHooks",
+    "UnusableValue",
     "Verdict",
     "check_plan",
     "kernel_key_text",
+    "missing_place",
     "pack_blob",
     "read_memory_hierarchy",
     "read_stamp",
@@ -177,6 +182,7 @@ __getattr__, __dir__ = lazy_names(
             "Compatibility",
             "EventTracer",
             "Handle",
+            "UnusableValue",
             "Verdict",
         ),
         "blob": ("pack_blob", "unpack_blob"),
@@ -209,6 +215,7 @@ __getattr__, __dir__ = lazy_names(
         "memory_hierarchy": ("Memory", "MemoryHierarchy", "read_memory_hierarchy"),
         "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
         "options": ("Options",),
+        "places": ("PlacesInfo", "UnusableValue", "missing_place"),
         "platform": ("LogLevel", "Platform", "PlatformFactory"),
         "data_loader": ("DataLoader", "DataLoaderFactory"),
         "quantizer": ("Quantizer", "QuantizerFactory"),

@@ -252,6 +252,20 @@ class BackendInterface(ABC):
         engine that can't be stopped does nothing here, and the run ends behind it; say so in your documentation.
         """
 
+    def engine_files(
+        self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
+    ) -> Mapping[str, Sequence[Buffer]]:
+        """The blob as files of the engine's own format, weights included, which the engine and viewers open by
+        themselves: by file name, `name` and an ending that begins with a dot, the pieces of each; one that refers to
+        another does it by that name.
+
+            return {f"{name}.onnx": [model]}
+
+        For people who look into a program; nothing of it is run, and `init` is not called. Raises a `RuntimeFault` for
+        a blob that cannot be read, which may be a stranger's. Empty: the engine has no format of graphs.
+        """
+        return {}
+
     def destroy(self, handle: Handle) -> None:
         """Release what `init` acquired. Called once, when the method goes."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from torch.fx import GraphModule
 from delegraph.aot.edge.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, verify
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.functionalize import functionalize
+from delegraph.aot.graph.result_dtypes import result_dtypes
 from delegraph.aot.passes import PassResult, run_passes
 from delegraph.errors import LoweringError, VerificationError
 
 aten = torch.ops.aten
+
+INDEX = torch.tensor([0, 1])
 
 
 def export(function: Any, *args: Any) -> ExportedProgram:
@@ -152,6 +156,48 @@ def test_a_call_of_a_python_function_is_named() -> None:
 def test_a_dtype_that_no_file_can_hold_is_named() -> None:
     program = export(lambda x: x.to(torch.float8_e8m0fnu), X)
     with pytest.raises(VerificationError, match="float8_e8m0fnu"):
+        verify(program, EDGE)
+
+
+def test_a_value_of_another_dtype_than_the_operator_gives_is_named() -> None:
+    program = edge(lambda x: torch.max(x > 0, 1)[1] * 2, X)
+    (product,) = program.graph.find_nodes(op="call_function", target=aten.mul.Tensor)
+    (places,) = (node for node in program.graph.nodes if node.target is operator.getitem)
+    product.meta["val"] = product.meta["val"].to(torch.int32)
+    places.meta["val"] = places.meta["val"].to(torch.bool)
+    with pytest.raises(
+        VerificationError, match=r"gives int64, but its value is said to be bool \[rule: results"
+    ) as error:
+        verify(program, EDGE)
+    assert "aten.mul.Tensor gives int64, but its value is said to be int32" in str(error.value)
+    assert "test_edge.py" in str(error.value)
+
+
+def test_dtypes_are_asked_for_without_a_trace() -> None:
+    """The verifier calls operators that find a size in the run: the program's symbols do not become more for it."""
+    program = edge(lambda x: x.nonzero() * 2, X)
+    (call,) = program.graph.find_nodes(op="call_function", target=aten.nonzero.default)
+    env = call.meta["val"].fake_mode.shape_env
+    before = str(env.pending_fresh_unbacked_symbols), len(env.guards)
+    result_dtypes.__globals__["_known"].clear()
+    verify(program, EDGE)
+    assert (str(env.pending_fresh_unbacked_symbols), len(env.guards)) == before
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.index_put((INDEX,), x[:2].long()),
+        lambda x: x.index_copy(0, INDEX, x[:2].long()),
+        lambda x: x.put(INDEX, x[0, :2].long()),
+    ],
+)
+def test_a_value_of_another_dtype_than_the_tensor_that_it_is_written_into_is_named(write: Any) -> None:
+    """torch refuses it, though only in the run."""
+    program = to_edge_dialect(functionalize(export(write, X), {}))
+    with pytest.raises(
+        VerificationError, match=r"writes int64 into a tensor of float32; cast it to that \[rule: written"
+    ):
         verify(program, EDGE)
 
 

@@ -308,6 +308,15 @@ def test_a_composite_operator_is_traced_once_per_signature(monkeypatch: pytest.M
     assert traced == [aten.linear.default]
 
 
+def test_zeros_of_both_signs_are_two_signatures() -> None:
+    class Quotients(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.true_divide(x, 0.0), torch.true_divide(x, -0.0)
+
+    above, below = functionalize(export(Quotients(), (torch.ones(1),)), keep={}).module()(torch.ones(1))
+    assert (above, below) == (float("inf"), -float("inf"))
+
+
 @pytest.mark.parametrize("what", ["parameter", "tensor"])
 def test_a_changed_parameter_or_plain_tensor_is_refused(what: str) -> None:
     class Learns(torch.nn.Module):

@@ -252,6 +252,7 @@ def test_weights_in_words(ptd: str, told: Told, refused: Refused) -> None:
     ]
     assert lines[-2:] == ["written as 'base' with the program cafe", "in another file: 'adapter.w'"]
     assert "--text has no use with" in refused("inspect", ptd, "--text", code=2)
+    assert "--delegates has no use with" in refused("inspect", ptd, "--delegates", "out", code=2)
 
 
 def test_weights_as_json(ptd: str, told: Told) -> None:

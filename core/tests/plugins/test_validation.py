@@ -220,6 +220,7 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
             "device_allocator",
             "num_outputs",
             "cancel",
+            "engine_files",
             "destroy",
             "set_option",
             "get_option",

@@ -86,10 +86,12 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (of(-128, dtype=I8), of(-1, dtype=I8), {"rounding_mode": "floor"}, I8),
     ],
     "aten::floor_divide.out": [(INTS, of(2, -2, 3, -3, 4), I64), (SPECIAL, torch.tensor(0.5)), (X, torch.tensor(0.0))],
-    "aten::remainder.Scalar_out": [(INTS, 3, I64), (INTS, -3, I64), (SPECIAL, 2.0), (SPECIAL, -inf), (INTS, 2.5, F32)],
+    "aten::remainder.Scalar_out": [
+        *((INTS, 3, I64), (INTS, -3, I64), (INTS[:0], 0, I64), (SPECIAL, 2.0), (SPECIAL, -inf), (INTS, 2.5, F32)),
+    ],
     "aten::remainder.Tensor_out": [(INTS, of(2, -2, 3, -3, 4), I64), (SPECIAL, torch.tensor(0.0))],
     "aten::fmod.Scalar_out": [(INTS, 3, I64), (INTS, -3, I64), (SPECIAL, 2.0), (INTS, 2.5, F32)],
-    "aten::fmod.Tensor_out": [(INTS, of(2, -2, 3, -3, 4), I64)],
+    "aten::fmod.Tensor_out": [(INTS, of(2, -2, 3, -3, 4), I64), (INTS[:0], torch.tensor(0), I64)],
     "aten::pow.Tensor_Scalar_out": [
         *((x, p) for x in (X.abs(), SPECIAL) for p in (2, 3, 0.5, -1, -0.5, 0, 1, 2.5)),
         (INTS, 3, I64),

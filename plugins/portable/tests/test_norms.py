@@ -87,6 +87,15 @@ def test_distances_between_rows(oracle: Oracle, p: float, rows: int, others: int
     oracle.check("aten::_cdist_forward.out", rand(rows, width), rand(others, width), p, 2)  # 2: without products
 
 
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.5])  # of infinite order torch drops NaN, as its instructions have it
+@pytest.mark.parametrize("special", [inf, float("nan"), 0.0])
+def test_distances_to_rows_with_special_values(oracle: Oracle, p: float, special: float) -> None:
+    rows = rand(3, 4)
+    rows[1, 2] = special
+    oracle.check("aten::_cdist_forward.out", rows, rand(2, 4), p, 2)
+    oracle.check("aten::_pdist_forward.out", rows, p)
+
+
 # ---- reductions -------------------------------------------------------------------------------------
 
 

@@ -125,6 +125,13 @@ REFUSED: list[tuple[str, list[Any], list[Any], type[Exception], str]] = [
 # fmt: on
 
 
+@pytest.mark.parametrize("op", ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"])
+@pytest.mark.parametrize("scales", [(0.1, 5.0), (5.0, 0.2), (0.05, 0.05)])
+def test_a_scale_that_leads_out_of_the_image(oracle: Oracle, op: str, scales: tuple[float, float]) -> None:
+    """It contradicts the sizes: where no place is left to weigh, torch gives 0."""
+    oracle.check(f"aten::{op}.out", rand(1, 2, 3, 3), [6, 6], False, *scales)
+
+
 @pytest.mark.parametrize(("op", "inputs", "outs", "fault", "message"), REFUSED)
 def test_refused(
     oracle: Oracle, op: str, inputs: list[Any], outs: list[Any], fault: type[Exception], message: str

@@ -7,6 +7,7 @@ session.py        runs checks in processes (process.py, worker.py, no_torch.py) 
 models.py         the kit's models; lowering.py lowers them, running.py runs them, watching.py looks at what a
                   backend does meanwhile; arrays.py compares
 *_checks.py       the checks
+numerics/         every operator in every dtype on operands from the edges (`python -m delegraph_testkit.numerics`)
 report.py         Markdown, JSON, badge
 """
 

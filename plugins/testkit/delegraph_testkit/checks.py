@@ -70,7 +70,12 @@ _OF_A_RUN: Final = (
     "threads_are_independent",
     "torch_is_not_needed",
 )
-_OF_BLOBS: Final = ("unknown_options_at_load_are_refused", "newer_blobs_are_refused", "damaged_blobs_are_refused")
+_OF_BLOBS: Final = (
+    "unknown_options_at_load_are_refused",
+    "newer_blobs_are_refused",
+    "damaged_blobs_are_refused",
+    "engine_files_are_of_sound_blobs",
+)
 
 
 def _backend_checks(claims: Claims) -> Iterator[Check]:

@@ -10,6 +10,11 @@
     [tolerances]                    # dtype = [relative, absolute], where the device is less exact than float32
     float32 = [1e-3, 1e-3]
 
+    [[deviations]]                  # where results at the edges of a dtype differ from torch's, and why: see numerics/
+    kind = "sign of zero"
+    reason = "the device has one zero"
+    operators = { neg = ["float32"] }
+
     [expected_failures]             # what is known to fail, and why; it is refused as soon as it passes
     "operators/add/int32" = "the driver saturates: https://…"
 
@@ -29,7 +34,7 @@ from typing import Any, Final, Self
 
 from delegraph.errors import DelegraphError
 
-__all__ = ["DTYPES", "FEATURES", "Claims", "ClaimsError", "database"]
+__all__ = ["DTYPES", "EXCUSABLE", "FEATURES", "Claims", "ClaimsError", "Deviation", "database"]
 
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
 """What operators are tried on, as far as torch's kernels for the CPU take them."""
@@ -44,8 +49,31 @@ FEATURES: Final[Mapping[str, str]] = {
 """What an author may claim besides operators. The models of each are run in any case; claimed, they are taken whole."""
 
 
+EXCUSABLE: Final = ("infinity", "value", "denormal", "sign of zero")
+"""The kinds in which a result may differ with a reason (`numerics.differences.Kind`). Integers and NaN are not among
+them: what differs there is computed another way, or declined."""
+
+
 class ClaimsError(DelegraphError):
     """A claim that says nothing: of an operator, feature, dtype or check that the kit does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A kind in which results differ from torch's at the edges of dtypes, of which operators, and why."""
+
+    kind: str
+    reason: str
+    operators: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        _refuse_strangers("kind of deviation that may have a reason", [self.kind], EXCUSABLE)
+        if not self.reason.strip():
+            raise ClaimsError(f"a deviation in {self.kind} has no reason: say why {', '.join(self.operators)} differ")
+
+    def is_of(self, operator: str, dtype: str) -> bool:
+        """Whether an operator of a dtype is among them."""
+        return dtype in self.operators.get(operator, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +84,7 @@ class Claims:
     functions, "module:function", that give `(model, args)`, which the plug-in takes whole, `quantizer` is the name of
     the one by which models come to a device that computes in integers, `needs_torch` says that kernels are torch's own,
     `options` are for the partitioner.
+    `deviations` are where results at the edges of dtypes differ from torch's.
     `tolerances` are (relative, absolute) by dtype; `expected_failures` are checks by id, each with its reason.
     """
 
@@ -67,6 +96,7 @@ class Claims:
     options: Mapping[str, Any] = field(default_factory=dict)
     tolerances: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
+    deviations: tuple[Deviation, ...] = ()
 
     def __post_init__(self) -> None:
         _refuse_strangers("feature", self.features, FEATURES)
@@ -97,6 +127,7 @@ class Claims:
             fields["features"] = [name for name, claimed in features.items() if claimed]
         for table in ("operators", "tolerances"):
             fields[table] = {name: tuple(value) for name, value in content.get(table, {}).items()}
+        fields["deviations"] = tuple(Deviation(**row) for row in content.get("deviations", ()))
         return cls(
             **{**fields, "features": tuple(fields.get("features", ())), "models": tuple(fields.get("models", ()))}
         )

@@ -6,16 +6,17 @@ Each function gets a bench and one program that the plug-in took something of.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import delegraph
 from delegraph.errors import DelegraphError, Internal, InvalidArgument
-from delegraph.interfaces import BlobStamp, Compatibility, Verdict, read_stamp
+from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, Verdict, read_stamp
 from delegraph.program import deserialize_program, schema
+from delegraph.runtime import Program
 from delegraph_testkit.bench import Bench, Stored
 from delegraph_testkit.no_torch import asked_for_torch
 from delegraph_testkit.outcomes import Unclaimed
@@ -24,6 +25,7 @@ from delegraph_testkit.running import Results, backend_called, check_results, lo
 __all__ = [
     "damaged_blobs_are_refused",
     "delegates_are_independent",
+    "engine_files_are_of_sound_blobs",
     "inputs_are_left_alone",
     "newer_blobs_are_refused",
     "outputs_are_written",
@@ -168,6 +170,44 @@ def damaged_blobs_are_refused(bench: Bench, stored: Stored) -> None:
             loaded = load(stored, damaged)
             loaded(stored.calls[0])
             loaded.close()
+
+
+def engine_files_are_of_sound_blobs(bench: Bench, stored: Stored) -> None:
+    """A backend that makes files of its blobs names them as it is asked to, makes the same ones again, and none of a
+    blob that is empty, foreign or cut."""
+    program = Program.load(stored.file, data_path=stored.external or None)
+    records = program.records
+    for backend_id, processed in _blobs(records):
+        backend = backend_called(backend_id)
+        files = _engine_files(backend, processed, program.named_data)
+        for name in files:
+            named = name.startswith(f"{_FILE}.") and not {"/", "\\"} & set(name)
+            assert named, f"engine_files({_FILE!r}, …) has a file {name!r}: add an ending to the name"
+        again = _engine_files(backend, processed, program.named_data)
+        assert files == again, f"{stored.name}: engine_files makes other files each time"
+    for how, damaged in _certainly_damaged(records):
+        for backend_id, processed in _blobs(damaged):
+            try:
+                files = _engine_files(backend_called(backend_id), processed, program.named_data)
+            except Internal:
+                raise
+            except DelegraphError:
+                continue
+            assert how == "a byte short" or not files, f"{stored.name}: engine_files takes a blob that is {how}"
+
+
+_FILE: Final = "forward_delegate_0"
+
+
+def _blobs(records: schema.Program) -> set[tuple[str, bytes]]:
+    """Each with the backend that it is of."""
+    delegates = [delegate for plan in records.execution_plan for delegate in plan.delegates]
+    return {(delegate.id, bytes(records.delegate_data[delegate.processed])) for delegate in delegates}
+
+
+def _engine_files(backend: BackendInterface, processed: bytes, named_data: Mapping[str, Any]) -> dict[str, bytes]:
+    files = backend.engine_files(_FILE, processed, named_data)
+    return {name: b"".join(map(bytes, pieces)) for name, pieces in files.items()}
 
 
 def _records(stored: Stored) -> schema.Program:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from delegraph_testkit.models import Example
 from delegraph_testkit.outcomes import Declined
 
-__all__ = ["SAMPLES", "entries", "operator_examples"]
+__all__ = ["SAMPLES", "OperatorCall", "entries", "operator_examples", "samples_of"]
 
 SAMPLES: Final = 2
 """Of each operator and dtype: the first ones that have elements and that eager torch runs."""
@@ -43,7 +43,7 @@ def operator_examples(entry: str, dtype: str) -> list[Example]:
         raise Declined(f"torch {torch.__version__} has no samples of {entry} in {dtype}")
     found: list[Example] = []
     with warnings.catch_warnings(action="ignore"), torch.random.fork_rng(devices=()):
-        for sample in _samples(info, getattr(torch, dtype)):
+        for sample in samples_of(info, getattr(torch, dtype)):
             example = _example(info, sample)
             if example is not None:
                 found.append(example)
@@ -54,7 +54,8 @@ def operator_examples(entry: str, dtype: str) -> list[Example]:
     return found
 
 
-def _samples(info: Any, dtype: torch.dtype) -> Iterator[Any]:
+def samples_of(info: Any, dtype: torch.dtype) -> Iterator[Any]:
+    """The samples of an entry, the same every time; fewer where torch fails to make them."""
     torch.manual_seed(0)
     random.seed(0)
     before = np.random.get_state()  # what torch's sample functions draw from
@@ -72,7 +73,7 @@ def _example(info: Any, sample: Any) -> Example | None:
     tensors = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
     if not tensors or not all(0 < t.numel() <= _LARGEST and t.layout == torch.strided for t in tensors):
         return None
-    module = _Call(info.op, structure, leaves).eval()
+    module = OperatorCall(info.op, structure, leaves).eval()
     tensors = tuple(tensor.detach().clone() for tensor in tensors)
     try:
         module(*(tensor.clone() for tensor in tensors))
@@ -81,12 +82,12 @@ def _example(info: Any, sample: Any) -> Example | None:
     return Example({"forward": module}, {"forward": [tensors]})
 
 
-class _Call(nn.Module):
-    """Calls a function with the tensors that it gets, in the places where the sample has tensors."""
+class OperatorCall(nn.Module):
+    """Calls `function` with the tensors that it gets, in the places where the sample has tensors."""
 
     def __init__(self, function: Callable[..., Any], structure: Any, leaves: list[Any]) -> None:
         super().__init__()
-        self._function, self._structure = function, structure
+        self.function, self._structure = function, structure
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
@@ -95,4 +96,4 @@ class _Call(nn.Module):
         for place, tensor in zip(self._places, tensors, strict=True):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-        return self._function(*args, **kwargs)
+        return self.function(*args, **kwargs)

@@ -18,6 +18,13 @@ PARTITIONS = [check.id for check in checks_of(Subject(Kind.BACKEND, "calc")) if 
 WRITES = "context.resize(out, values[name].shape)[...] = values[name]"
 COMPUTES = "        values = {"
 
+
+def _with_files(body: str) -> tuple[str, str]:
+    """calc's half that runs, with files of its engine."""
+    method = f"    def engine_files(self, name, processed, named_data):\n        {body}\n\n"
+    return "    def num_outputs", f"{method}    def num_outputs"
+
+
 AT_RUN_TIME = [
     ("contract/outputs_are_written", (WRITES, "out = values[name]"), "it did not write its argument"),
     ("contract/outputs_are_written", (WRITES, f"if out is args[-1]: {WRITES}"), "it did not write its argument"),
@@ -105,6 +112,26 @@ AT_RUN_TIME = [
             "return [], {}, [], []\n            raise DelegateInvalidCompatibility(f",
         ),
         "a blob that is empty is taken without a word",
+    ),
+    (
+        "contract/engine_files_are_of_sound_blobs",
+        _with_files("return {'model.json': [processed]}"),
+        "has a file 'model.json': add an ending to the name",
+    ),
+    (
+        "contract/engine_files_are_of_sound_blobs",
+        _with_files("SHARED[0] = SHARED.get(0, 0) + 1\n        return {name + '.json': [b'%d' % SHARED[0]]}"),
+        "engine_files makes other files each time",
+    ),
+    (
+        "contract/engine_files_are_of_sound_blobs",
+        _with_files("return {name + '.json': [processed]}"),
+        "engine_files takes a blob that is empty",
+    ),
+    (
+        "contract/engine_files_are_of_sound_blobs",
+        _with_files("return {name + '.json': [json.dumps(json.loads(bytes(processed))).encode()]}"),
+        "JSONDecodeError",
     ),
 ]
 

@@ -1,43 +1,37 @@
-"""A recorded call -> the same call as a delegate of the CPU backend, run by onnxruntime."""
+"""A recorded call -> the same call as a delegate of a backend, run by its engine."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import onnx_ir as ir
-import onnxruntime
 import torch
+from tests.kernels.opinfo.backends import Backend
 from tests.kernels.opinfo.entries import Declined, EntryResult, run_entry
 from tests.kernels.opinfo.record import Call
-from tests.kernels.opinfo.results import FOLDER
 from tests.kernels.oracle import Oracle, to_numpy, to_torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_cpu.aot.convert import ConvertedModel, PartitionConverter
-from delegraph_cpu.aot.converters import TABLE
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.nodes import CallConverter
-from delegraph_cpu.runtime.ort_values import as_array, ort_value
-from delegraph_cpu.sessions import create_session
+from delegraph_onnx.convert import ConvertedModel, PartitionConverter
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.nodes import CallConverter
 
-__all__ = ["DELEGATES", "DelegateOracle", "run_entry_on_delegates"]
-
-DELEGATES = FOLDER.with_name("opinfo-cpu")
-"""Where a run leaves its results, one file an entry."""
+__all__ = ["DelegateOracle", "run_entry_on_delegates"]
 
 
-def run_entry_on_delegates(name: str) -> EntryResult:
+def run_entry_on_delegates(name: str, backend: Backend) -> EntryResult:
     """Run the entry `name` of the database, each call as a delegate; what the backend keeps whole is a call as well."""
-    return run_entry(name, ("run",), DelegateOracle, frozenset(TABLE.kept_whole))
+    return run_entry(name, ("run",), partial(DelegateOracle, backend), backend.whole)
 
 
 class DelegateOracle(Oracle):
     """Runs one call as a delegate of one node. Raises `Declined` where the backend leaves the node to kernels."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, backend: Backend, call: Call) -> None:
+        self.backend = backend
         self.call = call
 
     def results(
@@ -51,10 +45,13 @@ class DelegateOracle(Oracle):
             raise Declined("it gives no tensors")
         for used in dict.fromkeys([len(wanted), 1]):
             graph, inputs, outputs = _graph(self.call, wanted, used)
-            reason = TABLE.support(outputs[0])
+            reason = self.backend.table.support(outputs[0])
             if reason is None:
-                model = _model(graph, inputs, outputs)
-                return [(to_torch(a), w) for a, w in zip(_run(model, inputs), wanted[:used], strict=True)]
+                builder = self.backend.builder()
+                model = _model(builder, graph, inputs, outputs)
+                arrays = [to_numpy(node.meta["val"]).copy("C") for node in inputs]
+                results = self.backend.run(builder, model, arrays)
+                return [(to_torch(a), w) for a, w in zip(results, wanted[:used], strict=True)]
         raise Declined(reason or "")
 
 
@@ -82,26 +79,10 @@ def _graph(call: Call, wanted: list[torch.Tensor], used: int) -> tuple[Graph, li
     return graph, inputs, outputs
 
 
-def _model(graph: Graph, inputs: list[Node], outputs: list[Node]) -> ConvertedModel:
-    made = PartitionConverter(GraphBuilder())
+def _model(builder: GraphBuilder, graph: Graph, inputs: list[Node], outputs: list[Node]) -> ConvertedModel:
+    made = PartitionConverter(builder)
     made.values.update({node: made.input(node) for node in inputs})
     CallConverter.convert_calls(made, graph)  # a call by itself: nothing to fuse
     results = [made.output(node, index) for index, node in enumerate(outputs)]
     model = made.builder.model(made.inputs, results)
     return ConvertedModel(model, tuple(made.input_infos), tuple(made.output_infos))
-
-
-def _run(model: ConvertedModel, inputs: list[Node]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = create_session(ir.to_proto(model.model).SerializeToString(), options)
-    binding = session.io_binding()
-    arrays = [to_numpy(node.meta["val"]).copy("C") for node in inputs]
-    for info, array in zip(model.inputs, arrays, strict=True):
-        binding.bind_ortvalue_input(info.name, ort_value(array))
-    for info in model.outputs:
-        binding.bind_output(info.name)
-    session.run_with_iobinding(binding)
-    results = zip(binding.get_outputs(), model.outputs, strict=True)
-    return [as_array(value, info.dtype).copy() for value, info in results]

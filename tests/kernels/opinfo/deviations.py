@@ -27,7 +27,7 @@ DEVIATIONS: Final[dict[tuple[str, str], str]] = {
 }
 """(operator, dtype; "*" is all) -> who is right, and why."""
 
-OF_DELEGATES: Final[dict[tuple[str, str], str]] = {
+OF_CPU: Final[dict[tuple[str, str], str]] = {
     **{
         ("aten::add.out", dtype): "torch multiplies by alpha as a complex number even if it is 1, which makes infinite"
         " numbers none; the backend leaves them infinite"
@@ -38,7 +38,7 @@ OF_DELEGATES: Final[dict[tuple[str, str], str]] = {
     ("aten::scaled_dot_product_attention", "float32"): "onnxruntime's sums over scores that are large differ by 3e-5"
     " from torch's",
 }
-"""The same for the CPU backend (`test_delegates.py`)."""
+"""The same for delegates of the CPU backend (`test_delegates.py`)."""
 
 
 def reason(op: str, dtype: str) -> str | None:

@@ -1,30 +1,39 @@
-"""The page docs/operators-cpu.md is that of the backend's converters and of the last run."""
+"""The pages docs/operators-cpu.md and its like are those of the backends' converters and of the last run."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 
-from tests.kernels.opinfo.delegates_table import PAGE, converted, page
+import pytest
+from tests.kernels.opinfo.backends import BACKENDS, CPU, Backend
+from tests.kernels.opinfo.delegates_table import converted, page
 from tests.kernels.opinfo.entries import ENTRIES, Cell, EntryResult
 
-TEXT = PAGE.read_text()
+NOT_MADE = pytest.mark.skip(reason="its page is made by a run of the whole database, which there was none of yet")
+of_backends = pytest.mark.parametrize(
+    "backend", [pytest.param(b, id=n, marks=() if b.page.exists() else NOT_MADE) for n, b in BACKENDS.items()]
+)
 
 
-def test_it_lists_exactly_the_operators_that_have_a_converter() -> None:
-    rows = re.findall(r"^\| `([^`]+)` \|", TEXT, re.MULTILINE)
-    section = TEXT.partition("## Reached by no sample")[2].partition("\n## ")[0]
+@of_backends
+def test_it_lists_exactly_the_operators_that_have_a_converter(backend: Backend) -> None:
+    text = backend.page.read_text()
+    rows = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+    section = text.partition("## Reached by no sample")[2].partition("\n## ")[0]
     unreached = re.findall(r"^- `([^`]+)`", section, re.MULTILINE)
-    assert sorted(rows + unreached) == sorted(converted()), "run `make opinfo-cpu`"
+    assert sorted(rows + unreached) == sorted(converted()), f"run `make opinfo-{backend.name}`"
 
 
-def test_every_entry_of_the_database_is_counted_or_named_and_no_call_is_wrong() -> None:
-    run, _, others = re.findall(r"^- (\d+) of (\d+) entries of the database run(.*)$", TEXT, re.MULTILINE)[0]
+@of_backends
+def test_every_entry_of_the_database_is_counted_or_named_and_no_call_is_wrong(backend: Backend) -> None:
+    text = backend.page.read_text()
+    run, _, others = re.findall(r"^- (\d+) of (\d+) entries of the database run(.*)$", text, re.MULTILINE)[0]
     named = re.findall(r"`([^`]+)`", others)
     assert ENTRIES.keys() >= set(named)
-    assert int(run) + len(named) == len(ENTRIES), "run `make opinfo-cpu`"
-    assert ", 0 of them wrong without a reason\n" in TEXT
-    assert "| ✗" not in TEXT
+    assert int(run) + len(named) == len(ENTRIES), f"run `make opinfo-{backend.name}`"
+    assert ", 0 of them wrong without a reason\n" in text
+    assert "| ✗" not in text
 
 
 def test_cells_say_what_became_of_calls() -> None:
@@ -36,7 +45,7 @@ def test_cells_say_what_became_of_calls() -> None:
         "int8": Cell(compared=4, failed=1),
     }
     result.cells["aten::cauchy.out"] = {"float32": Cell(skipped=Counter({"no converter": 7}))}
-    text = page({"abs": result})
+    text = page(CPU, {"abs": result})
     assert "; not these: `H`, `T`, " in text
     row = "| `aten::abs.out` | - | · | ✗ 3/4 | · | · | · | · | · | 3 | 2+1 | · | · |"
     assert row in text

@@ -19,12 +19,12 @@ from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import Constants
-from delegraph_cpu.aot.converters.attention import scale_of
-from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.copies import COPIES
-from delegraph_cpu.aot.graph_patterns import is_last, slice_of, sums
 from delegraph_cpu.aot.masks import hidden_by
-from delegraph_cpu.aot.node_facts import dtype_of, in_words, rank_of, shape_of
+from delegraph_onnx.converters.attention import scale_of
+from delegraph_onnx.converters.table import aten
+from delegraph_onnx.copies import COPIES
+from delegraph_onnx.graph_patterns import is_last, slice_of, sums
+from delegraph_onnx.node_facts import dtype_of, in_words, rank_of, shape_of
 
 __all__ = ["Attention", "attention_of"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from delegraph_cpu.aot.bodies import graphs_within
+from delegraph_onnx.bodies import graphs_within
 
 __all__ = ["bring_out_constants", "external_content"]
 

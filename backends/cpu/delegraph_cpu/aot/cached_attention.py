@@ -25,15 +25,16 @@ from torch.fx import Graph, Node
 from delegraph.aot import ResolvedSignature, schema_arguments
 from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.attention_parts import Attention, attention_of
-from delegraph_cpu.aot.converters.attention import joined_heads
-from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder
+from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.masks import Mask, mask_of
-from delegraph_cpu.aot.node_facts import are_known, outer_dtype_of, rank_of, same_sizes, shape_of
 from delegraph_cpu.aot.packed_projections import packed_projections
-from delegraph_cpu.aot.positions import Positions, positions_of
-from delegraph_cpu.aot.repeated_heads import REPEATING, repeats_heads
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
+from delegraph_onnx.converters.attention import joined_heads
+from delegraph_onnx.converters.table import aten
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.node_facts import are_known, outer_dtype_of, rank_of, same_sizes, shape_of
+from delegraph_onnx.positions import Positions, positions_of
+from delegraph_onnx.repeated_heads import REPEATING, repeats_heads
 
 __all__ = ["CachedAttention", "cached_attentions"]
 
@@ -82,7 +83,7 @@ class CachedAttention:
             None,
             None,
             None if sinks is None else g.value(sinks),
-            domain="com.microsoft",
+            domain=CONTRIB,
             num_heads=int(heads),
             kv_num_heads=int(shape_of(self.put_keys)[1]),
             scale=self.attention.scale,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 
-from delegraph_cpu.aot.bodies import graphs_within, nodes_within
+from delegraph_onnx.bodies import graphs_within, nodes_within
 
 __all__ = ["name_nodes"]
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph_cpu.aot.dtypes import HALVES
+from delegraph_onnx.dtypes import HALVES
 
 __all__ = ["has_halves", "store_halves"]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import onnx
 
-from delegraph_cpu.aot.bodies import graphs_within
+from delegraph_onnx.bodies import graphs_within
 
 __all__ = ["changed_in_place"]
 

@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from delegraph_cpu.aot.convert import ConvertedModel
-from delegraph_cpu.aot.graph_builder import initializer
+from delegraph_cpu.aot.convert import CpuModel
 from delegraph_cpu.aot.in_place import ATTENTION
-from delegraph_cpu.aot.ir_values import content_of, producer_of, readers_of
 from delegraph_cpu.aot.weight_keys import key_of
+from delegraph_onnx.graph_builder import initializer
+from delegraph_onnx.ir_values import content_of, producer_of, readers_of
 
 __all__ = ["with_joined_projections"]
 
@@ -62,7 +62,7 @@ class Joined:
                 yield from weight.three
 
 
-def with_joined_projections(converted: Sequence[ConvertedModel]) -> list[ConvertedModel]:
+def with_joined_projections(converted: Sequence[CpuModel]) -> list[CpuModel]:
     """The models with those of all attentions joined, but for what would then lie in the file twice: weights that
     another node has by itself, in the same model or in one that is compiled with it. Edits their graphs."""
     found = [_joinable(model) for model in converted]
@@ -84,7 +84,7 @@ def with_joined_projections(converted: Sequence[ConvertedModel]) -> list[Convert
 # ---- which are alike ----------------------------------------------------------------------------------------------
 
 
-def _joinable(converted: ConvertedModel) -> dict[ir.Node, Joined]:
+def _joinable(converted: CpuModel) -> dict[ir.Node, Joined]:
     """Attention -> its projections, where these are alike."""
     found = {}
     for node in converted.model.graph:
@@ -151,7 +151,7 @@ _FEATURES: Final = "N"
 # ---- joining them -------------------------------------------------------------------------------------------------
 
 
-def _with(made: Mapping[ir.Node, Joined], converted: ConvertedModel) -> ConvertedModel:
+def _with(made: Mapping[ir.Node, Joined], converted: CpuModel) -> CpuModel:
     graph, handles = converted.model.graph, dict(converted.debug_handles)
     for attention, joined in made.items():
         value = _added(joined, attention)

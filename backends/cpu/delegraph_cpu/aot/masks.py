@@ -17,10 +17,10 @@ from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import Constants
-from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.copies import COPIES
-from delegraph_cpu.aot.node_facts import in_words, shape_of
-from delegraph_cpu.aot.positions import Positions, positions_of, same_value
+from delegraph_onnx.converters.table import aten
+from delegraph_onnx.copies import COPIES
+from delegraph_onnx.node_facts import in_words, shape_of
+from delegraph_onnx.positions import Positions, positions_of, same_value
 
 __all__ = ["Mask", "hidden_by", "mask_of"]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_patterns import slice_of, sliced_from
-from delegraph_cpu.aot.node_facts import rank_of, same_sizes, shape_of
+from delegraph_onnx.converters.table import aten
+from delegraph_onnx.graph_patterns import slice_of, sliced_from
+from delegraph_onnx.node_facts import rank_of, same_sizes, shape_of
 
 __all__ = ["packed_projections"]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from torch.fx import Node
-
 from delegraph.interfaces import CompileSpec, Partitioner
-from delegraph_cpu.aot.converters import MAX_POOLS, TABLE
+from delegraph_cpu.aot.graph import TABLE
 from delegraph_cpu.aot.preprocess import INT8_INPUTS, INT8_PRODUCTS
 from delegraph_cpu.blob import BACKEND_ID
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
@@ -17,23 +15,21 @@ def cpu_partitioner(
     *,
     minimum_nodes: int = 1,
     allow_trivial: bool = False,
-    exact_max_pool: bool = False,
     int8_inputs: bool = False,
     int8_products: bool = False,
 ) -> Partitioner:
     """A partitioner for `CpuBackend`.
 
-    A delegate is made of `minimum_nodes` and more; with `allow_trivial`, also of views alone. With `exact_max_pool`,
-    max pooling is left to kernels, whose maxima of NaN and of nothing but -inf are torch's. With `int8_inputs`, linear
-    layers whose weights alone are quantized round their inputs to int8, in blocks: up to ten times faster for a few
-    rows, as in generation; but not where weights of 4 bits are multiplied with 16 rows and more. `int8_products` does
-    that, too, and where the number of rows is dynamic and never one: such weights become int8 at load, and take three
-    times as much memory.
+    A delegate is made of `minimum_nodes` and more; with `allow_trivial`, also of views alone. With `int8_inputs`,
+    linear layers whose weights alone are quantized round their inputs to int8, in blocks: up to ten times faster for a
+    few rows, as in generation; but not where weights of 4 bits are multiplied with 16 rows and more. `int8_products`
+    does that, too, and where the number of rows is dynamic and never one: such weights become int8 at load, and take
+    three times as much memory. What a program itself rounds is multiplied as integers without either.
     """
     asked = {INT8_INPUTS: int8_inputs, INT8_PRODUCTS: int8_products}
     return CapabilityBasedPartitioner(
         BACKEND_ID,
-        _without_max_pools if exact_max_pool else TABLE.support,
+        TABLE.support,
         [CompileSpec(key, b"1") for key, wanted in asked.items() if wanted],
         keep_whole=TABLE.kept_whole,  # onnxruntime runs them faster whole
         minimum_nodes=minimum_nodes,
@@ -41,9 +37,3 @@ def cpu_partitioner(
         take_scalars=True,
         take_mutated_buffers=True,
     )
-
-
-def _without_max_pools(node: Node) -> str | None:
-    if node.target in MAX_POOLS:
-        return "onnxruntime's max pooling ignores NaN (exact_max_pool)"
-    return TABLE.support(node)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -21,13 +21,12 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
-from delegraph_cpu.aot.convert import ConvertedModel, ExternalWeight, convert
+from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
 from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
-from delegraph_cpu.aot.indexed import indexed_inputs
 from delegraph_cpu.aot.joined_projections import with_joined_projections
 from delegraph_cpu.aot.stored_kernels import widen_kernels
 from delegraph_cpu.aot.tied_codes import read_tied_codes
@@ -39,7 +38,6 @@ from delegraph_cpu.blob import (
     ALIGNMENT,
     BLOB_VERSION,
     Blob,
-    PlacesInfo,
     StateInfo,
     TensorInfo,
     UnpackedWeight,
@@ -49,6 +47,9 @@ from delegraph_cpu.blob import (
 )
 from delegraph_cpu.codes import Codes
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
+from delegraph_onnx import signature
+from delegraph_onnx.convert import ExternalWeight
+from delegraph_onnx.indexed import indexed_inputs
 
 __all__ = ["CpuLowering"]
 
@@ -68,7 +69,7 @@ class Compiled:
     the weights that it only refers to; of those that are external the ones that it still reads.
     """
 
-    converted: ConvertedModel
+    converted: CpuModel
     graph: bytes
     in_place: dict[str, str]
     weights: dict[str, NDArray[Any]]
@@ -115,13 +116,13 @@ def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec
     return list(map(_pack, compiled, _shared_keys(compiled)))
 
 
-def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> ConvertedModel:
+def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> CpuModel:
     asked = {spec.key for spec in compile_specs}
     converted = convert(program, int8_inputs=INT8_INPUTS in asked, int8_products=INT8_PRODUCTS in asked)
     return read_tied_codes(read_tied_tables(converted))
 
 
-def _compile(converted: ConvertedModel, program: ExportedProgram) -> Compiled:
+def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_folder_for(converted.model)) as folder:
         held = held_back(converted.model, INLINE_BYTES)
         model, weights, debug_handles = _optimize(converted, Path(folder))
@@ -134,8 +135,9 @@ def _compile(converted: ConvertedModel, program: ExportedProgram) -> Compiled:
     weights |= {name: array for name, array in held.items() if name in read}
     in_place = changed_in_place(model.graph) if converted.states else {}
     graph = model.SerializeToString()
-    signature = ResolvedSignature.of(program)
-    adds, places = multiply_adds(program.graph, signature.constants), indexed_inputs(program.graph, signature)
+    resolved = ResolvedSignature.of(program)
+    adds = multiply_adds(program.graph, resolved.constants)
+    places = indexed_inputs(program.graph, resolved)
     return Compiled(converted, graph, in_place, weights, external, unpacked, adds, places, debug_handles)
 
 
@@ -176,13 +178,17 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
     states, contents = _states(compiled)
     blob = Blob(
-        onnxruntime.__version__, converted.inputs, converted.outputs, tuple(records), compiled.graph, states=states,
-        multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked, places=compiled.places,
+        onnxruntime.__version__, _told(converted.inputs), _told(converted.outputs), tuple(records), compiled.graph,
+        states=states, multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked, places=compiled.places,
     )  # fmt: skip
     chunks += contents
     return PreprocessResult(
         pack(blob, chunks), compiled.debug_handles, data_store_output=store.get_named_data_store_output()
     )
+
+
+def _told(infos: Sequence[signature.TensorInfo]) -> tuple[TensorInfo, ...]:
+    return tuple(TensorInfo(*astuple(info)) for info in infos)
 
 
 def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
@@ -217,7 +223,7 @@ def _beginning(array: NDArray[Any]) -> tuple[int, bytes]:
 
 
 def _optimize(
-    converted: ConvertedModel, folder: Path
+    converted: CpuModel, folder: Path
 ) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]], dict[str, tuple[int, ...]]]:
     """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, its weights, and
     the debug handles behind each of its nodes.
@@ -280,7 +286,7 @@ def _bytes_brought_out(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
     return brought
 
 
-def _shape(info: TensorInfo) -> tuple[int, ...]:
+def _shape(info: signature.TensorInfo) -> tuple[int, ...]:
     return tuple(int(dim) for dim in info.shape)
 
 

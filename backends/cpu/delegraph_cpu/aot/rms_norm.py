@@ -16,11 +16,11 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
 from delegraph.aot.authoring import Constants
-from delegraph_cpu.aot.converters.normalization import simplified_layer_norm
-from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.graph_patterns import products, sums
-from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
+from delegraph_onnx.converters.normalization import simplified_layer_norm
+from delegraph_onnx.converters.table import aten
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.graph_patterns import products, sums
+from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 __all__ = ["RmsNorm", "rms_norms"]
 

@@ -17,13 +17,13 @@ import onnx_ir as ir
 import torch
 from torch.fx import Graph, Node
 
-from delegraph_cpu.aot.converters.attention import joined_heads
-from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.copies import COPIES
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.graph_patterns import is_last
-from delegraph_cpu.aot.node_facts import dtype_of, rank_of, same_sizes, shape_of
 from delegraph_cpu.aot.rotary import Turn, doubled_from, turns_of
+from delegraph_onnx.converters.attention import joined_heads
+from delegraph_onnx.converters.table import aten
+from delegraph_onnx.copies import COPIES
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.graph_patterns import is_last
+from delegraph_onnx.node_facts import dtype_of, rank_of, same_sizes, shape_of
 
 __all__ = ["RotaryEmbedding", "rotary_embeddings"]
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from delegraph_cpu.aot.graph import CONTRIB
+
 __all__ = ["norms_of_sums"]
 
 _RANKS = (2, 3)
@@ -58,9 +60,7 @@ def _is_sum_of_equals(node: ir.Node, shape_of: Callable[[ir.Value], Sequence[int
 def _joined(addition: ir.Node, norm: ir.Node) -> ir.Node:
     """Both in one; its values have the names of theirs, which debug handles go by, and their readers."""
     inputs = [*addition.inputs, norm.inputs[1]]
-    joined = ir.Node(
-        "com.microsoft", "SkipSimplifiedLayerNormalization", inputs, [norm.attributes["epsilon"]], num_outputs=4
-    )
+    joined = ir.Node(CONTRIB, "SkipSimplifiedLayerNormalization", inputs, [norm.attributes["epsilon"]], num_outputs=4)
     normalized, mean, deviation, total = joined.outputs
     for value, old in ((normalized, norm.outputs[0]), (total, addition.outputs[0])):
         value.name = old.name

@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from delegraph_cpu.aot.bodies import graphs_within
+from delegraph_onnx.bodies import graphs_within
 
 __all__ = ["read_by_nodes", "widen_kernels"]
 

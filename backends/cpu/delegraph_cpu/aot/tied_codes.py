@@ -18,11 +18,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.tape import Tape
 
-from delegraph_cpu.aot.convert import ConvertedModel
-from delegraph_cpu.aot.graph_builder import initializer
-from delegraph_cpu.aot.ir_values import content_of, producer_of, readers_of
+from delegraph_cpu.aot.convert import CpuModel
 from delegraph_cpu.aot.quantized.packed_weights import higher, pairs
 from delegraph_cpu.blob import bytes_of
+from delegraph_onnx.graph_builder import initializer
+from delegraph_onnx.ir_values import content_of, producer_of, readers_of
 
 __all__ = ["read_tied_codes"]
 
@@ -40,7 +40,7 @@ class _Part:
     floats: NDArray[np.float32]
 
 
-def read_tied_codes(converted: ConvertedModel) -> ConvertedModel:
+def read_tied_codes(converted: CpuModel) -> CpuModel:
     """`converted`, whose graph is edited."""
     graph = converted.model.graph
     products = [node.inputs[1] for node in graph if node.op_type == "MatMulNBits"]

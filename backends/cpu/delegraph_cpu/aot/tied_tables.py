@@ -19,14 +19,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from delegraph_cpu.aot.convert import ConvertedModel
-from delegraph_cpu.aot.ir_values import content_of, readers_of
-from delegraph_cpu.aot.quantized.values import CONTRIB
+from delegraph_cpu.aot.convert import CpuModel
+from delegraph_cpu.aot.graph import CONTRIB
+from delegraph_onnx.ir_values import content_of, readers_of
 
 __all__ = ["read_tied_tables"]
 
 
-def read_tied_tables(converted: ConvertedModel) -> ConvertedModel:
+def read_tied_tables(converted: CpuModel) -> CpuModel:
     """`converted`, whose graph is edited."""
     graph = converted.model.graph
     tables = [value for value in graph.initializers.values() if _is_looked_up(value)]

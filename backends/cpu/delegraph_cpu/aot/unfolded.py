@@ -14,8 +14,8 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from delegraph_cpu.aot.ir_values import readers_of
 from delegraph_cpu.aot.stored_kernels import read_by_nodes
+from delegraph_onnx.ir_values import readers_of
 
 __all__ = ["constants_again", "held_back", "refer_to_weights"]
 

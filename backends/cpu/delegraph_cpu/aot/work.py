@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_cpu.aot.copies import COPIES
+from delegraph_onnx.copies import COPIES
 
 __all__ = ["multiply_adds"]
 

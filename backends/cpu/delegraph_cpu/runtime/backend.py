@@ -36,6 +36,7 @@ from delegraph_cpu.graph_files import refuse_files
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, call_of_the_moment
 from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
+from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
 from delegraph_cpu.runtime.options import CpuOptions, OptionValue, refuse_unknown
 from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value
@@ -99,10 +100,7 @@ class CpuBackend(BackendInterface):
         """
         blob = unpack(processed)
         options = self._defaults().updated(context.runtime_specs)
-        lying = {weight.name: _array(weight, blob, context.named_data) for weight in blob.weights}
-        elsewhere = {weight.key: weight.nbytes for weight in blob.weights if weight.key is not None}
-        weights = unpacked_weights(blob.unpacked, lying, len(blob.data) + sum(elsewhere.values()))
-        refuse_files(blob.graph, weights)
+        weights = _weights(blob, context.named_data)
         session, memory = open_session(blob, weights, options, context.event_tracer)
         return CpuHandle(session, blob, memory, _run_options(), hold_states(blob, context.mutable_buffer))
 
@@ -143,6 +141,13 @@ class CpuBackend(BackendInterface):
             return call_of_the_moment(handle.session, partial(_bound, context, handle, args))
         return _bound(context, handle, args, handle.session)
 
+    def engine_files(
+        self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
+    ) -> Mapping[str, Sequence[Buffer]]:
+        """The ONNX model, its weights in it or, where it would be too large, beside it."""
+        blob = unpack(processed)
+        return onnx_files(name, blob.graph, _weights(blob, named_data))
+
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
         """onnxruntime ends between two of its nodes, in the bodies of loops as well, not within one."""
         handle.options.terminate = requested
@@ -167,6 +172,15 @@ class CpuBackend(BackendInterface):
 
 
 # ---- loading ------------------------------------------------------------------------------------------------------
+
+
+def _weights(blob: Blob, named_data: Mapping[str, Buffer]) -> dict[str, NDArray[Any]]:
+    """The weights of the blob's graph, which reads no file."""
+    lying = {weight.name: _array(weight, blob, named_data) for weight in blob.weights}
+    elsewhere = {weight.key: weight.nbytes for weight in blob.weights if weight.key is not None}
+    weights = unpacked_weights(blob.unpacked, lying, len(blob.data) + sum(elsewhere.values()))
+    refuse_files(blob.graph, weights)
+    return weights
 
 
 def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
 from delegraph_cpu.blob import ITEM_SIZES, Blob, Weight, bytes_of, pack, unpack
-from delegraph_cpu.graph_files import ExternalTensor, external_tensors, refuse_files
+from delegraph_cpu.graph_files import ELEMENT_TYPES, ExternalTensor, external_tensors, refuse_files
 from delegraph_cpu.runtime.ort_values import array_in
 
 __all__ = ["Optimized", "optimized_blob"]
@@ -31,12 +31,6 @@ __all__ = ["Optimized", "optimized_blob"]
 _END: Final = ".delegraph-cpu"
 _DIGEST: Final = hashlib.sha256
 _GRAPH, _WEIGHTS = "graph.onnx", "weights"
-
-_ELEMENT_TYPES: Final = {
-    1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
-    16: "bfloat16",
-}  # fmt: skip
-"""The numbers of `TensorProto.DataType` in `onnx.proto3`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +142,7 @@ def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
 
 def _record(tensor: ExternalTensor, content: memoryview, original: NDArray[Any] | None) -> Weight:
     """What a weight is: the original of its name, if that is what it holds still."""
-    dtype = _ELEMENT_TYPES.get(tensor.element_type, "")
+    dtype = ELEMENT_TYPES.get(tensor.element_type, "")
     if dtype not in ITEM_SIZES:
         raise ValueError(f"element type {tensor.element_type}")
     same = original is not None and original.shape == tensor.dims and str(original.dtype) == dtype

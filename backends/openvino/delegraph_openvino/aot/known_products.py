@@ -7,7 +7,7 @@ OpenVINO makes one operation of the product and what dequantizes its weight, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from delegraph.aot.authoring import Constants, as_array, operator_name
+from delegraph.aot.authoring import as_array, operator_name
 from delegraph_openvino.aot.rounded_values import PRODUCTS, roundings_behind
 
 __all__ = ["known_products"]
@@ -24,19 +24,15 @@ _SHAPED_ALIKE: Final = frozenset({"aten::full_like", "aten::zeros_like", "aten::
 """Of their operand they take the shape alone."""
 
 
-def known_products(graph: Graph, constants: Constants) -> tuple[dict[Node, NDArray[Any]], set[Node]]:
-    """The results of those of `graph`, and the calls that nothing else reads."""
-    constant = _constant_calls(graph, constants.tensors)
+def known_products(graph: Graph, tensors: Mapping[Node, torch.Tensor]) -> dict[Node, NDArray[Any]]:
+    """The results of those of `graph`, whose weights and constants are `tensors`."""
+    constant = _constant_calls(graph, tensors)
     products = {node for node in constant if _multiplies_stored(node)}
     needed = _with_sources(products)
-    values: dict[Node, Any] = {node: tensor.detach() for node, tensor in constants.tensors.items()}
+    values: dict[Node, Any] = {node: tensor.detach() for node, tensor in tensors.items()}
     for node in filter(needed.__contains__, constant):
         values[node] = _result(node, values)
-    left_out: set[Node] = set()
-    for node in filter(needed.__contains__, reversed(constant)):
-        if node.users.keys() <= left_out | products:
-            left_out.add(node)
-    return {node: as_array(values[node]) for node in products}, left_out
+    return {node: as_array(values[node]) for node in products}
 
 
 def _constant_calls(graph: Graph, held: Iterable[Node]) -> list[Node]:

@@ -1,31 +1,64 @@
-"""A partition's edge program -> the blob that `delegraph_openvino.runtime` executes."""
+"""A partition's edge program -> the blob that `delegraph_openvino.runtime` executes.
+
+edge program ── converters ──> ONNX ── OpenVINO's reader ──> OpenVINO's model ──> its IR, and the weights beside it
+"""
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 import numpy as np
+import onnx_ir as ir
 import openvino
 import torch
+from numpy.typing import NDArray
 from openvino import Output, Type
 from openvino import opset15 as opset
 from torch.export import ExportedProgram
 from torch.fx import Graph
 
+from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import lower_sharing_weights, operator_name
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
-from delegraph_openvino.aot.graph_builder import INLINE_BYTES, GraphBuilder, dtype_of, tensor_info
+from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
+from delegraph_onnx import signature
+from delegraph_onnx.convert import ConvertedModel, convert
+from delegraph_onnx.indexed import indexed_inputs
+from delegraph_onnx.ir_values import readers_of
+from delegraph_onnx.node_facts import outer_dtype_of
+from delegraph_openvino.aot.exact import EXACT_NAN, make_exact, operations_of
+from delegraph_openvino.aot.graph import CODES_OF
+from delegraph_openvino.aot.operators import reading_core
 from delegraph_openvino.aot.rounded_values import PRODUCTS
-from delegraph_openvino.aot.table_places import places_of_inputs
-from delegraph_openvino.blob import ALIGNMENT, BACKEND_ID, BLOB_VERSION, Blob, TensorInfo, Weight, pack, places
+from delegraph_openvino.aot.rows import OpenVinoConverterGraph
+from delegraph_openvino.blob import (
+    ALIGNMENT,
+    BACKEND_ID,
+    BLOB_VERSION,
+    CODES,
+    DTYPES,
+    INPUT,
+    PAIRS,
+    WEIGHT,
+    Blob,
+    TensorInfo,
+    Weight,
+    pack,
+    places,
+)
 from delegraph_openvino.ir_check import check_ir
 
-__all__ = ["OpenVinoLowering"]
+__all__ = ["OpenVinoLowering", "blob_of"]
+
+INLINE_BYTES: Final = 256
+"""Weights up to this size are constants of the IR; larger ones Parameters until the blob is loaded."""
 
 
 class OpenVinoLowering(BackendDetails):
@@ -61,42 +94,168 @@ def _lowered(
     program: ExportedProgram, compile_specs: Sequence[CompileSpec], keys: Mapping[str, str]
 ) -> PreprocessResult:
     """The blob of a partition; its weights whose placeholders have a key are in the named data."""
-    builder = GraphBuilder()
-    try:
-        outputs = builder.convert_program(program)
-        results = builder.signature.outputs
-        given = [_computed(builder.cast(output, dtype_of(node))) for output, node in zip(outputs, results, strict=True)]
-        typed = [_narrowed(output, dtype_of(node)) for output, node in zip(given, results, strict=True)]
-        parameters = [*builder.parameters, *(weight.parameter for weight in builder.weights.values())]
-        model = openvino.Model([opset.result(output) for output in typed], parameters, "delegate")
-    except RuntimeError as error:  # OpenVINO's checks of operands
-        raise PreprocessError(f"OpenVINO {openvino.__version__} refuses the converted graph: {error}") from error
-    xml, constants = _serialized(model)
+    graph = OpenVinoConverterGraph()
+    converted = convert(program, graph)
+    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
+    held = indexed_inputs(program.graph, ResolvedSignature.of(program))
+    exact_nan = any(spec.key == EXACT_NAN for spec in compile_specs)
+    blob = blob_of(converted, graph, keys, held, _multiplies_bfloat16(program.graph), exact_nan)
+    return PreprocessResult(blob, debug_handle_map=handles)
+
+
+def blob_of(
+    converted: ConvertedModel,
+    graph: OpenVinoConverterGraph,
+    keys: Mapping[str, str] = MappingProxyType({}),
+    held: Sequence[PlacesInfo] = (),
+    bfloat16: bool = False,
+    exact_nan: bool = False,
+) -> bytes:
+    """The blob of what `graph` made: `held` are the places of tensors that inputs hold, `bfloat16` whether products may
+    be computed in it, `exact_nan` whether NaN is one behind activations of layers, too. Weights that have a key are in
+    the named data.
+
+    Raises `PreprocessError` if OpenVINO refuses the graph.
+    """
+    infos = [replace(info, places=_places_of(name, held)) for name, info in _named(converted)]
+    weights = _brought_out(converted.model.graph)
+    xml, constants = _serialized(_read(converted, exact_nan))
     check_ir(xml, len(constants))
-    kept = {name: weight.content for name, weight in builder.weights.items() if name not in keys}
-    offsets = dict(zip(kept, places([array.nbytes for array in kept.values()]), strict=True))
+    kept = [weight for weight in weights if weight.name not in keys]
+    offsets = iter(places([weight.content.nbytes for weight in kept]))
     blob = Blob(
         openvino.__version__,
-        _with_places(builder, program.graph),
-        tuple(tensor_info(node) for node in results),
-        tuple(
-            Weight(weight.dtype, weight.shape, offsets.get(name, 0), keys.get(name))
-            for name, weight in builder.weights.items()
-        ),
+        tuple(infos),
+        tuple(_info(info) for info in converted.outputs),
+        tuple(Weight(w.dtype, w.shape, 0 if w.name in keys else next(offsets), keys.get(w.name)) for w in weights),
         xml,
         constants,
-        int8_products=builder.rounded > 0 and not builder.exact,
-        bfloat16=_multiplies_bfloat16(program.graph),
+        int8_products=graph.rounded > 0 and not graph.exact,
+        bfloat16=bfloat16,
     )
-    handles = {name: found for name, found in builder.debug_handle_map.items() if found}
-    return PreprocessResult(pack(blob, [array.tobytes() for array in kept.values()]), debug_handle_map=handles)
+    return pack(blob, [weight.content.tobytes() for weight in kept])
 
 
-def _with_places(builder: GraphBuilder, graph: Graph) -> tuple[TensorInfo, ...]:
-    """The inputs, and which places their elements pick."""
-    found = places_of_inputs(graph)
-    given = zip(builder.signature.inputs, builder.inputs, strict=True)
-    return tuple(replace(info, places=found.get(node)) for node, info in given)
+def _places_of(name: str, held: Sequence[PlacesInfo]) -> tuple[PlacesInfo, ...]:
+    return tuple(places for places in held if places.input == name)
+
+
+# ---- the ONNX graph -----------------------------------------------------------------------------------------------
+
+
+def _named(converted: ConvertedModel) -> list[tuple[str, TensorInfo]]:
+    """Call the inputs after their place, leave out those that nothing reads; what they were called, and the infos."""
+    graph, inputs = converted.model.graph, {value.name: value for value in converted.model.graph.inputs}
+    infos = []
+    for place, info in enumerate(converted.inputs):
+        value = inputs.get(info.name)
+        if value is None or not readers_of(value):
+            known = info.dtype in (*DTYPES, PAIRS)  # an argument that nothing reads may be of any other
+            unused = replace(_info(info), used=False) if known else TensorInfo("bool", (), used=False)
+            infos.append((info.name, unused))
+        else:
+            infos.append((info.name, _info(info)))
+            value.name = f"{INPUT}{place}"
+    unread = [value for value in graph.inputs if not readers_of(value)]
+    for value in unread:
+        graph.inputs.remove(value)
+    return infos
+
+
+def _info(info: signature.TensorInfo) -> TensorInfo:
+    return TensorInfo(info.dtype, info.shape, info.scalar)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeight:
+    """A weight outside the IR, by the name of its initialiser: what is to be stored, of `dtype` and `shape`."""
+
+    name: str
+    content: NDArray[Any]
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def _brought_out(graph: ir.Graph) -> list[StoredWeight]:
+    """Turn large initialisers into inputs, equal ones into one."""
+    weights: list[StoredWeight] = []
+    inputs: dict[tuple[object, ...], ir.Value] = {}
+    for name, value in list(graph.initializers.items()):
+        tensor = value.const_value
+        assert tensor is not None
+        if tensor.nbytes <= INLINE_BYTES:
+            continue
+        packed = tensor.dtype == ir.DataType.UINT4
+        content = np.frombuffer(tensor.tobytes(), np.uint8) if packed else np.ascontiguousarray(tensor.numpy())
+        shape = tuple(tensor.shape.numpy())
+        key = tensor.dtype, shape, hashlib.sha256(content.view(np.uint8).data).digest()
+        graph.initializers.pop(name)
+        if key in inputs:
+            ir.convenience.replace_all_uses_with(value, inputs[key])
+            continue
+        dtype = CODES if packed else str(content.dtype)
+        value.const_value, value.type, value.shape = None, ir.TensorType(tensor.dtype), ir.Shape(shape)
+        value.name = f"{WEIGHT}{len(weights)}"
+        graph.inputs.append(value)
+        inputs[key] = value
+        weights.append(StoredWeight(name.removesuffix(CODES_OF), content, dtype, shape))
+    return weights
+
+
+# ---- OpenVINO's model ---------------------------------------------------------------------------------------------
+
+
+@cache
+def _core() -> openvino.Core:
+    return reading_core()
+
+
+def _read(converted: ConvertedModel, exact_nan: bool) -> openvino.Model:
+    try:
+        model = _core().read_model(ir.to_proto(converted.model).SerializeToString(), b"")
+        for operation in operations_of(model):
+            if operation.get_type_name() == "Identity":
+                operation.output(0).replace(operation.input_value(0))
+            elif operation.get_type_name() == "Gather":
+                _count_axis_from_behind(operation)
+        make_exact(model, behind_layers=exact_nan)
+        outputs = [
+            opset.result(_computed(result.input_value(0), info.dtype))
+            for result, info in zip(model.get_results(), converted.outputs, strict=True)
+        ]
+        return openvino.Model(outputs, model.get_parameters(), "delegate")
+    except RuntimeError as error:  # OpenVINO's checks of operands
+        raise PreprocessError(f"OpenVINO {openvino.__version__} refuses the converted graph: {error}") from error
+
+
+def _count_axis_from_behind(gather: openvino.Node) -> None:
+    """A permutation of channels that is counted from the front OpenVINO takes into the weights of the convolution that
+    reads it, and inverts it there."""
+    axis, rank = gather.input_value(2).get_node(), gather.input_value(0).get_partial_shape().rank
+    if axis.get_type_name() == "Constant" and rank.is_static:
+        behind = int(axis.get_data().item()) % rank.get_length() - rank.get_length()
+        gather.input(2).replace_source_output(openvino.op.Constant(np.array(behind, np.int64)).output(0))
+
+
+def _computed(output: Output, dtype: str) -> Output:
+    """What is an input or a weight as it is, behind an operation that changes nothing: without one OpenVINO leaves the
+    memory that it is given for the output as it was."""
+    source = output.get_node()
+    while source.get_type_name() == "Convert":  # of bfloat16, which the output is again
+        source = source.input_value(0).get_node()
+    if source.get_type_name() not in ("Parameter", "Constant"):
+        return output
+    kind = output.get_element_type()
+    if kind == Type.boolean:
+        kept = opset.logical_or(output, output)
+    elif kind.is_integral():
+        kept = opset.bitwise_or(output, opset.constant(np.array(0), kind))
+    else:
+        kept = opset.select(
+            opset.is_nan(output), opset.convert_like(opset.constant(np.float32(np.nan)), output), output
+        )
+    result: Output = kept.output(0)
+    return result
 
 
 def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
@@ -110,8 +269,12 @@ def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
 
 def _name_by_place(model: openvino.Model) -> None:
     """Name by its place what is neither an input nor named after a node: OpenVINO numbers it by all that the process
-    has ever made, and the same graph would be another file each time."""
+    has ever made, and the same graph would be another file each time. Values between have no names: one that is
+    simplified away would lend its own to an input."""
     for place, operation in enumerate(model.get_ordered_ops()):
+        for output in operation.outputs():
+            is_input = operation.get_type_name() == "Parameter"
+            output.get_tensor().set_names({operation.get_friendly_name()} if is_input else set())
         after_a_node = "/" in operation.get_friendly_name()
         if operation.get_type_name() != "Parameter" and not after_a_node:
             operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
@@ -119,28 +282,7 @@ def _name_by_place(model: openvino.Model) -> None:
         output.get_tensor().set_names({f"output_{place}"})
 
 
-def _computed(output: Output) -> Output:
-    """What is an input or a weight as it is, behind an operation that changes nothing: without one OpenVINO leaves the
-    memory that it is given for the output as it was."""
-    source = output.get_node()
-    if source.get_type_name() == "Convert":  # of bfloat16, which the output is again
-        source = source.input_value(0).get_node()
-    if source.get_type_name() != "Parameter":
-        return output
-    keep = opset.reduce_logical_or if output.get_element_type() == Type.boolean else opset.reduce_max
-    result: Output = keep(output, np.array([], np.int64), keep_dims=True).output(0)
-    return result
-
-
-def _narrowed(output: Output, dtype: torch.dtype) -> Output:
-    """bfloat16 where the program's output is that: within the graph it is float32."""
-    if dtype != torch.bfloat16:
-        return output
-    narrow: Output = opset.convert(output, "bf16").output(0)
-    return narrow
-
-
 def _multiplies_bfloat16(graph: Graph) -> bool:
     """Whether there are products (of matrices, convolutions, attention), and all of bfloat16."""
-    dtypes = {dtype_of(node) for node in graph.nodes if operator_name(node).split(".")[0] in PRODUCTS}
+    dtypes = {outer_dtype_of(node) for node in graph.nodes if operator_name(node).split(".")[0] in PRODUCTS}
     return dtypes == {torch.bfloat16}

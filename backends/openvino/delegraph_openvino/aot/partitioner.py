@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from delegraph.interfaces import CompileSpec, Partitioner
-from delegraph_openvino.aot.converters import TABLE
+from delegraph_openvino.aot.exact import EXACT_NAN
+from delegraph_openvino.aot.target import TABLE
 from delegraph_openvino.blob import BACKEND_ID
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_partitioners import CapabilityBasedPartitioner
@@ -18,20 +19,24 @@ def openvino_partitioner(
     performance_hint: str = "latency",
     precision: str = "f32",
     int8_products: bool = False,
+    exact_nan: bool = False,
     minimum_nodes: int = 1,
     allow_trivial: bool = False,
 ) -> Partitioner:
     """A partitioner for `OpenVinoIR`.
 
-    The first five are what a delegate is loaded with unless the loader says otherwise: see `OpenVinoOptions`. One is
-    made of `minimum_nodes` and more; with `allow_trivial`, also of views alone.
+    The first five are what a delegate is loaded with unless the loader says otherwise: see `OpenVinoOptions`. With
+    `exact_nan` a NaN passes activations and max pooling behind layers (convolutions, matrix products), which OpenVINO
+    computes in one with the layer and gives a number instead; slower by 10 to 120 %. A delegate is made of
+    `minimum_nodes` and more; with `allow_trivial`, also of views alone.
     Raises `InvalidArgument` for a value that an option does not take.
     """
     options = OpenVinoOptions(device, num_threads, performance_hint, precision, int8_products)
+    settings = options.not_default() | ({EXACT_NAN: True} if exact_nan else {})
     return CapabilityBasedPartitioner(
         BACKEND_ID,
         TABLE.support,
-        [CompileSpec(key, str(value).encode()) for key, value in options.not_default().items()],
+        [CompileSpec(key, str(value).encode()) for key, value in settings.items()],
         keep_whole=TABLE.kept_whole,
         minimum_nodes=minimum_nodes,
         allow_trivial=allow_trivial,

@@ -10,19 +10,28 @@ channel moved with the channels.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
+import onnx_ir as ir
 import torch
-from openvino import Output
 from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import operator_name
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.node_facts import dtype_of
+from delegraph_openvino.aot.operators import OPENVINO_DOMAIN
 
-if TYPE_CHECKING:
-    from delegraph_openvino.aot.graph_builder import GraphBuilder
-
-__all__ = ["PRODUCTS", "bias_of", "roundings_before_jumps", "roundings_behind", "with_reals"]
+__all__ = [
+    "PRODUCTS",
+    "bias_of",
+    "fake_quantized",
+    "roundings_before_jumps",
+    "roundings_behind",
+    "with_reals",
+]
 
 PRODUCTS: Final = frozenset(
     f"aten::{name}"
@@ -80,18 +89,16 @@ def roundings_behind(value: Any) -> list[Node]:
     return found
 
 
-def with_reals(g: GraphBuilder, value: Any, node: Node) -> Output:
-    """`value` in the dtype of `node`, which computes on it; behind a choice that always takes `value` if integers may
-    stand for it, for OpenVINO moves none through a choice."""
-    dtype = node.meta["val"].dtype
-    result = g.cast(value, dtype)
+def with_reals(g: GraphBuilder, value: Node) -> ir.Value:
+    """`value` behind a choice that always takes it, if integers may stand for it: OpenVINO moves none through one."""
+    result, dtype = g.value(value), dtype_of(value)
     if not dtype.is_floating_point or not roundings_behind(value):
         return result
-    least = g.cast(-np.inf, dtype)
-    return g.op("select", g.op("greater", result, least), result, least)
+    least = g.tensor(-math.inf, dtype)
+    return g.op("Where", g.op("Greater", result, least), result, least)
 
 
-def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels: int) -> Output | None:
+def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels: int) -> ir.Value | None:
     """What is added to the product of `x` and `weight`: a bias, or zeros if there is none and OpenVINO may multiply
     integers. Scales of integers by channel it moves through selections and sums, as they are, but through no bias."""
     if bias is not None and not _is_zero(g, bias):
@@ -110,8 +117,17 @@ def _is_fixed(dequantize: Node) -> bool:
     return isinstance(dequantize.args[1], float)
 
 
-def _kept_zeros(g: GraphBuilder, channels: int) -> Output:
+def _kept_zeros(g: GraphBuilder, channels: int) -> ir.Value:
     """Zeros that are rounded, to zeros: a sum with others OpenVINO leaves out before it looks for integers, and zeros
-    that are dequantized are moved on like scales."""
-    low, high = (g.tensor(np.array(end, np.float32)) for end in (-1, 1))
-    return g.op("fake_quantize", g.tensor(np.zeros(channels, np.float32)), low, high, low, high, levels=255)
+    that are dequantized are moved on like scales. Zeros of their own: a layer is not joined with a bias that others
+    read too."""
+    zeros = g.op("Expand", g.constant(np.array(0, np.float32)), g.ints([channels]))
+    return fake_quantized(g, zeros, (-1, 1), (-1, 1), 255)
+
+
+def fake_quantized(
+    g: GraphBuilder, value: ir.Value, ends: Sequence[float], results: Sequence[float], levels: int
+) -> ir.Value:
+    """FakeQuantize: `value` limited to `ends`, on one of so many steps from one of `results` to the other."""
+    bounds = [g.constant(np.array(end, np.float32)) for end in (*ends, *results)]
+    return g.op("FakeQuantize", value, *bounds, domain=OPENVINO_DOMAIN, levels=levels)

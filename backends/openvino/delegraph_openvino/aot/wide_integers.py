@@ -15,6 +15,7 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot import lifted_number
+from delegraph.aot.authoring import operator_name
 
 __all__ = ["MOVES", "check_int64"]
 
@@ -41,7 +42,15 @@ _MADE: Final = frozenset(
 _ZERO_OR_ONE: Final = frozenset(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like"))
 _PLACES: Final = frozenset(
     f"aten.{name}"
-    for name in ("argmax.default", "argmin.default", "topk.default", "sort.default", "max.dim", "min.dim")
+    for name in (
+        "argmax.default",
+        "argmin.default",
+        "topk.default",
+        "sort.default",
+        "sort.stable",
+        "max.dim",
+        "min.dim",
+    )
 )
 _ZERO_POINTS: Final = frozenset(("quantized_decomposed.choose_qparams.tensor",))
 _SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))
@@ -52,24 +61,58 @@ _RUNNING: Final = frozenset(("aten.cumsum.default",))
 _CASTS: Final = frozenset(("dim_order_ops._to_dim_order_copy.default",))
 
 
-def check_int64(node: Node, indexes: Iterable[Node], only_selects: bool) -> str | None:
+def check_int64(node: Node) -> str | None:
     """None if no int64 value that `node` reads or gives can be wider than 32 bits; else the reason.
 
-    Values that it reads as `indexes` cannot, and its result's width does not matter if it `only_selects`.
+    The places of elements cannot: not those that `node` reads, nor what it gives if it is read as such alone.
     """
-    selecting = set(indexes)
+    if _only_selects(node, set()):
+        return None
+    selecting = _selecting(node)
     for read in node.all_input_nodes:
-        if (
-            _is_int64(read)
-            and read not in selecting
-            and not only_selects
-            and not _fits(read)
-            and not _is_cast_of_input(node)
-        ):
+        if _is_int64(read) and read not in selecting and not _fits(read) and not _is_cast_of_input(node):
             return f"OpenVINO computes int64 in 32 bits, and {read.name} may be wider"
-    if _is_int64(node) and not only_selects and not _fits(node):
+    if _is_int64(node) and not _fits(node):
         return "OpenVINO computes int64 in 32 bits, and its result may be wider"
     return None
+
+
+_INDEXES: Final = {
+    **{f"aten::{name}_like": 0 for name in ("full", "ones", "zeros")},
+    "aten::embedding": 1,
+    "aten::index": 1,
+    "aten::index_put": 1,
+    **{f"aten::{name}": 2 for name in ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce")},
+    **{f"aten::{name}": 2 for name in ("index_add", "index_copy", "index_fill")},
+}
+"""The position of the argument whose values are places of elements, or are not read, by an operator's name without
+overload."""
+
+
+def _selecting(node: Node) -> list[Node]:
+    position = _INDEXES.get(operator_name(node).split(".")[0]) if node.op == "call_function" else None
+    return [] if position is None else _nodes(node.args[position : position + 1])
+
+
+def _nodes(arguments: Iterable[Any]) -> list[Node]:
+    found: list[Node] = []
+    for argument in arguments:
+        if isinstance(argument, Node):
+            found.append(argument)
+        elif isinstance(argument, list | tuple):
+            found += _nodes(argument)
+    return found
+
+
+def _only_selects(node: Node, seen: set[Node]) -> bool:
+    """Whether everything that reads `node`, moves of it aside, takes it for the places of elements."""
+    if str(node.target) not in MOVES or not node.users:
+        return False
+    for user in node.users.keys() - seen:
+        seen.add(user)
+        if node not in _selecting(user) and not _only_selects(user, seen):
+            return False
+    return True
 
 
 def _is_cast_of_input(node: Node) -> bool:

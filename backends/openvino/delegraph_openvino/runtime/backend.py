@@ -20,15 +20,18 @@ from delegraph.interfaces import (
     BackendInterface,
     Buffer,
     CompileSpec,
+    PlacesInfo,
+    UnusableValue,
+    missing_place,
     split_arguments,
 )
-from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack
+from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack, weight_data
 from delegraph_openvino.ir_check import check_ir
 from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValue
+from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
-from delegraph_openvino.runtime.places import check_places
 from delegraph_openvino.runtime.profiling import log_nodes
-from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_over
+from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_of, tensor_over
 
 if TYPE_CHECKING:
     import openvino
@@ -97,8 +100,9 @@ class OpenVinoBackend(BackendInterface):
         _run(handle)
         for index, out in copies:
             result = handle.request.get_output_tensor(index)
-            target = context.resize(out, tuple(result.shape))
-            np.copyto(target, result.data.view(target.dtype))
+            content = result.data.view(out.dtype)
+            content = content[..., 0] if out.dtype == np.complex64 else content
+            np.copyto(context.resize(out, content.shape), content)
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
@@ -123,12 +127,12 @@ class OpenVinoBackend(BackendInterface):
         taken = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
         described = zip(handle.blob.inputs, arrays, strict=True)
-        picking = [(info.places, array) for info, array in described if info.places is not None]
+        picking = [(info.places, array) for info, array in described if info.places]
         request = handle.request
 
         def run() -> None:
             for places, array in picking:
-                check_places(places, array)
+                _check_places(places, array)
             if handle.bound is not kept:
                 for port, tensor in given:
                     request.set_input_tensor(port, tensor)
@@ -142,6 +146,14 @@ class OpenVinoBackend(BackendInterface):
     def num_outputs(self, handle: Handle) -> int:
         """What the blob's header says, and the model confirmed."""
         return len(handle.blob.outputs)
+
+    def engine_files(
+        self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
+    ) -> Mapping[str, Sequence[Buffer]]:
+        """The IR: an .xml, and a .bin with all weights."""
+        blob = unpack(processed)
+        check_ir(blob.xml, len(blob.bin))
+        return ir_files(name, blob, [weight_data(weight, blob, named_data) for weight in blob.weights])
 
     def cancel(self, handle: Handle, requested: bool) -> None:
         """OpenVINO ends between two of its nodes; a run that has not begun is not stopped."""
@@ -197,12 +209,19 @@ def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]
     arrays = []
     for info, port, given in zip(handle.blob.inputs, handle.ports, inputs, strict=True):
         array = np.require(given, numpy_dtype(info.dtype), ("C", "A"))
-        if info.places is not None:
-            check_places(info.places, array)
+        _check_places(info.places, array)
         if port is not None:
             handle.request.set_input_tensor(port, tensor_over(array))
         arrays.append(array)
     return arrays
+
+
+def _check_places(places: Sequence[PlacesInfo], array: NDArray[Any]) -> None:
+    """Raise for a place that is not there, where OpenVINO picks zeros."""
+    for info in places:
+        told = missing_place(info, array)
+        if told is not None:
+            raise UnusableValue(told)
 
 
 def _set_outputs(
@@ -225,9 +244,7 @@ def _set_outputs(
 
 def _own_tensor(info: TensorInfo) -> openvino.Tensor:
     """Memory of OpenVINO's own, which grows as it is needed."""
-    import openvino
-
-    return openvino.Tensor(numpy_dtype(info.dtype), [dim if isinstance(dim, int) else 0 for dim in info.shape])
+    return tensor_of(info.dtype, [dim if isinstance(dim, int) else 0 for dim in info.shape])
 
 
 def _known_shape(info: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...] | None:

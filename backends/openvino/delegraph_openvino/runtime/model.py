@@ -10,8 +10,8 @@ import openvino
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility, NotSupported
-from delegraph.interfaces import Buffer, shared_data
-from delegraph_openvino.blob import BACKEND_ID, CODES, WEIGHT, Blob, Weight, damaged
+from delegraph.interfaces import Buffer
+from delegraph_openvino.blob import CODES, WEIGHT, Blob, Weight, damaged, weight_data
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.saturation import IN_FLOAT, products_saturate
 from delegraph_openvino.runtime.tensors import codes_over, numpy_dtype, tensor_over
@@ -81,10 +81,7 @@ def _put_weights(model: openvino.Model, blob: Blob, weights: tuple[NDArray[Any],
 
 def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:
     """A weight's content, where it lies."""
-    if weight.key is None:
-        data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
-    else:
-        data = memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes)).cast("B")
+    data = weight_data(weight, blob, named_data)
     if weight.dtype == CODES:
         return np.frombuffer(data, np.uint8)
     return np.require(np.frombuffer(data, numpy_dtype(weight.dtype)).reshape(weight.shape), requirements="A")

@@ -10,7 +10,9 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
-__all__ = ["codes_over", "numpy_dtype", "tensor_over"]
+from delegraph_openvino.blob import PAIRS
+
+__all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -29,9 +31,20 @@ def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
     OpenVINO takes arrays only if they can be written, and writes to none that is an input or a weight.
     """
     array = _writable(array)
+    if array.dtype == np.complex64:
+        array = array.reshape(*array.shape, 1).view(np.float32)
     if array.dtype.isbuiltin == 2:  # registered by ml_dtypes, of whose dtypes blobs have bfloat16 alone
         return openvino.Tensor(array.view(np.uint16), list(array.shape), openvino.Type.bf16)
     return openvino.Tensor(array, shared_memory=True)
+
+
+def tensor_of(dtype: str, shape: Sequence[int]) -> openvino.Tensor:
+    """A tensor with memory of its own."""
+    if dtype == "bfloat16":
+        return openvino.Tensor(openvino.Type.bf16, openvino.Shape(list(shape)))
+    if dtype == PAIRS:
+        return openvino.Tensor(np.dtype(np.float32), [*shape, 2])
+    return openvino.Tensor(numpy_dtype(dtype), list(shape))
 
 
 def codes_over(packed: NDArray[np.uint8], shape: Sequence[int]) -> openvino.Tensor:

@@ -59,9 +59,14 @@ class Constants:
         self._arrays[node] = array
 
     def number(self, argument: object) -> complex | None:
-        """`argument` if it is a number; what a node of one element holds, if that is known."""
+        """`argument` if it is a number; what a node of one element holds, if that is known. Of a number that the user
+        wrote beside a tensor of floats: that one, which the tensor's dtype may round, or not hold."""
         if isinstance(argument, bool | int | float | complex):
             return argument
+        if isinstance(argument, Node) and argument.meta["val"].dtype.is_floating_point:
+            written = lifted_number(argument)
+            if written is not None:
+                return written
         content = self.array(argument)
         return None if content is None or content.size != 1 else content.reshape(-1)[0].item()
 

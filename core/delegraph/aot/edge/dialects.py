@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -27,6 +27,7 @@ from delegraph.aot.functional.decompose import is_composite
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.aot.graph.dtypes import scalar_type_of
 from delegraph.aot.graph.provenance import MEMORY_FORMAT
+from delegraph.aot.graph.result_dtypes import Dtypes, dtypes_of, names_of, result_dtypes
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.view_operators import VIEW_TO_COPY
 from delegraph.errors import LoweringError, VerificationError
@@ -151,6 +152,52 @@ def dtypes_fit_the_file(node: Node, _kept: Collection[OpOverload]) -> str | None
     return None
 
 
+def results_have_the_dtypes_that_operators_give(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    """Later stages plan memory and choose kernels by meta["val"], and never compute it again."""
+    if node.op != "call_function":
+        return None
+    said, due = dtypes_of(node.meta.get("val")), _due_dtypes(node)
+    if due is None or due == said or len(due) != len(said):
+        return None
+    return f"{node.target} gives {names_of(due)}, but its value is said to be {names_of(said)}"
+
+
+def written_values_have_the_dtype_of_the_tensor(node: Node, _kept: Collection[OpOverload]) -> str | None:
+    """torch finds this out when it runs; its fake values do not."""
+    op = node.target
+    position = _WRITTEN.get(op) if isinstance(op, OpOverload) else None
+    if position is None or len(node.args) <= position:
+        return None
+    tensor, value = (
+        arg.meta.get("val") if isinstance(arg, Node) else None for arg in (node.args[0], node.args[position])
+    )
+    if not isinstance(tensor, torch.Tensor) or not isinstance(value, torch.Tensor) or value.dtype == tensor.dtype:
+        return None
+    return f"{op} writes {names_of((value.dtype,))} into a tensor of {names_of((tensor.dtype,))}; cast it to that"
+
+
+_aten = torch.ops.aten
+
+_WRITTEN: Final = {
+    **dict.fromkeys((_aten.select_scatter.default, _aten.slice_scatter.default), 1),
+    **dict.fromkeys((_aten.diagonal_scatter.default, _aten.as_strided_scatter.default), 1),
+    **dict.fromkeys((_aten.index_put.default, _aten.put.default, _aten.masked_scatter.default), 2),
+    **dict.fromkeys((_aten.scatter.src, _aten.scatter.reduce, _aten.scatter_add.default), 3),
+    **dict.fromkeys((_aten.scatter_reduce.two, _aten.index_copy.default, _aten.index_add.default), 3),
+}
+"""Operators that write a tensor into their first argument, with its position among their arguments."""
+
+
+def _due_dtypes(node: Node) -> Dtypes | None:
+    if isinstance(node.target, OpOverload):
+        return result_dtypes(node.target, node.args, node.kwargs)
+    if node.target is not operator.getitem or not isinstance(node.args[0], Node):
+        return None
+    results: Any = node.args[0].meta.get("val")
+    index: Any = node.args[1]
+    return dtypes_of(results[index]) if isinstance(results, (list, tuple)) else None
+
+
 def layouts_are_explicit(node: Node, kept: Collection[OpOverload]) -> str | None:
     op = node.target
     if not isinstance(op, OpOverload) or op in kept:
@@ -170,6 +217,8 @@ _EDGE: tuple[Rule, ...] = (
     tensors_stand_where_the_schema_has_tensors,
     dtypes_fit_the_file,
     layouts_are_explicit,
+    results_have_the_dtypes_that_operators_give,
+    written_values_have_the_dtype_of_the_tensor,
 )
 
 ATEN = Dialect("ATen", _ATEN)

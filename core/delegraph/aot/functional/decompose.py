@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -22,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.functional.roll import roll
 from delegraph.aot.functional.trilinear import trilinear
 
 aten = torch.ops.aten
@@ -36,16 +37,19 @@ Keep: TypeAlias = Mapping[OpOverload, NodeFilter | None]
 _NEVER = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"})
 
 
+_OUR_OWN: Final[dict[OpOverload, Callable[..., Any]]] = {
+    aten._trilinear.default: trilinear,
+    aten.roll.default: roll,
+    torch.ops.prims.copy_strided.default: lambda x, _stride: x,  # strides are what the edge program makes of them
+}
+
+
 @cache
 def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
-    """torch's default decompositions to core ATen, `linalg_vector_norm` as ExecuTorch adds it, and what torch lacks."""
+    """torch's default decompositions to core ATen, `linalg_vector_norm` as ExecuTorch adds it, and our own."""
     table = dict(torch.export.default_decompositions().items())
     extra = torch._decomp.get_decompositions([torch.ops.aten.linalg_vector_norm.default])
-    return {
-        op: rule
-        for op, rule in {**table, **extra, aten._trilinear.default: trilinear}.items()
-        if isinstance(op, OpOverload)
-    }
+    return {op: rule for op, rule in {**table, **extra, **_OUR_OWN}.items() if isinstance(op, OpOverload)}
 
 
 @cache
@@ -140,7 +144,7 @@ def _signature(value: Any) -> object:
         return ("tensor", _ints(value.shape), _ints(value.stride()), value.dtype, value.device)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return ("sym", str(value.node.expr))
-    return (type(value), value)
+    return (type(value), repr(value) if isinstance(value, float | complex) else value)  # 0.0 == -0.0
 
 
 def _ints(sizes: Any) -> tuple[object, ...]:

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._prims_common import is_contiguous_or_false
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
@@ -34,11 +35,13 @@ from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
 from delegraph.aot.functional.graph_builder import GraphBuilder, Value, fake_values
 from delegraph.aot.functional.mode_regions import is_mode_region, without_mode
+from delegraph.aot.functional.operand_dtypes import CONVERTED
 from delegraph.aot.functional.view_versions import VersionedValues
 from delegraph.aot.functional.writing_calls import WritingCalls
 from delegraph.aot.graph.mutating_calls import changes_arguments, on_copies
+from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
-from delegraph.errors import LoweringError
+from delegraph.errors import DelegraphError, LoweringError
 
 __all__ = ["FunctionalGraph", "functional_graph"]
 
@@ -89,7 +92,7 @@ class _Functionalizer:
         self._new = GraphBuilder(decompositions, taken_names, self._functional_template, debug_handles)
         self._values = VersionedValues(self._new)
         self._writing_calls = WritingCalls(self._new, self._values)
-        self._mutates = _has_mutation(module.graph)
+        self._tracks_views = _has_mutation(module.graph) or _shows_memory(module.graph)
 
     def run(self) -> FunctionalGraph:
         for node in self._module.graph.nodes:
@@ -104,7 +107,9 @@ class _Functionalizer:
         self._new.start(node, pieces)
         try:
             self._values.define(node, getattr(self, f"_{node.op}")(node))
-        except RuntimeError as error:  # torch's, from fake values or a decomposition
+        except DelegraphError:
+            raise
+        except Exception as error:  # torch's, from fake values or a decomposition: of any class
             reason = str(error).partition("\n")[0]
             raise LoweringError(
                 f"torch cannot trace what {node.target} stands for: {type(error).__name__}: {reason}",
@@ -195,14 +200,34 @@ class _Functionalizer:
         if not isinstance(node.target, OpOverload):
             assert callable(node.target)
             return self._new.emit(node.target, args, kwargs, node.meta.get("val"))
+        if node.target == aten.as_strided.default:
+            return self._strided(node, args, kwargs)
         if changes_arguments(node.target):
             return self._writing_calls.rebuild(node, args, kwargs)
-        if self._mutates and (results := self._views_of_composite(node, node.target)) is not None:
+        if self._tracks_views and (results := self._views_of_composite(node, node.target)) is not None:
             return self._values.stand_for(node, results)
         value = self._new.call(node.target, args, kwargs, node, node.meta.get("val"))
-        if self._mutates and (source := self._aliased_argument(node, value)) is not None:
+        if self._tracks_views and (source := self._aliased_argument(node, value)) is not None:
             self._values.view(node, source)
         return value
+
+    def _strided(self, node: Node, args: Any, kwargs: Any) -> Value:
+        """`as_strided` shows the memory of its argument, wherever that lies in it: a view of the base."""
+        source = node.args[0]
+        assert isinstance(source, Node)
+        base = self._values.base(source)
+        old, memory = source.meta["val"], base.meta["val"]
+        if not is_contiguous_or_false(memory) or memory.dtype != old.dtype:
+            raise LoweringError(
+                "as_strided shows memory that is not laid out here as in torch: that of a tensor which is not"
+                " contiguous, or of another dtype; call it on a contiguous tensor (`.contiguous()`)",
+                node=node.name,
+                location=user_location(node),
+            )
+        _, size, stride, offset = bind_schema(aten.as_strided.default, args, kwargs)
+        start = (old.storage_offset() if offset is None else offset) - memory.storage_offset()
+        self._values.strided_view(node, base, (size, stride, start))
+        return self._new.call(aten.as_strided.default, (self._values.current(base), size, stride, start), {}, node)
 
     def _getitem(self, node: Node) -> Value:
         """An element of what a call gives: of its node, or of the list that stands in its place."""
@@ -239,7 +264,7 @@ class _Functionalizer:
 
         What aliases what was decided when the program was exported, so the values of then are asked, not the new ones.
         """
-        if op in DIRECT_DECOMPOSITIONS or not self._decompositions.applies_to(op, node):
+        if op in DIRECT_DECOMPOSITIONS or op in CONVERTED or not self._decompositions.applies_to(op, node):
             return None
         flat = pytree.tree_leaves((node.args, node.kwargs))
         if not all(
@@ -266,6 +291,8 @@ class _Functionalizer:
         return viewed_argument(node)
 
 
+aten = torch.ops.aten
+
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -274,3 +301,7 @@ def _has_mutation(graph: Graph) -> bool:
         is_mode_region(node) or (isinstance(node.target, OpOverload) and changes_arguments(node.target))
         for node in graph.nodes
     )
+
+
+def _shows_memory(graph: Graph) -> bool:
+    return any(node.target == aten.as_strided.default for node in graph.nodes)

@@ -23,11 +23,14 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
+from delegraph.aot.functional.operand_dtypes import in_operators_dtypes
 from delegraph.aot.graph.debug_handles import DEBUG_HANDLE
 from delegraph.aot.graph.edit import unused_name
 from delegraph.aot.graph.provenance import MEMORY_FORMAT, OPERAND, SOURCE, mark_piece
+from delegraph.aot.graph.result_dtypes import dtypes_of, names_of, result_dtypes
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
+from delegraph.errors import LoweringError
 
 __all__ = ["GraphBuilder", "Value", "fake_values"]
 
@@ -89,10 +92,29 @@ class GraphBuilder:
         return meta
 
     def call(self, op: OpOverload, args: Any, kwargs: Any, node: Node, val: Any = None) -> Value:
-        """`op`, or what it stands for, on behalf of `node`; `val` is its fake value where that is known."""
+        """`op`, or what it stands for, on behalf of `node`; `val` is its fake value where that is known.
+
+        Raises `LoweringError` where torch's decomposition computes in another dtype than the operator.
+        """
+        args, kwargs = in_operators_dtypes(op, args, kwargs, self.cast)
         if not self.decompositions.applies_to(op, node):
             return self.emit(op, args, kwargs, val)
-        return self._decomposed(op, args, kwargs, node)
+        value = self._decomposed(op, args, kwargs, node)
+        given, due = dtypes_of(fake_values(value)), result_dtypes(op, args, kwargs)
+        if due is not None and len(given) == len(due) and given != due:
+            raise LoweringError(
+                f"the decomposition of {op} gives {names_of(given)} where the operator gives {names_of(due)};"
+                " cast its arguments to one dtype",
+                node=node.name,
+                location=user_location(node),
+            )
+        return value
+
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        """A tensor of the graph in `dtype`."""
+        if fake_values(value).dtype == dtype:
+            return value
+        return self.emit(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
 
     def _decomposed(self, op: OpOverload, args: Any, kwargs: Any, node: Node) -> Value:
         self._pieces = self._pieces or count()

@@ -51,7 +51,9 @@ from torch.fx import Node
 
 from delegraph.aot.functional.aliases import is_same_tensor
 from delegraph.aot.functional.graph_builder import GraphBuilder, Value
-from delegraph.aot.graph.view_operators import VIEW_INVERSES, scatter_by_index, scatter_piece
+from delegraph.aot.graph.mutating_calls import overlaps_itself
+from delegraph.aot.graph.view_operators import VIEW_INVERSES, scatter_by_index, scatter_piece, scatter_shown
+from delegraph.errors import LoweringError
 
 __all__ = ["VersionedValues"]
 
@@ -102,7 +104,10 @@ class VersionedValues:
         return self._values[node]
 
     def _made_again(self, node: Node, view: _View) -> Value:
-        parent = self.current(view.parent)
+        return self._seen_in(self.current(view.parent), node, view)
+
+    def _seen_in(self, parent: Value, node: Node, view: _View) -> Value:
+        """What `view`, that of `node`, shows of the value `parent`."""
         if view.op is None:
             return parent
         args = self.resolve(view.args)
@@ -144,6 +149,10 @@ class VersionedValues:
         op = None if is_same_tensor(node, source) else node.target
         self._views[node] = _View(source, op, node.args[1:], node.kwargs, self._version(source))
 
+    def strided_view(self, node: Node, base: Node, arguments: tuple[Any, ...]) -> None:
+        """`node` is `as_strided` of `base` with these further arguments."""
+        self._views[node] = _View(base, aten.as_strided.default, arguments, {}, self._version(base))
+
     def rename(self, node: Node, source: Node) -> None:
         """`node` is the same tensor as `source` from now on."""
         self._views[node] = _View(source, None, (), {}, self._version(source))
@@ -165,7 +174,9 @@ class VersionedValues:
             assert self._graph.origin is not None
             self.writers.setdefault(node, self._graph.origin)
             return
-        if view.op is operator.getitem:  # one of the pieces that a tensor was split into
+        if (overlapping := self._overlapping_view(node)) is not None:
+            self._write_elements(node, overlapping, value)
+        elif view.op is operator.getitem:  # one of the pieces that a tensor was split into
             split = self._views[view.parent]
             scatter, arguments = scatter_piece(self.current(split.parent), value, view.parent, view.args[0])
             self.write(split.parent, self._graph.call(scatter, arguments, {}, node))
@@ -173,6 +184,43 @@ class VersionedValues:
             self.write(view.parent, value if view.op is None else self._scatter(node, view, value))
         self._values[node] = value
         view.version = self._version(node)
+
+    def _overlapping_view(self, node: Node) -> Node | None:
+        """Of `node` and what it is a view of, the last that may show an element of its parent several times."""
+        last = None
+        while (view := self._views.get(node)) is not None:
+            if view.op in _SHOW_TWICE and overlaps_itself(node.meta["val"]) is not False:
+                last = node
+            node = view.parent
+        return last
+
+    def _write_elements(self, node: Node, overlapping: Node, value: Value) -> None:
+        """A write to a part of what shows its elements several times is seen wherever they are shown.
+
+        v = x.expand(2, 3);  v[0].add_(1)           x' = x + 1;  v' = x'.expand(2, 3)
+        """
+        parent = self._views[overlapping].parent
+
+        def call(op: OpOverload, *args: Any, **kwargs: Any) -> Value:
+            return self._graph.call(op, args, kwargs, node)
+
+        def shown(numbers: Value) -> Value:
+            return self._seen_from(parent, numbers, node)
+
+        self.write(parent, scatter_shown(call, shown, self.current(parent), value))
+
+    def _seen_from(self, ancestor: Node, value: Value, node: Node) -> Value:
+        """What `node` would show if `ancestor`, which it is a view of, had this value."""
+        if node is ancestor:
+            return value
+        view = self._views[node]
+        if view.op in _OTHER_ELEMENTS:
+            raise LoweringError(
+                f"{view.op} is written through, of a tensor that shows elements several times; write to a clone of it",
+                node=str(self._graph.origin),
+                location=self._graph.location,
+            )
+        return self._seen_in(self._seen_from(ancestor, value, view.parent), node, view)
 
     def _scatter(self, node: Node, view: _View, value: Value) -> Value:
         """The parent's value once its part `node` has become `value`."""
@@ -188,6 +236,17 @@ class VersionedValues:
         assert isinstance(view.op, OpOverload)
         return scatter_by_index(call, view.op, parent, value, args, kwargs)
 
+
+_SHOW_TWICE = frozenset({aten.expand.default, aten.unfold.default, aten.as_strided.default})
+"""Views that may show one element of what they view in several places."""
+
+_OTHER_ELEMENTS = frozenset(
+    {
+        *(aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default),
+        *(aten._conj.default, aten._neg_view.default),
+    }
+)
+"""Views that show other values than those of what they view."""
 
 _FOR_ANY_LAYOUT: dict[Any, OpOverload] = {aten.view.default: aten.reshape.default}
 """A view that is made again may be of a value in another layout than the first one."""

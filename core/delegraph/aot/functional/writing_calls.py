@@ -32,8 +32,10 @@ from delegraph.aot.graph.mutating_calls import (
     functional_twin,
     may_share_memory,
     on_copies,
+    overlaps_itself,
     without_out,
 )
+from delegraph.aot.graph.result_dtypes import dtypes_of, result_dtypes
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
@@ -57,27 +59,36 @@ class WritingCalls:
         """
         op = node.target
         assert isinstance(op, OpOverload)
+        self._check_elements_once(node, op)
         if (functional := without_out(op)) is not None:
             return self._into_out(node, functional, args, kwargs)
+        target = node.args[0] if node.args else node.kwargs[changed_arguments(op)[0]]
+        assert isinstance(target, Node)
         if op in _SET_VALUE:
             value = self._set_value(node, args)
         elif (twin := functional_twin(op)) is not None:
-            value = self.graph.call(twin, args, kwargs, node, node.meta.get("val"))
+            value = self._twin(twin, node, target, args, kwargs)
         else:
             return self._on_copies(node, op, args, kwargs)
-        target = node.args[0] if node.args else node.kwargs[changed_arguments(op)[0]]
-        assert isinstance(target, Node)
         self.values.write(target, value)
         self.values.rename(node, target)
         return value
+
+    def _twin(self, twin: OpOverload, node: Node, target: Node, args: Any, kwargs: Any) -> Value:
+        """What the call `node` writes: `twin` computes in the dtype that its operands promote to, or gives one of its
+        own (`eq_`); the result is cast to that of the tensor it is written to.
+
+        The value of `node` is that of `twin` only where both write all of a tensor: a view has the strides of its base.
+        """
+        val = node.meta["val"]
+        is_known = not self.values.is_view(target) and result_dtypes(twin, args, kwargs) == dtypes_of(val)
+        return self.graph.cast(self.graph.call(twin, args, kwargs, node, val if is_known else None), val.dtype)
 
     def _set_value(self, node: Node, args: Any) -> Value:
         """`copy_(self, src)`: what `self` holds afterwards is `src`, in `self`'s shape and dtype, and channels last
         where `self` is."""
         target, (old, new) = node.args[0], fake_values(args[:2])
-        value = args[1]
-        if new.dtype != old.dtype:
-            value = self.graph.emit(aten._to_copy.default, (value,), {"dtype": old.dtype})
+        value = self.graph.cast(args[1], old.dtype)
         if tuple(new.shape) != tuple(old.shape):
             value = self.graph.emit(aten.expand.default, (value, list(old.shape)), {})
         is_whole = isinstance(target, Node) and not self.values.is_view(target)
@@ -95,8 +106,7 @@ class WritingCalls:
             assert isinstance(out, Node)
             result = value if len(outs) == 1 else self.graph.element(value, position)
             wanted = fake_values(out)
-            if fake_values(result).dtype != wanted.dtype:
-                result = self.graph.emit(aten._to_copy.default, (result,), {"dtype": wanted.dtype})
+            result = self.graph.cast(result, wanted.dtype)
             shape = fake_values(result).shape
             if self.values.is_view(out) and tuple(shape) != tuple(wanted.shape):
                 raise LoweringError(
@@ -132,6 +142,23 @@ class WritingCalls:
         many = len(op._schema.returns) > 1
         return call if many or not op._schema.returns else self.graph.element(call, 0)
 
+    def _check_elements_once(self, node: Node, op: OpOverload) -> None:
+        """Raise if the call writes to a view that shows an element several times, each of which would be another value.
+
+        torch itself refuses most such writes when they run, and promises nothing of the others.
+        """
+        if op in _SAME_EVERYWHERE or (op in _SET_VALUE and fake_values(node.args[1]).numel() == 1):
+            return
+        given = dict(zip((a.name for a in op._schema.arguments), bind_schema(op, node.args, node.kwargs), strict=True))
+        for target in pytree.tree_leaves([given[name] for name in changed_arguments(op)]):
+            if isinstance(target, Node) and self.values.is_view(target) and overlaps_itself(target.meta["val"]):
+                raise LoweringError(
+                    f"{op} writes to a view that shows some element several times (expand, unfold, as_strided);"
+                    " write to a clone of it",
+                    node=node.name,
+                    location=user_location(node),
+                )
+
     def _check_apart(self, node: Node, changed: Collection[str], given: Mapping[str, Any]) -> None:
         """Raise if the call changes memory that another of its arguments shows: on copies it would not see that."""
         tensors = [
@@ -153,6 +180,9 @@ class WritingCalls:
 
 
 _SET_VALUE = frozenset({aten.copy_.default})
+
+_SAME_EVERYWHERE = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
+"""What writes one number to every element."""
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 

@@ -26,6 +26,7 @@ __all__ = [
     "functional_twin",
     "may_share_memory",
     "on_copies",
+    "overlaps_itself",
     "without_out",
 ]
 
@@ -106,6 +107,25 @@ def may_share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two views of one tensor may have an element in common; the ranges of their bytes decide."""
     a, b = _byte_range(one), _byte_range(other)
     return a is None or b is None or (a[0] < b[1] and b[0] < a[1])
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool | None:
+    """Whether a view shows some element in several places; None where that depends on a dynamic dimension.
+
+    It does not if each stride steps over all that the smaller ones reach.
+    """
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    steps = [(stride, size) for stride, size in pairs if not isinstance(size, int) or size > 1]
+    if any(isinstance(stride, int) and stride == 0 for stride, _ in steps):
+        return True
+    if not all(isinstance(number, int) for step in steps for number in step):
+        return None
+    reach = 0
+    for stride, size in sorted(steps):
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _byte_range(tensor: torch.Tensor) -> tuple[int, int] | None:

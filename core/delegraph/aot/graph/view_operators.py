@@ -27,6 +27,7 @@ __all__ = [
     "ViewOperator",
     "scatter_by_index",
     "scatter_piece",
+    "scatter_shown",
 ]
 
 aten = torch.ops.aten
@@ -134,17 +135,21 @@ KEEP_ORDER: Final = frozenset(row.copy for row in VIEW_OPERATORS if row.keeps_or
 def scatter_by_index(
     call: Call, view: OpOverload, parent: Value, value: Value, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Value:
-    """`parent` once its view is `value`, whatever the view (unfold, expand …): the same view of the elements' numbers
-    says which elements it shows.
+    """`parent` once its view is `value`, whatever the view (unfold, split …)."""
+    return scatter_shown(call, lambda numbers: call(view, numbers, *args, **kwargs), parent, value)
 
-        numbers = view(arange(numel).reshape(parent.shape))
-        parent' = scatter(parent.reshape(-1), 0, numbers.reshape(-1), value.reshape(-1)).reshape(parent.shape)
+
+def scatter_shown(call: Call, shown: Callable[[Value], Value], parent: Value, value: Value) -> Value:
+    """`parent` once `shown`, some view of it, is `value`: the same view of the elements' numbers says which it shows.
+
+    numbers = shown(arange(numel).reshape(parent.shape))
+    parent' = scatter(parent.reshape(-1), 0, numbers.reshape(-1), value.reshape(-1)).reshape(parent.shape)
     """
     sizes = _sizes(call, parent)
     flat = call(aten.reshape.default, parent, [-1])
     numbers = call(aten.arange.default, _sizes(call, flat)[0], dtype=torch.int64)
-    shown = call(view, call(aten.reshape.default, numbers, sizes), *args, **kwargs)
-    index, source = (call(aten.reshape.default, one, [-1]) for one in (shown, value))
+    places = shown(call(aten.reshape.default, numbers, sizes))
+    index, source = (call(aten.reshape.default, each, [-1]) for each in (places, value))
     return call(aten.reshape.default, call(aten.scatter.src, flat, 0, index, source), sizes)
 
 

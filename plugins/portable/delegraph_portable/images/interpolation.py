@@ -127,4 +127,5 @@ def antialiased_taps(filter: Filter, r: Resize, dtype: DType) -> Taps:
     places = first + np.arange(max(int((end - first).max()), 1))[:, None]
     distances = np.abs((places.astype(dtype) - centers + half) * (1 / widening))
     weights = np.where(places < end, filter.weights(distances), 0)
-    return np.minimum(places, r.size - 1), (weights / weights.sum(0)).astype(dtype)
+    total = weights.sum(0)  # 0 where a step that contradicts the sizes leads out of the image
+    return np.minimum(places, r.size - 1), (weights / np.where(total == 0, 1, total)).astype(dtype)

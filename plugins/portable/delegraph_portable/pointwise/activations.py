@@ -91,8 +91,8 @@ def _gelu(scratch: Array, x: Array, out: Array) -> None:
     """x Φ(x) = x/2 (1 + erf(x/√2))."""
     erf(math.sqrt(0.5), scratch, x, out)
     np.add(out, 1, out)
+    np.multiply(out, 0.5, out)  # before x, twice which may be too large
     np.multiply(out, x, out)
-    np.multiply(out, 0.5, out)
 
 
 def _gelu_tanh(x: Array, out: Array) -> None:
@@ -103,8 +103,8 @@ def _gelu_tanh(x: Array, out: Array) -> None:
     np.multiply(out, x, out)
     np.tanh(out, out)
     np.add(out, 1, out)
+    np.multiply(out, 0.5, out)  # before x, twice which may be too large
     np.multiply(out, x, out)
-    np.multiply(out, 0.5, out)
 
 
 @kernel("aten::glu.out")

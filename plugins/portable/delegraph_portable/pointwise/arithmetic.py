@@ -64,14 +64,14 @@ def _binary(kinds: str, ufunc: np.ufunc, context: Context, self: Operand, other:
     out = context.resize(out, broadcast(_shape(self), _shape(other)))
     operands = (self, other) if ufunc in _OF_THE_NUMBER else (as_array(self, dtype), as_array(other, dtype))
     call = ufunc_call(ufunc, operands, out, dtype)
-    return _checked_division(call, other) if ufunc in _DIVISIONS and is_integral(dtype) else call
+    return _checked_division(call, other, out) if ufunc in _DIVISIONS and is_integral(dtype) else call
 
 
-def _checked_division(call: BoundCall, divisor: Operand) -> BoundCall:
-    """`call`, which first refuses an integer division by zero."""
+def _checked_division(call: BoundCall, divisor: Operand, out: Array) -> BoundCall:
+    """`call`, which first refuses an integer division by zero, if there is anything to divide."""
 
     def checked() -> None:
-        if not np.all(divisor):
+        if out.size and not np.all(divisor):
             raise InvalidArgument("argument 'other' holds a zero, by which no integer can be divided")
         call()
 
@@ -205,7 +205,7 @@ def _div_trunc(context: Context, self: Array, other: Operand, out: Array) -> Bou
     compute = compute_type(dtype)
     function = _truncated_integer_quotient if is_integral(dtype) else _truncated_quotient
     call = function_call(context, function, (self, as_array(other, compute)), out, compute)
-    return _checked_division(call, other) if is_integral(dtype) else call
+    return _checked_division(call, other, out) if is_integral(dtype) else call
 
 
 def _truncated_quotient(a: Array, b: Array, out: Array) -> None:

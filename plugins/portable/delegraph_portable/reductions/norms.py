@@ -165,4 +165,6 @@ def _distances(p: float, x1: Array, x2: Array, out: Array) -> None:
             else (..., slice(i, i + step), slice(None), slice(None))
         )
         differences = left[rows] - right
-        norm(p, differences, (differences.ndim + axis,), result[rows], differences)
+        if p == 0:  # how many there are, NaN if one is NaN, which other norms of order 0 count
+            differences = np.sign(np.abs(differences))
+        norm(p or 1, differences, (differences.ndim + axis,), result[rows], differences)

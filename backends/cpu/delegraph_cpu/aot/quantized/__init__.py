@@ -1,7 +1,5 @@
 """Quantized edge nodes -> ONNX on integers: kernels for integers where onnxruntime has them, else float in between.
 
-    values.py       what stands for a float value: integers, their scale and zero point; how they are stored
-    q_dq.py         quantize, dequantize and the choice of their parameters at run time
     table.py        which operators are tried on integers, and the parameters that a result is wanted in
     moves.py        what only moves elements, picks the largest, or limits a range
     convolution.py  convolutions
@@ -30,7 +28,6 @@ from delegraph_cpu.aot.quantized import (  # noqa: F401
     packed,
     pointwise,
     products,
-    q_dq,
     recurrent,
     transposed,
 )

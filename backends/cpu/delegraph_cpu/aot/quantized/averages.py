@@ -12,12 +12,12 @@ from math import prod
 import numpy as np
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import per_dim
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import are_known, rank_of, shape_of
 from delegraph_cpu.aot.quantized.pointwise import unary
 from delegraph_cpu.aot.quantized.table import activation, integers_for
-from delegraph_cpu.aot.quantized.values import Integers
+from delegraph_onnx.converters.table import per_dim
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.integers import Integers
+from delegraph_onnx.node_facts import are_known, rank_of, shape_of
 
 
 @integers_for("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d")

@@ -1,12 +1,15 @@
-"""Linear layers as products of integers, of which each row has a scale of its own. The rows are those of a program that
-quantizes token by token; or of floats, rounded to int8 here, which may be asked for where weights alone are quantized
-(`int8_inputs`, `int8_products`).
+"""Linear layers as products of integers. Their rows are those of a program that quantizes them as they come, each by
+itself (token by token) or all together; or of floats, rounded to int8 here, each with a scale of its own, which may be
+asked for where weights alone are quantized (`int8_inputs`, `int8_products`).
 
     x ── QuantizeLinear ── QGemm ── Mul ── Add bias
          with a scale of each row      that scale
 
     x ── Mul ── Add ── QuantizeLinear ── QGemm ── Sub ── Mul ── Add bias
          the program's scales and zero points     what these add, by the weight's sums
+
+    x ── DynamicQuantizeLinear ── QGemm ── Add bias
+         a scale and a zero point for all rows; or they are known, and x comes as integers
 
 onnxruntime multiplies integers several times faster than what its products with codes unpack. Codes of 4 bits become
 int8 when a delegate is loaded (`delegraph_cpu/codes.py`), which takes three times their memory.
@@ -32,13 +35,14 @@ from delegraph.aot.authoring import (
     operator_name,
     quantize_call,
 )
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import shape_of
-from delegraph_cpu.aot.quantized.values import CONTRIB
+from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
+from delegraph_cpu.aot.quantized.table import activation
 from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight
 from delegraph_cpu.codes import MIDDLE, Codes
+from delegraph_onnx.converters.quantization import chosen_as_it_comes
+from delegraph_onnx.node_facts import shape_of
 
-__all__ = ["product_by_row", "product_by_token", "unpacked_product_by_row"]
+__all__ = ["is_rounded", "product_by_row", "product_of_rounded", "unpacked_product_by_row"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,35 +55,55 @@ class _Factors:
     """float32 (rows,): of the real weight"""
 
 
-def product_by_token(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
-    """`input @ weight.T`, if the input is dequantized from int8 token by token, and the weight of 8 bits around 0."""
-    factors = _int8(g, weight) if _tokens(input) is not None else None
+def is_rounded(g: CpuGraph, input: Node) -> bool:
+    """Whether the program itself rounds the input to 8 bits: on a grid that is known, or one found as it comes, token
+    by token or for all of it."""
+    return any(found is not None for found in (activation(g, input), chosen_as_it_comes(input), _grids(input)))
+
+
+def product_of_rounded(g: CpuGraph, input: Node, weight: Node, unpacks: bool) -> ir.Value | None:
+    """`input @ weight.T`, if the program rounds the input, and the weight is of 8 bits around 0, or of 4 if it
+    `unpacks` those."""
+    if not is_rounded(g, input):
+        return None
+    factors = _int8(g, weight) or (_unpacked(g, weight) if unpacks else None)
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
-def product_by_row(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+def product_by_row(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     """`input @ weight.T`, if the weight is of 8 bits around 0, or of 4 and `int8_products` is asked for."""
     factors = _int8(g, weight) or (_unpacked(g, weight) if g.int8_products else None)
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
-def unpacked_product_by_row(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+def unpacked_product_by_row(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     """The same for a weight of 4 bits alone, whose codes a method of few rows shares."""
     factors = _unpacked(g, weight) if g.int8_products else None
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 
-def _product(g: GraphBuilder, input: Node, weight: _Factors, outputs: int) -> ir.Value:
+def _product(g: CpuGraph, input: Node, weight: _Factors, outputs: int) -> ir.Value:
     *outer, _ = shape_of(input)
     known = [size for size in outer if isinstance(size, int)]
     count = prod(known) if len(known) == len(outer) else "rows"
-    tokens = _tokens(input)
-    integers, steps, zeros = _rounded(g, input, count) if tokens is None else _quantized(g, tokens, count)
+    product = g.record(_product_of_rows(g, input, weight, count), [count, outputs])
+    return g.reshape(product, (*outer, outputs), lambda: g.sizes_but_last(g.value(input), outputs))
+
+
+def _product_of_rows(g: CpuGraph, input: Node, weight: _Factors, count: int | str) -> ir.Value:
+    inner, known, whole = shape_of(input)[-1], activation(g, input), chosen_as_it_comes(input)
+    if known is not None:
+        integers, scale, zero_point = g.reshape(known[0].value, (count, inner)), *known[0].inputs(g)
+        return g.op("QGemm", integers, scale, zero_point, *weight.inputs, domain=CONTRIB, transB=1)
+    if whole is not None:
+        x = g.reshape(g.tensor(whole, torch.float32), (count, inner))
+        return g.op("QGemm", *g.ops("DynamicQuantizeLinear", 3, x), *weight.inputs, domain=CONTRIB, transB=1)
+    grids = _grids(input)
+    integers, steps, zeros = _rounded(g, input, count) if grids is None else _quantized(g, grids, count)
     product = g.op("QGemm", integers, *_unscaled(g), *weight.inputs, domain=CONTRIB, transB=1)
     if zeros is not None:
         product = g.op("Sub", product, g.op("Mul", zeros, weight.sums))
-    scaled = g.record(g.op("Mul", product, steps), [count, outputs])
-    return g.reshape(scaled, (*outer, outputs), lambda: g.sizes_but_last(g.value(input), outputs))
+    return g.op("Mul", product, steps)
 
 
 # ---- rows of floats, and of what is quantized already --------------------------------------------------------------
@@ -89,7 +113,7 @@ _Rows = tuple[ir.Value, ir.Value, ir.Value | None]
 """Integers of uint8, 128 being zero, (rows, inner); float32 (rows, 1): steps, and zero points if there are any."""
 
 
-def _rounded(g: GraphBuilder, input: Node, count: int | str) -> _Rows:
+def _rounded(g: CpuGraph, input: Node, count: int | str) -> _Rows:
     x = _matrix(g, input, count)
     steps = _steps(g, x)
     scale = g.reshape(steps, (count,))
@@ -100,12 +124,13 @@ def _rounded(g: GraphBuilder, input: Node, count: int | str) -> _Rows:
     return g.op("QuantizeLinear", x, scale, zero, axis=0), steps, None
 
 
-def _quantized(g: GraphBuilder, tokens: QuantizeCall, count: int | str) -> _Rows:
-    steps = _column(g, tokens.scale, count)
-    zeros = None if _is_zero(g, tokens.zero_point) else _column(g, tokens.zero_point, count)
-    made = quantize_call(tokens.source)
-    if made is None or not _is_inverse(made, tokens):
-        bits = g.cast(_matrix(g, tokens.source, count), torch.uint8)
+def _quantized(g: CpuGraph, grids: QuantizeCall, count: int | str) -> _Rows:
+    of = 1 if grids.granularity is Granularity.TENSOR else count
+    steps = _column(g, grids.scale, of)
+    zeros = None if _is_zero(g, grids.zero_point) else _column(g, grids.zero_point, of)
+    made = quantize_call(grids.source)
+    if made is None or not _is_inverse(made, grids):
+        bits = g.cast(_matrix(g, grids.source, count), torch.uint8)
         return g.op("BitwiseXor", bits, g.constant(np.array(_ZERO, np.uint8))), steps, zeros
     # As torch does, by the inverse: a row's lowest may be halfway between two integers, -127.5.
     counted = g.op("Mul", _matrix(g, made.source, count), g.op("Reciprocal", steps))
@@ -113,39 +138,42 @@ def _quantized(g: GraphBuilder, tokens: QuantizeCall, count: int | str) -> _Rows
     return g.op("QuantizeLinear", moved, *_unscaled(g)), steps, zeros
 
 
-def _unscaled(g: GraphBuilder) -> tuple[ir.Value, ir.Value]:
+def _unscaled(g: CpuGraph) -> tuple[ir.Value, ir.Value]:
     """A scale of 1, and the zero point."""
     return g.constant(np.array(1, np.float32)), g.constant(np.array(_ZERO, np.uint8))
 
 
-def _matrix(g: GraphBuilder, node: Node, count: int | str) -> ir.Value:
+def _matrix(g: CpuGraph, node: Node, count: int | str) -> ir.Value:
     return g.reshape(g.value(node), (count, shape_of(node)[-1]))
 
 
-def _column(g: GraphBuilder, parameter: object, count: int | str) -> ir.Value:
+def _column(g: CpuGraph, parameter: object, count: int | str) -> ir.Value:
     assert isinstance(parameter, Node)
     return g.reshape(g.tensor(parameter, torch.float32), (count, 1))
 
 
-def _tokens(input: Node) -> QuantizeCall | None:
-    """The call that dequantizes `input` from int8, token by token; perhaps seen as a matrix since."""
+def _grids(input: Node) -> QuantizeCall | None:
+    """The call that dequantizes `input` from int8, with a grid for each row, or one for all, that is found in the run;
+    perhaps seen as a matrix since."""
     if operator_name(input) == "aten::view_copy":
         seen = input.args[0]
         assert isinstance(seen, Node)
-        return _tokens(seen) if shape_of(seen) and shape_of(seen)[-1] == shape_of(input)[-1] else None
+        return _grids(seen) if shape_of(seen) and shape_of(seen)[-1] == shape_of(input)[-1] else None
     call = quantize_call(input)
-    if call is None or call.quantizes or call.granularity is not Granularity.TOKEN or call.dtype != torch.int8:
+    if call is None or call.quantizes or call.dtype != torch.int8 or not isinstance(call.scale, Node):
         return None
-    return call
+    if isinstance(call.zero_point, int) and call.zero_point:
+        return None
+    return call if call.granularity in (Granularity.TOKEN, Granularity.TENSOR) else None
 
 
-def _is_inverse(made: QuantizeCall, tokens: QuantizeCall) -> bool:
-    """Whether `tokens` dequantizes what `made` quantized to all of 8 bits."""
-    same = (made.scale, made.zero_point) == (tokens.scale, tokens.zero_point)
+def _is_inverse(made: QuantizeCall, grids: QuantizeCall) -> bool:
+    """Whether `grids` dequantizes what `made` quantized to all of 8 bits."""
+    same = (made.scale, made.zero_point) == (grids.scale, grids.zero_point)
     return made.quantizes and same and (made.qmin, made.qmax) == (-128, 127)
 
 
-def _is_zero(g: GraphBuilder, zero_point: object) -> bool:
+def _is_zero(g: CpuGraph, zero_point: object) -> bool:
     if not isinstance(zero_point, Node):
         return not zero_point
     match operator_name(zero_point).partition(".")[0]:
@@ -163,7 +191,7 @@ _LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
 """Of a row of zeros."""
 
 
-def _steps(g: GraphBuilder, x: ir.Value) -> ir.Value:
+def _steps(g: CpuGraph, x: ir.Value) -> ir.Value:
     """(rows, 1): a row's largest magnitude is 127 of them."""
     largest = g.op("ReduceMax", g.op("Abs", x), g.ints([-1]), keepdims=1)
     scaled = g.op("Mul", largest, g.constant(np.array(1 / 127, np.float32)))
@@ -173,7 +201,7 @@ def _steps(g: GraphBuilder, x: ir.Value) -> ir.Value:
 # ---- weights -------------------------------------------------------------------------------------------------------
 
 
-def _int8(g: GraphBuilder, node: Node) -> _Factors | None:
+def _int8(g: CpuGraph, node: Node) -> _Factors | None:
     weight = constant_weight(g, node, 0)
     if weight is None or len(weight.shape) != 2 or weight.zero_point.any():
         return None
@@ -184,11 +212,11 @@ def _int8(g: GraphBuilder, node: Node) -> _Factors | None:
     return _Factors(weight.inputs, g.op("Mul", counted, scales))
 
 
-def _sums(g: GraphBuilder, content: NDArray[np.int8], scale: NDArray[np.float32]) -> ir.Value:
+def _sums(g: CpuGraph, content: NDArray[np.int8], scale: NDArray[np.float32]) -> ir.Value:
     return g.constant(np.asarray(content.sum(1, dtype=np.int64) * scale, np.float32))
 
 
-def _unpacked(g: GraphBuilder, node: Node) -> _Factors | None:
+def _unpacked(g: CpuGraph, node: Node) -> _Factors | None:
     weight = Quantizations(g.constants).weight(node)
     if weight is None or weight.packed is None:
         return None

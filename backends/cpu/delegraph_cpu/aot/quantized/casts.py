@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.table import aten
-from delegraph_cpu.aot.copies import CASTS
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import outer_dtype_of
 from delegraph_cpu.aot.quantized.moves import moved
 from delegraph_cpu.aot.quantized.table import OnIntegers, integers_for_targets
-from delegraph_cpu.aot.quantized.values import Integers
+from delegraph_onnx.converters.table import aten
+from delegraph_onnx.copies import CASTS
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.integers import Integers
+from delegraph_onnx.node_facts import outer_dtype_of
 
 
 @integers_for_targets(CASTS)

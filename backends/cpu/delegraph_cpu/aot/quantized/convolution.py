@@ -15,13 +15,13 @@ import numpy as np
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.convolution import geometry
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import rank_of
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.transposed import conv_transpose
-from delegraph_cpu.aot.quantized.values import Integers
 from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, constant_weight
+from delegraph_onnx.converters.convolution import geometry
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.integers import Integers
+from delegraph_onnx.node_facts import rank_of
 
 
 @integers_for("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")

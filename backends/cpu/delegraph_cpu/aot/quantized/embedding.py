@@ -11,14 +11,14 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot.authoring import operator_name
-from delegraph_cpu.aot.converters.indexing import places
-from delegraph_cpu.aot.converters.table import convert_named
-from delegraph_cpu.aot.dtypes import ALL
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
 from delegraph_cpu.aot.quantized.table import integers_for
-from delegraph_cpu.aot.quantized.values import Integers
 from delegraph_cpu.aot.quantized.weights import constant_weight
+from delegraph_onnx.converters.indexing import places
+from delegraph_onnx.converters.table import convert_named
+from delegraph_onnx.dtypes import ALL
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.integers import Integers
+from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 
 @integers_for("embedding")

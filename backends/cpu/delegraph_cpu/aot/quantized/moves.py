@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +11,12 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.resampling import nearest_gathered
-from delegraph_cpu.aot.converters.shapes import PAD_MODES, padded
-from delegraph_cpu.aot.converters.table import TABLE, Convert
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Size
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
-from delegraph_cpu.aot.quantized.values import Affine, Integers, narrowed, quantized
+from delegraph_onnx.converters.resampling import nearest_gathered
+from delegraph_onnx.converters.shapes import PAD_MODES, padded
+from delegraph_onnx.converters.table import TABLE, Convert
+from delegraph_onnx.graph_builder import GraphBuilder, Size
+from delegraph_onnx.integers import Affine, Integers, narrowed, quantized
 
 
 @integers_for(
@@ -58,7 +57,7 @@ def _moved_by(convert: Convert, g: GraphBuilder, node: Node) -> OnIntegers:
     if not all(found) or len({grid.full for _, grid in found if grid}) != 1:  # type: ignore[misc]
         return None
     grid = _union([grid for _, grid in found])  # type: ignore[misc]
-    with _standing_for(g, {source: held.value for source, (held, _) in zip(sources, found, strict=True)}):  # type: ignore[misc]
+    with g.standing_for({source: held.value for source, (held, _) in zip(sources, found, strict=True)}):  # type: ignore[misc]
         results = convert(g, node)
     if isinstance(results, ir.Value):
         return Integers.on(results, grid)
@@ -134,7 +133,7 @@ def _padded(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: 
     if not grid.full.on_grid(fill) and grid.full != g.wanted.get(node):
         return None
     filled = g.constant(np.array(grid.full(fill), grid.dtype))
-    with _standing_for(g, {self: held.value}):
+    with g.standing_for({self: held.value}):
         return Integers.on(padded(g, node, self, pad, mode, filled), grid.full)
 
 
@@ -174,17 +173,6 @@ def _limited(g: GraphBuilder, node: Node, self: Node, low: float | None, high: f
 
 
 # ---- helpers ------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _standing_for(g: GraphBuilder, values: dict[Node, ir.Value]) -> Iterator[None]:
-    """Within, the nodes have these values."""
-    floats = {node: g.values[node] for node in values}
-    g.values.update(values)
-    try:
-        yield
-    finally:
-        g.values.update(floats)
 
 
 def _union(grids: Sequence[Affine]) -> Affine:

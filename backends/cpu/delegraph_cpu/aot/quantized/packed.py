@@ -1,7 +1,9 @@
 """Linear layers and experts whose weights alone are quantized, to 8 or 4 bits: MatMulNBits, which reads them packed.
 
 Where many rows are multiplied, a weight of 8 bits is dequantized in each run, which then costs less than the second
-product that it is packed for (`packed_weights.py`).
+product that it is packed for (`packed_weights.py`). Where the program rounds what is multiplied, integers are
+multiplied: of one row by MatMulNBits, which rounds it once more, in blocks, and reads half the bytes; of several, or
+where there may be several, as int8 (`by_row.py`).
 """
 
 from __future__ import annotations
@@ -14,35 +16,42 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import dtype_of, rank_of, shape_of
-from delegraph_cpu.aot.quantized.by_row import product_by_row, product_by_token, unpacked_product_by_row
+from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
+from delegraph_cpu.aot.quantized.by_row import (
+    is_rounded,
+    product_by_row,
+    product_of_rounded,
+    unpacked_product_by_row,
+)
 from delegraph_cpu.aot.quantized.packed_weights import PackedPart, packed_parts
-from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import constant_weight
+from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 __all__ = ["float_linear", "products_of_experts"]
 
 
-def float_linear(g: GraphBuilder, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
+def float_linear(g: CpuGraph, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
     """`input @ weight.T + bias` in float32, if the weight is a constant of a form known here."""
     if dtype_of(input) != torch.float32:
         return None
-    product = product_by_token(g, input, weight) or _of_many_rows(g, input, weight) or _of_codes(g, input, weight)
+    several = _rows(g, input)[1] > 1
+    product = product_of_rounded(g, input, weight, unpacks=several) or _of_many_rows(g, input, weight)
+    product = product or _of_codes(g, input, weight)
     return product if product is None or bias is None else g.op("Add", product, g.value(bias))
 
 
-def _of_many_rows(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+def _of_many_rows(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     """A product of integers or of floats, if that is faster than one of codes."""
     fewest, most = _rows(g, input)
+    rounds = g.int8_inputs or is_rounded(g, input)
     if g.int8_inputs and fewest >= MANY_ROWS:
         return product_by_row(g, input, weight)
-    if not g.int8_inputs and (fewest >= MANY_ROWS or 1 < fewest == most):
+    if not rounds and (fewest >= MANY_ROWS or 1 < fewest == most):
         return _product_of_floats(g, input, weight)
     return unpacked_product_by_row(g, input, weight) if fewest > 1 and most >= MANY_ROWS else None
 
 
-def products_of_experts(g: GraphBuilder, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
+def products_of_experts(g: CpuGraph, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
     """`(x, expert) -> x @ matrices[expert]`, if these, (experts, inner, outputs), are of a form known here; `rows` are
     those of (experts, outputs, inner), one after the other."""
     if dtype_of(matrices) != torch.float32:
@@ -56,15 +65,15 @@ def products_of_experts(g: GraphBuilder, matrices: Node, rows: Node) -> Callable
     return product if parts else None
 
 
-def _of_codes(g: GraphBuilder, input: Node, weight: Node) -> ir.Value | None:
+def _of_codes(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
-    rounded = g.int8_inputs and _rows(g, input)[0] < MANY_ROWS
+    rounded = (g.int8_inputs or is_rounded(g, input)) and _rows(g, input)[0] < MANY_ROWS
     parts, inner = packed_parts(g, weight, rounded), int(shape_of(weight)[1])
     return _product_of_codes(g, g.value(input), rank_of(input), parts, inner, rounded) if parts else None
 
 
 def _product_of_codes(
-    g: GraphBuilder, x: ir.Value, rank: int, parts: Sequence[PackedPart], inner: int, rounded: bool
+    g: CpuGraph, x: ir.Value, rank: int, parts: Sequence[PackedPart], inner: int, rounded: bool
 ) -> ir.Value:
     first = parts[0]
     if first.filled_from:
@@ -72,7 +81,7 @@ def _product_of_codes(
     return g.total([_matmul(g, x, part, inner, rounded) for part in parts])
 
 
-def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: PackedPart) -> ir.Value:
+def _filled(g: CpuGraph, x: ir.Value, rank: int, weight: PackedPart) -> ir.Value:
     """`x` with zeros behind the elements of each group, as the weight has been filled up."""
     rows, groups = [0] * (rank - 1), weight.shape[1]
     parts = g.op("Reshape", x, g.ints([*rows, groups, weight.filled_from]))  # 0: the size as it is
@@ -81,7 +90,7 @@ def _filled(g: GraphBuilder, x: ir.Value, rank: int, weight: PackedPart) -> ir.V
     return g.op("Reshape", filled, g.ints([*rows, groups * weight.shape[2]]))
 
 
-def _matmul(g: GraphBuilder, x: ir.Value, weight: PackedPart, inner: int, rounded: bool) -> ir.Value:
+def _matmul(g: CpuGraph, x: ir.Value, weight: PackedPart, inner: int, rounded: bool) -> ir.Value:
     return g.op(
         "MatMulNBits",
         x,
@@ -97,7 +106,7 @@ def _matmul(g: GraphBuilder, x: ir.Value, weight: PackedPart, inner: int, rounde
     )
 
 
-def _product_of_floats(g: GraphBuilder, input: Node, node: Node) -> ir.Value | None:
+def _product_of_floats(g: CpuGraph, input: Node, node: Node) -> ir.Value | None:
     """Gemm on an int8 weight that is dequantized as it runs: as a MatMul onnxruntime would round the input for it."""
     weight = constant_weight(g, node, 0)
     if weight is None or len(weight.shape) != 2 or weight.zero_point.any():
@@ -108,7 +117,7 @@ def _product_of_floats(g: GraphBuilder, input: Node, node: Node) -> ir.Value | N
     return g.reshape(product, (*shape_of(input)[:-1], rows), lambda: g.sizes_but_last(g.value(input), rows))
 
 
-def _rows(g: GraphBuilder, input: Node) -> tuple[int, float]:
+def _rows(g: CpuGraph, input: Node) -> tuple[int, float]:
     """How many rows it has, at least and at most."""
     *outer, _ = shape_of(input)
     bounds = [(size, size) if isinstance(size, int) else g.bounds(size) for size in outer]

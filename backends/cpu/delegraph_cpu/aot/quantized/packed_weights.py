@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import Quantizations
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.quantized.values import shifted
+from delegraph_cpu.aot.graph import CpuGraph
 from delegraph_cpu.aot.quantized.weights import KnownWeight, constant_weight, is_settled, symmetric_weight
+from delegraph_onnx.integers import shifted
 
 __all__ = ["PackedPart", "higher", "packed_parts", "pairs"]
 
@@ -42,7 +42,7 @@ class PackedPart:
     filled_from: int = 0
     """Of how many elements each group was before it was filled up, if it was"""
 
-    def some(self, g: GraphBuilder, start: int, count: int) -> PackedPart:
+    def some(self, g: CpuGraph, start: int, count: int) -> PackedPart:
         """`count` rows from `start` on."""
         groups = self.shape[1]
         first, end = start * groups, (start + count) * groups
@@ -51,13 +51,13 @@ class PackedPart:
         return replace(self, shape=(count, *self.shape[1:]), codes=codes, scales=scales, zero_points=zero_points)
 
 
-def packed_parts(g: GraphBuilder, weight: Node, rounded: bool) -> list[PackedPart]:
+def packed_parts(g: CpuGraph, weight: Node, rounded: bool) -> list[PackedPart]:
     """What adds up to `weight`; none if it is of another form."""
     packed = _packed_weight(g, weight)
     return _parts_of_bytes(g, weight, rounded) if packed is None else [packed]
 
 
-def _sliced(g: GraphBuilder, value: ir.Value, start: int, end: int) -> ir.Value:
+def _sliced(g: CpuGraph, value: ir.Value, start: int, end: int) -> ir.Value:
     """Of the first dim; of a constant one of its own."""
     if value.const_value is not None:
         return g.weight(str(value.name), value.const_value.numpy()[start:end])
@@ -73,7 +73,7 @@ def pairs(codes: NDArray[np.integer[Any]]) -> Bytes:
 # ---- 8 bits -------------------------------------------------------------------------------------------------------
 
 
-def _parts_of_bytes(g: GraphBuilder, node: Node, rounded: bool) -> list[PackedPart]:
+def _parts_of_bytes(g: CpuGraph, node: Node, rounded: bool) -> list[PackedPart]:
     """An int8 weight with scales by row, or for all of it; two parts that add up to it where the input stays exact.
     Where it is rounded, also one in groups: else to dequantize it in each run takes no longer."""
     found = _bytes_by_row(g, node) or (_bytes_in_groups(g, node) if rounded else None)
@@ -92,15 +92,15 @@ def _parts_of_bytes(g: GraphBuilder, node: Node, rounded: bool) -> list[PackedPa
     ]
 
 
-def _scales(g: GraphBuilder, node: Node, scales: NDArray[np.float32]) -> ir.Value:
+def _scales(g: CpuGraph, node: Node, scales: NDArray[np.float32]) -> ir.Value:
     return g.weight(f"{node.name}.scales", scales.reshape(-1))
 
 
-def _zero_points(g: GraphBuilder, node: Node, zero_points: NDArray[np.integer[Any]]) -> ir.Value:
+def _zero_points(g: CpuGraph, node: Node, zero_points: NDArray[np.integer[Any]]) -> ir.Value:
     return g.weight(f"{node.name}.zero_points", pairs(zero_points))
 
 
-def _parts_of_external_bytes(g: GraphBuilder, node: Node) -> list[PackedPart]:
+def _parts_of_external_bytes(g: CpuGraph, node: Node) -> list[PackedPart]:
     """The same of a weight whose content is known when it is loaded; by row, and of groups that need not be filled."""
     weight = constant_weight(g, node, 0)
     if weight is None or isinstance(weight, KnownWeight) or len(weight.shape) != 2 or weight.zero_point.any():
@@ -123,21 +123,21 @@ def _parts_of_external_bytes(g: GraphBuilder, node: Node) -> list[PackedPart]:
     return [PackedPart(4, shape, high, coarse), PackedPart(4, shape, low, fine, zero)]
 
 
-def _pairs_of(g: GraphBuilder, codes: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _pairs_of(g: CpuGraph, codes: ir.Value) -> tuple[ir.Value, ir.Value]:
     """The first, third … along the last dim, and the second, fourth …"""
     ends = (g.ints([2**31 - 1]), g.ints([-1]), g.ints([2]))
     return g.op("Slice", codes, g.ints([0]), *ends), g.op("Slice", codes, g.ints([1]), *ends)
 
 
-def _shifted(g: GraphBuilder, codes: ir.Value, direction: str) -> ir.Value:
+def _shifted(g: CpuGraph, codes: ir.Value, direction: str) -> ir.Value:
     return g.op("BitShift", codes, _byte(g, 4), direction=direction)
 
 
-def _byte(g: GraphBuilder, number: int) -> ir.Value:
+def _byte(g: CpuGraph, number: int) -> ir.Value:
     return g.constant(np.array(number, np.uint8))
 
 
-def _bytes_by_row(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
+def _bytes_by_row(g: CpuGraph, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
     """Codes, 128 higher, (rows, groups, elements of a group) and their scales, (rows, groups)."""
     weight = symmetric_weight(g, node, 0)
     if weight is None or weight.content.ndim != 2:
@@ -150,7 +150,7 @@ def _bytes_by_row(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float3
     return codes.reshape(rows, groups, group), np.repeat(weight.scale.reshape(-1, 1), groups, 1)
 
 
-def _bytes_in_groups(g: GraphBuilder, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
+def _bytes_in_groups(g: CpuGraph, node: Node) -> tuple[Bytes, NDArray[np.float32]] | None:
     """As `_bytes_by_row`, where the weight has groups that MatMulNBits takes."""
     weight = Quantizations(g.constants).weight(node)
     if weight is None or weight.stored.dtype != np.int8 or not weight.quantization.is_symmetric:
@@ -182,7 +182,7 @@ def _fewest_bytes(elements: int, bits: int) -> int:
 # ---- 4 bits -------------------------------------------------------------------------------------------------------
 
 
-def _packed_weight(g: GraphBuilder, node: Node) -> PackedPart | None:
+def _packed_weight(g: CpuGraph, node: Node) -> PackedPart | None:
     """A weight that is stored packed, by rows or in groups; filled up where the kernel's groups don't divide them."""
     weight = Quantizations(g.constants).weight(node)
     if weight is None:
@@ -211,7 +211,7 @@ def _packed_weight(g: GraphBuilder, node: Node) -> PackedPart | None:
     )
 
 
-def _external_packed_weight(g: GraphBuilder, node: Node) -> PackedPart | None:
+def _external_packed_weight(g: CpuGraph, node: Node) -> PackedPart | None:
     """The same of a weight whose content is known when it is loaded, if its groups need not be filled up."""
     weight = Quantizations(g.constants).stored(node)
     if weight is None or not weight.is_packed or weight.node not in g.external or len(weight.shape) != 2:

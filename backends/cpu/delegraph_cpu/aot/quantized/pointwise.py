@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar
-from delegraph_cpu.aot.node_facts import rank_of
+from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.quantized.moves import moved
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
-from delegraph_cpu.aot.quantized.values import CONTRIB, Integers
+from delegraph_onnx.graph_builder import GraphBuilder, Scalar
+from delegraph_onnx.integers import Integers
+from delegraph_onnx.node_facts import rank_of
 
 __all__ = ["unary"]
 

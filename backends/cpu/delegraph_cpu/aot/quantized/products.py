@@ -9,19 +9,20 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.graph_builder import GraphBuilder, Scalar
-from delegraph_cpu.aot.node_facts import rank_of, shape_of
+from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
 from delegraph_cpu.aot.quantized.packed import float_linear
-from delegraph_cpu.aot.quantized.q_dq import chosen_as_it_comes
 from delegraph_cpu.aot.quantized.table import activation, integers_for
-from delegraph_cpu.aot.quantized.values import CONTRIB, Affine, Integers, shifted
 from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, bias_value, constant_weight
+from delegraph_onnx.converters.quantization import chosen_as_it_comes
+from delegraph_onnx.graph_builder import Scalar
+from delegraph_onnx.integers import Affine, Integers, shifted
+from delegraph_onnx.node_facts import rank_of, shape_of
 
 # ---- calibrated ---------------------------------------------------------------------------------------------------
 
 
 @integers_for("linear")
-def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> Integers | ir.Value | None:
+def linear(g: CpuGraph, node: Node, input: Node, weight: Node, bias: Node | None) -> Integers | ir.Value | None:
     taken, factors = activation(g, input), constant_weight(g, weight, 0)
     if taken is not None and factors is not None:
         return _gemm(g, node, *taken, factors, bias)
@@ -29,7 +30,7 @@ def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | 
 
 
 def _gemm(
-    g: GraphBuilder, node: Node, x: Integers, grid: Affine, weight: Weight, bias: Node | None
+    g: CpuGraph, node: Node, x: Integers, grid: Affine, weight: Weight, bias: Node | None
 ) -> Integers | ir.Value | None:
     """QGemm, of matrices: other dims are rows."""
     found, wanted, rest = weight.with_bias(g, bias, grid.scale), g.wanted.get(node), None
@@ -49,13 +50,13 @@ def _gemm(
 
 
 @integers_for("mm bmm matmul")
-def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
+def matmul(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
     return _product(g, node, self, other)
 
 
 @integers_for("addmm")
 def addmm(
-    g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar
+    g: CpuGraph, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar
 ) -> Integers | ir.Value | None:
     taken, factors = activation(g, mat1), constant_weight(g, mat2, 1)
     if taken is None or factors is None or (alpha, beta) != (1, 1) or rank_of(self) != 1:
@@ -69,7 +70,7 @@ def addmm(
     return result if wanted is None else Integers.on(result, wanted)
 
 
-def _product(g: GraphBuilder, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
+def _product(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
     """Of two values that are quantized, or of one and a weight with scales by column."""
     left, right = activation(g, self), _right(g, other)
     if left is None or right is None or rank_of(self) < 2:
@@ -81,7 +82,7 @@ def _product(g: GraphBuilder, node: Node, self: Node, other: Node) -> Integers |
     return Integers.on(g.op("QLinearMatMul", x.value, *x.inputs(g), *right, *wanted.inputs(g)), wanted)
 
 
-def _right(g: GraphBuilder, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
+def _right(g: CpuGraph, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     found = activation(g, other)
     if found is not None and rank_of(other) >= 2:
         integers, grid = found
@@ -100,7 +101,7 @@ _MIDDLE: Final = 128
 """What torch's 0 is stored as."""
 
 
-def _signed(g: GraphBuilder, integers: Integers, grid: Affine) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _signed(g: CpuGraph, integers: Integers, grid: Affine) -> tuple[ir.Value, ir.Value, ir.Value]:
     zero_point = g.constant(np.array(grid.zero_point - _MIDDLE, np.int8))
     return shifted(g, integers.value, torch.int8), g.constant(integers.scale), zero_point
 
@@ -108,7 +109,7 @@ def _signed(g: GraphBuilder, integers: Integers, grid: Affine) -> tuple[ir.Value
 # ---- quantized at run time ----------------------------------------------------------------------------------------
 
 
-def _dynamic_linear(g: GraphBuilder, input: Node, weight: Weight | None, bias: Node | None) -> ir.Value | None:
+def _dynamic_linear(g: CpuGraph, input: Node, weight: Weight | None, bias: Node | None) -> ir.Value | None:
     """onnxruntime chooses torch's scale and zero point, but for a scale below torch's `eps`, where it is finer."""
     value, added = chosen_as_it_comes(input), bias_value(g, bias)
     if value is None or weight is None or (bias is not None and added is None):
@@ -117,7 +118,7 @@ def _dynamic_linear(g: GraphBuilder, input: Node, weight: Weight | None, bias: N
     return g.op("DynamicQuantizeMatMul", x, _columns(g, weight), scale, zero_point, added, domain=CONTRIB)
 
 
-def _columns(g: GraphBuilder, weight: Weight) -> ir.Value:
+def _columns(g: CpuGraph, weight: Weight) -> ir.Value:
     rows = weight.inputs[0]
     if isinstance(weight, KnownWeight):
         return g.weight(rows.name or "weight", weight.content.T)

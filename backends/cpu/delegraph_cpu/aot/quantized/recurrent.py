@@ -13,18 +13,18 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_cpu.aot.converters.recurrent import LSTM_GATES, Layers
-from delegraph_cpu.aot.converters.table import used_results
-from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
-from delegraph_cpu.aot.quantized.q_dq import chosen_as_it_comes
+from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
 from delegraph_cpu.aot.quantized.table import integers_for
-from delegraph_cpu.aot.quantized.values import CONTRIB
 from delegraph_cpu.aot.quantized.weights import KnownWeight, float_bias, symmetric_weight
+from delegraph_onnx.converters.quantization import chosen_as_it_comes
+from delegraph_onnx.converters.recurrent import LSTM_GATES, Layers
+from delegraph_onnx.converters.table import used_results
+from delegraph_onnx.graph_builder import Converted
 
 
 @integers_for("lstm.input")
 def lstm(
-    g: GraphBuilder,
+    g: CpuGraph,
     node: Node,
     input: Node,
     hx: Sequence[Node],

@@ -11,12 +11,12 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import Granularity, quantize_call
-from delegraph_cpu.aot.converters.table import aten, schema_arguments
-from delegraph_cpu.aot.copies import CASTS
-from delegraph_cpu.aot.dtypes import FLOATS, HALVES
-from delegraph_cpu.aot.graph_builder import Converted, GraphBuilder
-from delegraph_cpu.aot.node_facts import outer_dtype_of
-from delegraph_cpu.aot.quantized.values import Affine, Integers, dequantized
+from delegraph_onnx.converters.table import aten, schema_arguments
+from delegraph_onnx.copies import CASTS
+from delegraph_onnx.dtypes import FLOATS, HALVES
+from delegraph_onnx.graph_builder import Converted, GraphBuilder
+from delegraph_onnx.integers import Affine, Integers, dequantized
+from delegraph_onnx.node_facts import outer_dtype_of
 
 __all__ = ["OnIntegers", "activation", "integers_for", "integers_for_targets", "on_integers", "wanted_grids"]
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import Granularity, QuantizeCall, quantize_call
-from delegraph_cpu.aot.graph_builder import GraphBuilder
-from delegraph_cpu.aot.node_facts import dtype_of
-from delegraph_cpu.aot.quantized.values import Integers
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.integers import Integers
+from delegraph_onnx.node_facts import dtype_of
 
 __all__ = [
     "KnownWeight",

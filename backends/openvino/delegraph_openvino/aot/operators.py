@@ -1,0 +1,38 @@
+"""OpenVINO's operations that ONNX says otherwise: how a graph names them, and how OpenVINO's reader makes them.
+
+Clamp(x, low, high)              one operation; ONNX's Clip becomes a maximum and a minimum
+MatMul(x, w, transpose_b)        ONNX's would have a Transpose between a weight and its product
+FakeQuantize(x, …, levels)       OpenVINO's own domain, which its reader knows already
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import openvino
+from openvino import opset15 as opset
+from openvino.frontend.onnx import ConversionExtension
+
+__all__ = ["DOMAIN", "OPENVINO_DOMAIN", "reading_core"]
+
+DOMAIN: Final = "delegraph.openvino"
+OPENVINO_DOMAIN: Final = "org.openvinotoolkit"
+
+
+def _clamp(node: Any) -> Any:
+    return opset.clamp(node.get_input(0), node.get_attribute("low"), node.get_attribute("high")).outputs()
+
+
+def _matmul(node: Any) -> Any:
+    return opset.matmul(node.get_input(0), node.get_input(1), False, True).outputs()
+
+
+_OPERATIONS: Final = {"Clamp": _clamp, "MatMul": _matmul}
+
+
+def reading_core() -> openvino.Core:
+    """What reads a graph that has operators of `DOMAIN`."""
+    core = openvino.Core()
+    for name, convert in _OPERATIONS.items():
+        core.add_extension(ConversionExtension(name, DOMAIN, convert))
+    return core

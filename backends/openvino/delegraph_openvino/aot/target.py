@@ -1,0 +1,90 @@
+"""What OpenVINO's CPU device can and does, for converters to ONNX; and the table that the partitioner asks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch.fx import Node
+
+from delegraph.aot.authoring import ConverterTable, operator_name, quantize_call, tensors_of
+from delegraph_onnx.converters import TargetTable
+from delegraph_onnx.dtypes import ONNX_TYPES
+from delegraph_onnx.target import QuantizedAs, Target
+from delegraph_openvino.aot.rounded_values import PRODUCTS
+from delegraph_openvino.aot.wide_integers import check_int64
+from delegraph_openvino.blob import BACKEND_ID
+
+__all__ = ["OPENVINO", "TABLE"]
+
+_BYTES: Final = frozenset({torch.int8, torch.uint8})
+_PARAMETERS: Final = "quantized_decomposed::"
+"""Calls some of whose operands are scales in float64, which do not leave them."""
+
+
+_DIVISIONS: Final = frozenset({"aten::floor_divide", "aten::remainder", "aten::fmod"})
+_LOOPS: Final = frozenset(
+    {torch.ops.higher_order.while_loop, torch.ops.higher_order.scan, torch.ops.higher_order.map_impl}
+)
+
+
+def _declined(node: Node) -> str | None:
+    if node.target in _LOOPS:
+        return "OpenVINO is not stopped within a loop"
+    if "circular" in node.args and not all(isinstance(size, int) for size in node.args[1]):  # type: ignore[union-attr]
+        return "OpenVINO has no circular padding, and it is known in the run alone"
+    divides = operator_name(node).split(".")[0] in _DIVISIONS or node.kwargs.get("rounding_mode") is not None
+    if divides and node.meta["val"].is_floating_point():
+        return "OpenVINO's quotients of floats may be one digit off, and be cut to another number"
+    if operator_name(node).startswith(_PARAMETERS):
+        return _declined_quantization(node)
+    for tensor in tensors_of(node):
+        if tensor.dtype == torch.float64:
+            return "OpenVINO computes float64 in 32 bits"
+        if any(isinstance(size, int) and size == 0 for size in tensor.shape):
+            return "a tensor is empty"
+    if operator_name(node).split(".")[0] in PRODUCTS and not node.meta["val"].is_floating_point():
+        return "OpenVINO multiplies matrices of integers as float32"
+    return check_int64(node)
+
+
+def _declined_quantization(node: Node) -> str | None:
+    if operator_name(node).startswith("quantized_decomposed::choose_qparams"):
+        return _leaves_its_scale(node)
+    call = quantize_call(node)
+    if call is not None and not call.quantizes and node.meta["val"].dtype == torch.float64:
+        return "its result is float64"
+    return None if call is None or call.dtype in _BYTES else f"its integers are {call.dtype}, not int8 or uint8"
+
+
+def _leaves_its_scale(node: Node) -> str | None:
+    for result in node.users:
+        for user in result.users:
+            call = quantize_call(user)
+            if call is None or call.dtype not in _BYTES:
+                return f"its scale is float64, and {user.name}, which reads it, is left"
+    return None
+
+
+OPENVINO: Final = Target(
+    BACKEND_ID,
+    producer="delegraph-openvino",
+    dtypes=frozenset({*ONNX_TYPES, torch.complex64}),
+    quantized_as=QuantizedAs.KERNELS,
+    attention_from=1025,  # models take 1 to 3 % longer with it (OpenVINO 2026.4, rows up to 384)
+    slow_subnormals=False,
+    lacks={
+        "Cast": frozenset({torch.bool}),  # what rounds to zero would be false
+        "ReduceMax": frozenset({torch.float32}),  # of nothing but -inf it is the lowest number
+    },
+    exact_max_pool=True,  # see `exact`
+    recurrent_nan=True,
+    refuses_places=False,
+    negative_places=frozenset({"Gather"}),
+    partial_gather=False,
+    pad_modes=frozenset({"constant", "reflect", "edge"}),
+    loops=False,
+    declines=_declined,
+)
+
+TABLE: Final[ConverterTable] = TargetTable(OPENVINO)

@@ -1,0 +1,240 @@
+"""Values and arguments at which engines differ: integers beyond 24 bits, NaN, infinity, next to zero, odd windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from backends.openvino.tests.harness import as_module, check, compare, declined, load, lower
+from torch import nn
+from torch.nn import functional as F
+
+import delegraph
+
+Function = Callable[..., Any]
+
+WIDE = torch.tensor(
+    [2**31 - 1, 2**31 - 2, -(2**31), -(2**31) + 1, 2**24 + 1, 2**24, -(2**24) - 1, 16777219, 7, 0, -3, 1],
+    dtype=torch.int32,
+)
+OTHER = WIDE.roll(1)
+DIVISOR = torch.where((OTHER == 0) | (OTHER == -1), 3, OTHER)
+
+ON_INTEGERS: dict[str, Function] = {
+    "eq": lambda a, b: (a == b, a != b),
+    "lt": lambda a, b: (a < b, a <= b),
+    "gt": lambda a, b: (a > b, a >= b),
+    "compared with a number": lambda a, b: (a > 2**24, a <= 16777219, a == 2**24, a < 7),
+    "compared with the next": lambda a, b: a.eq(a + 1),
+    "maximum": lambda a, b: (torch.maximum(a, b), torch.minimum(a, b)),
+    "clamp": lambda a, b: (a.clamp(-(2**24) - 1, 2**24 + 3), a.clamp(min=0), a.clamp(max=2**30 + 1)),
+    "relu": lambda a, b: torch.relu(a * 3) + b,
+    "where": lambda a, b: torch.where(a < b, a * 3, b) + 1,
+    "amax": lambda a, b: (a.amax(0), a.view(3, 4).amin((0, 1)), a.max()),
+    "max dim": lambda a, b: tuple(a.view(3, 4).max(1)),
+    "argmax": lambda a, b: (a.argmax().to(torch.int32), a.argmin().to(torch.int32)),
+    "sort": lambda a, b: a.sort()[0],
+    "sum": lambda a, b: (a // 8).sum(dtype=torch.int32),
+    "pad": lambda a, b: F.pad(a, (1, 2), value=2**24 + 1),
+    "copy": lambda a, b: a.clone(),
+}
+ON_QUOTIENTS: dict[str, Function] = {
+    "floor_divide": lambda a, b: a // b,
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "remainder": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "by a number": lambda a, b: (a // 100003, a % 7, torch.fmod(a, -(2**24) - 1)),
+}
+
+
+@pytest.mark.parametrize("name", ON_INTEGERS)
+def test_integers_beyond_24_bits(name: str) -> None:
+    check(ON_INTEGERS[name], WIDE, OTHER)
+
+
+@pytest.mark.parametrize("name", ON_QUOTIENTS)
+def test_quotients_beyond_24_bits(name: str) -> None:
+    check(ON_QUOTIENTS[name], WIDE, DIVISOR)
+
+
+NAN, INF = float("nan"), float("inf")
+FLOATS = torch.tensor([[NAN, 1.0, -INF, INF], [0.0, -0.0, 2.5, NAN], [-3.0, 1e-8, 1e-4, 100.0], [-INF] * 4])
+
+ON_FLOATS: dict[str, Function] = {
+    "compared with a number": lambda a: (a > 0.5, a >= 0.5, a < 0.5, a <= 0.5, a == 0.5, a != 0.5),
+    "compared": lambda a: (a > a.flip(0), a >= a.flip(1), a < a.flip(0), a <= a.flip(1), a == a.flip(0)),
+    "exp": torch.exp,
+    "exp in a chain": lambda a: torch.exp(a * 0.5) * 3,
+    "maximum": lambda a: (torch.maximum(a, a.flip(0)), torch.minimum(a, a.flip(1))),
+    "clamp below": lambda a: (a.clamp(min=0.5) * 3, a.clamp(max=0.5)),
+    "amax": lambda a: (a.amax(1), a.amin(1), a.amax(), a[2:].amax(1)),
+    "argmax": lambda a: (a.argmax(1).to(torch.int32), a.argmin(1).to(torch.int32)),
+    "softmax": lambda a: a.softmax(1),
+    "log_softmax": lambda a: a.log_softmax(1),
+    "logsumexp": lambda a: a.logsumexp(1),
+    "normalize": F.normalize,
+    "sort": lambda a: torch.sort(a, dim=1, stable=True)[0],
+    "topk": lambda a: a.topk(2, 1)[0],
+    "sign": torch.sign,
+    "copy": lambda a: a.view(1, 1, 1, 2, 2, 4).clone(),
+    "relu": F.relu,
+    "clamp": lambda a: (a.clamp(-1, 2), F.relu6(a), F.hardtanh(a)),
+    "hard": lambda a: (F.hardsigmoid(a), F.hardswish(a)),
+    "max pooling": lambda a: F.max_pool2d(a.view(-1, 1, 2, 2), (1, 2), return_indices=True),
+    "max pooling to one": lambda a: F.max_pool2d(a.view(-1, 1, 2, 2), 2),
+    "log1p": lambda a: torch.log1p(a * 1e-4),
+    "expm1": lambda a: torch.expm1(a * 1e-2),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", ON_FLOATS)
+def test_what_is_no_number_or_infinite(name: str, dynamic: bool) -> None:
+    if dynamic and name in ("copy", "amax"):
+        pytest.skip("its sizes are written out")
+    shapes = ({0: torch.export.Dim("rows", min=2, max=9)},) if dynamic else None
+    check(ON_FLOATS[name], FLOATS, dynamic_shapes=shapes, rtol=2e-6, atol=1e-37)  # what is smaller is 0 to OpenVINO
+
+
+@pytest.mark.parametrize("activation", [F.relu, F.relu6, lambda a: F.max_pool2d(F.relu(a), 2)])
+def test_behind_a_layer_nan_is_one_if_it_has_to_be(activation: Function) -> None:
+    """Otherwise OpenVINO computes layer and activation in one, and gives a number."""
+    layer = nn.Conv2d(3, 8, 1)
+    image = torch.randn(1, 3, 6, 6)
+    image[0, 1, 2, 2], image[0, 2, 4, 4], image[0, 0, 1, 5] = NAN, INF, -INF
+    expected = activation(layer(image)).detach()
+    lowered = delegraph.lower(
+        as_module(lambda a: activation(layer(a))), (image,), backends=["openvino{exact_nan=true}"]
+    )
+    compare(load(lowered)(image.numpy()), expected)
+    assert expected.isnan().any()
+
+
+@pytest.mark.parametrize("function", [torch.log1p, torch.expm1])
+def test_next_to_zero_the_last_digits_are_right(function: Function) -> None:
+    tiny = torch.tensor([1e-8, -1e-8, 1e-4, -1e-4, 1e-20, 0.0, 0.3, -0.49, 0.51, 5.0])
+    check(function, tiny, rtol=1e-6, atol=0)
+
+
+# ---- layers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cell", [nn.GRUCell(5, 4), nn.LSTMCell(5, 4), nn.RNNCell(5, 4)], ids=lambda c: type(c).__name__
+)
+def test_a_recurrent_cell_is_one_delegate(cell: nn.Module) -> None:
+    x = torch.randn(3, 5)
+    check(cell, x)
+    state = torch.randn(3, 4)
+    check(lambda a, h: cell(a, (h, h + 1) if isinstance(cell, nn.LSTMCell) else h), x, state)
+
+
+def test_a_slice_is_written_into() -> None:
+    x, part = torch.randn(4, 6), torch.randn(4, 2)
+    check(lambda a, b: torch.slice_scatter(a, b, 1, 1, 5, 2), x, part)
+    check(lambda a, b: torch.select_scatter(a, b[:, 0], 1, -1), x, part)
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.yes, self.no = nn.Linear(30, 20), nn.Linear(30, 20)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda a: self.yes(a).relu(), lambda a: torch.exp(self.no(a)), [x])
+
+
+def test_branches_have_weights_of_their_own() -> None:
+    x = torch.randn(2, 30).abs()
+    check(Branches(), x, others=[(-x,)])
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.AvgPool2d(8, ceil_mode=True),
+        nn.AvgPool2d(8, ceil_mode=True, count_include_pad=False),
+        nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+        nn.MaxPool2d(8, ceil_mode=True),
+        nn.MaxPool2d(3, 2, 1, ceil_mode=True),
+    ],
+    ids=str,
+)
+def test_a_window_that_is_larger_than_the_image(layer: nn.Module) -> None:
+    """Taken or declined, and right."""
+    x = torch.randn(1, 4, 2, 2)
+    compare(load(lower(layer, (x,)))(x.numpy()), layer(x))
+    flat = x.view(1, 4, 4)
+    one = {nn.AvgPool2d: nn.AvgPool1d, nn.MaxPool2d: nn.MaxPool1d}[type(layer)](8, ceil_mode=True)  # type: ignore[index]
+    compare(load(lower(one, (flat,)))(flat.numpy()), one(flat))
+
+
+def test_places_that_are_known_before_the_cut_are_known_behind_it() -> None:
+    def boxes(c: torch.Tensor) -> Any:
+        values, order = c.sort(stable=True)
+        chosen = (values > 0.5).nonzero().squeeze(1)
+        return values[chosen], order[chosen]
+
+    c = torch.rand(9)
+    compare(load(lower(boxes, (c,)))(c.numpy()), boxes(c))
+
+
+@pytest.mark.parametrize("before", [nn.ReLU(), nn.Sigmoid(), nn.Identity()], ids=str)
+def test_a_convolution_of_single_pixels_with_stride_and_padding(before: nn.Module) -> None:
+    x = torch.randn(2, 3, 7, 6)
+    check(nn.Sequential(before, nn.Conv2d(3, 4, 1, stride=2, padding=1)), x)
+    check(nn.Sequential(before, nn.Conv2d(3, 4, 1, stride=(1, 2), padding=(0, 1))), x)
+    check(nn.Sequential(before, nn.Conv1d(3, 4, 1, stride=2, padding=1)), x[:, :, 0].clone())
+
+
+def test_a_convolution_of_single_pixels_with_stride_and_padding_on_integers() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 1, stride=2, padding=1)).eval()
+    quantized = delegraph.quantize(model, [(x,)], backends=["openvino"])
+    program = load(delegraph.lower(quantized.program, backends=["openvino"]))
+    np.testing.assert_allclose(program(x.numpy()), model(x).detach().numpy(), atol=0.1)
+
+
+def test_bfloat16_of_a_size_that_is_computed() -> None:
+    x = torch.randn(3, 4).to(torch.bfloat16)
+    shapes = ({0: torch.export.Dim("batch", min=2, max=9)},)
+    lowered = lower(lambda a: a.repeat(2, 1).reshape(-1) * 2, (x,), shapes)
+    assert declined(lowered) == {}
+    from delegraph.aot.authoring import as_array
+
+    got = load(lowered)(as_array(x))
+    wanted = x.repeat(2, 1).reshape(-1) * 2
+    np.testing.assert_array_equal(got.astype(np.float32), wanted.float().numpy())
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor", "fmod", "remainder"])
+def test_quotients_of_floats_are_left_where_they_are_cut(mode: str) -> None:
+    """OpenVINO's 2 x / x is below 2 for some."""
+    function = getattr(torch, mode) if mode in ("fmod", "remainder") else partial(torch.div, rounding_mode=mode)
+    x = torch.linspace(-8, 8, 400) * 1.297
+    lowered = lower(as_module(lambda a: function(a * 2, a)), (x,))
+    assert "cut to another number" in str(lowered.report)
+    compare(load(lowered)(x.numpy()), function(x * 2, x))
+
+
+def test_values_are_put_along_the_last_dim() -> None:
+    places = torch.tensor([3, 0, 2, 3])
+    check(lambda a, v: torch.ops.aten.index_put(a, [None, places], v, True), torch.zeros(2, 5), torch.randn(2, 4))
+
+
+def test_truths_that_are_filled_with_a_number() -> None:
+    x = torch.tensor([True, False, False])
+    function = as_module(lambda a: a.masked_fill(~a, 2))
+    compare(load(lower(function, (x,)))(x.numpy()), function(x))
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+def test_scales_that_contradict_the_size(kind: str) -> None:
+    x = torch.randn(1, 2, 8, 8)
+    operator = getattr(torch.ops.aten, f"_upsample_{kind}2d_aa")
+    function = as_module(lambda a: operator(a, [4, 4], False, 0.9, 0.3))
+    compare(load(lower(function, (x,)))(x.numpy()), function(x), rtol=1e-4, atol=1e-4)

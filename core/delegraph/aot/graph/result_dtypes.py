@@ -1,0 +1,95 @@
+"""A call -> the dtypes of its results, which torch is asked for once per operator and dtypes of its arguments.
+
+    mul.Tensor(bool[3], int64[])       int64     a tensor without dims promotes as a number does
+    eq.Scalar(float32[3], 1)           bool
+    max.dim(int8[2, 3], 0)             int8, int64
+
+Sizes do not matter, nor does what a number is; flags, strings and dtypes among the arguments do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+__all__ = ["Dtypes", "dtypes_of", "names_of", "result_dtypes"]
+
+Dtypes: TypeAlias = tuple[torch.dtype, ...]
+
+_KINDS: Final[dict[type, Hashable]] = {
+    **{kind: kind for kind in (int, float, complex)},
+    **{torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool},
+}
+"""Numbers that decide by their kind."""
+
+_known: Final[dict[Hashable, Dtypes | None]] = {}
+
+
+def result_dtypes(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dtypes | None:
+    """The dtypes of the tensors that `op` gives, flat; None if torch cannot tell without running it.
+
+    `args` and `kwargs` hold nodes with fake values, or the fake values themselves.
+    """
+    named = tuple([(name, _decisive(value)) for name, value in kwargs.items()]) if kwargs else ()
+    key = (op, tuple([_decisive(value) for value in args]), named)
+    try:
+        return _known[key]
+    except KeyError:
+        dtypes = _asked(op, *pytree.tree_map_only(Node, lambda node: node.meta["val"], (args, dict(kwargs))))
+        return _known.setdefault(key, dtypes)
+
+
+def dtypes_of(value: Any) -> Dtypes:
+    """The dtypes of the tensors in `value`, flat."""
+    if isinstance(value, torch.Tensor):
+        return (value.dtype,)
+    return tuple(leaf.dtype for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+def names_of(dtypes: Dtypes) -> str:
+    """The dtypes as an error names them: "int64, bool"."""
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+def _decisive(value: Any) -> Hashable:
+    """What of an argument decides on dtypes."""
+    if isinstance(value, Node):
+        value = value.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return value.dtype, not value.shape
+    if isinstance(value, (list, tuple)):
+        return frozenset([_decisive(each) for each in value])
+    decisive: Hashable = _KINDS.get(type(value), value)
+    return decisive
+
+
+def _asked(op: OpOverload, args: Any, kwargs: Any) -> Dtypes | None:
+    with ExitStack() as stack:
+        for context in _without_traces(_mode_of((args, kwargs))):
+            stack.enter_context(context)
+        try:
+            return dtypes_of(op(*args, **kwargs))
+        except Exception:  # whatever a fake implementation raises that needs the values, or another mode
+            return None
+
+
+def _mode_of(arguments: Any) -> FakeTensorMode:
+    for leaf in pytree.tree_leaves(arguments):
+        if isinstance(leaf, FakeTensor):
+            return leaf.fake_mode
+    return FakeTensorMode()
+
+
+def _without_traces(mode: FakeTensorMode) -> Iterator[Any]:
+    """`mode`, whose symbols neither learn from a call nor become more."""
+    yield mode
+    if mode.shape_env is not None:
+        yield mode.shape_env.suppress_guards()
+        yield mode.shape_env.ignore_fresh_unbacked_symbols()

@@ -1,0 +1,194 @@
+"""Edge program -> ONNX model: its inputs, weights, states and outputs, and its calls as `nodes.py` converts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+
+from delegraph.aot import HeldTensor, ResolvedSignature, external_tag, layout_of
+from delegraph.aot.authoring import symbolic_shape
+from delegraph.errors import UnsupportedOperator
+from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.node_facts import Dim, common_sizes, dtype_of, inner_shape_of, outer_dtype_of
+from delegraph_onnx.nodes import CallConverter
+from delegraph_onnx.signature import TensorInfo
+from delegraph_onnx.target import Target
+
+__all__ = ["ConvertedModel", "ExternalWeight", "convert"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalWeight:
+    """A weight that is in the file `<tag>.ptd` under `key`, and an input of the ONNX model as `info` says."""
+
+    info: TensorInfo
+    key: str
+    tag: str
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A buffer that the delegate changes: `input` is what it holds, `output` what it holds next, at first `tensor`."""
+
+    buffer: str
+    input: TensorInfo
+    output: TensorInfo
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedModel:
+    """The ONNX model of a partition, with the inputs and outputs of its delegate call in order; `states` are inputs and
+    outputs of the model behind these, `external` weights further inputs. `debug_handles` are, by the names of values,
+    those of the calls whose conversion made them."""
+
+    model: ir.Model
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    states: tuple[State, ...] = ()
+    external: tuple[ExternalWeight, ...] = ()
+    debug_handles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def convert(program: ExportedProgram, builder: GraphBuilder) -> ConvertedModel:
+    """The ONNX model of `program` for the target of `builder`, which has made nothing yet.
+
+    Raises `UnsupportedOperator` for a node that the target's table declines.
+    """
+    builder.ranges = program.range_constraints
+    made = PartitionConverter(builder)
+    outputs = made.convert_program(program)
+    states = [made.states[node] for node in made.signature.states]
+    copies = [replace(made.externals[node], info=info) for node, info in builder.copies]
+    return ConvertedModel(
+        builder.model([*made.inputs, *made.held], [*outputs, *made.new_values]),
+        tuple(made.input_infos),
+        tuple(made.output_infos),
+        tuple(states),
+        (*made.externals.values(), *copies),
+        {str(value.name): handles for value, handles in builder.debug_handles.items()},
+    )
+
+
+class PartitionConverter(CallConverter):
+    """Adds a partition to a graph: inputs, states and outputs in the order of the delegate's call."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        super().__init__(builder)
+        self.inputs: list[ir.Value] = []
+        self.input_infos: list[TensorInfo] = []
+        self.output_infos: list[TensorInfo] = []
+        self.externals: dict[Node, ExternalWeight] = {}
+        self.held: list[ir.Value] = []
+        self.held_infos: dict[Node, TensorInfo] = {}
+        self.new_values: list[ir.Value] = []
+        self.states: dict[Node, State] = {}
+
+    def convert_weights(self, signature: ResolvedSignature) -> None:
+        """Weights and constants become initialisers; those that are external inputs."""
+        for node, held in signature.constants.items():
+            tag = external_tag(node)
+            if tag is not None and not self.builder.target.external_weights:
+                self.external(node, held, tag)
+            if tag is None or not held.tensor.numel():
+                self.builder.add_parameter(node, held.tensor)
+            else:
+                info = self.builder.add_external(node, layout_of(held.tensor))
+                self.externals[node] = ExternalWeight(info, held.name, tag, held.tensor)
+
+    def input(self, node: Node) -> ir.Value | None:  # type: ignore[override]  # nothing refers to a constant argument
+        """The graph's input for a user input; None for a constant argument."""
+        if not isinstance(node.meta.get("val"), _TENSOR_OR_NUMBER):
+            self.input_infos.append(TensorInfo(node.name, "", (), scalar=True))
+            return None
+        outer, inner, info = _input(self.builder, node)
+        self.inputs.append(outer)
+        self.input_infos.append(info)
+        return inner
+
+    def convert_calls(self, graph: Graph) -> None:
+        self.builder.without_run = self._without_run()
+        self.fuse(self.builder.fusions(graph, self.signature))
+        super().convert_calls(graph)
+
+    def _without_run(self) -> frozenset[str]:
+        """The sizes of which a 0 lets the backend run nothing, since all of the delegate's outputs are empty then."""
+        given = {str(size) for node in self.signature.inputs for size in _sizes(node)}
+        sizes = [_sizes(node) for node in self.signature.outputs]
+        known = all(str(size) in given or isinstance(size, int) for shape in sizes for size in shape)
+        if self.signature.states or not sizes or not known:
+            return frozenset()
+        return frozenset(map(str, common_sizes(sizes)))
+
+    def state(self, node: Node, held: HeldTensor) -> ir.Value:
+        if not self.builder.target.states:
+            return super().state(node, held)
+        outer, inner, self.held_infos[node] = _input(self.builder, node)
+        self.held.append(outer)
+        return inner
+
+    def output(self, node: Node, index: int) -> ir.Value:
+        """An output of its own, never an input, a weight or another output, whose names are taken."""
+        info = _tensor_info(self.builder.target, node, f"output_{index}")
+        self.output_infos.append(info)
+        inner, outer = self.builder.value(node), outer_dtype_of(node)
+        result = self.builder.cast(inner, outer) if outer in HALVES else self.builder.op("Identity", inner)
+        return _declared(result, info, node)
+
+    def write_back(self, state: Node, held: HeldTensor, source: Node) -> None:
+        """An output for the new value: an operator's own result where it can be, so that it may write in place."""
+        info = _tensor_info(self.builder.target, source, f"{_NEW}{len(self.states)}")
+        value = self.builder.value(source)
+        if outer_dtype_of(source) in HALVES:
+            value = self.builder.cast(value, outer_dtype_of(source))
+        elif value.producer() is None or str(value.name).startswith(_NEW):
+            value = self.builder.op("Identity", value)
+        self.new_values.append(_declared(value, info, source))
+        self.states[state] = State(held.name, self.held_infos[state], info, held.tensor)
+
+
+def _sizes(node: object) -> tuple[Dim, ...]:
+    return (
+        inner_shape_of(node) if isinstance(node, Node) and isinstance(node.meta.get("val"), _TENSOR_OR_NUMBER) else ()
+    )
+
+
+_TENSOR_OR_NUMBER: Final = (torch.Tensor, torch.SymInt, torch.SymBool, torch.SymFloat, int, float)
+
+_NEW: Final = "new:"
+"""How the names of states' new values begin; no node of a graph has such a name."""
+
+
+def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, TensorInfo]:
+    """An input of the graph, what stands for it within, and how it is called."""
+    info = _tensor_info(builder.target, node, node.name)
+    value = _declared(ir.Value(), info, node)
+    inner = builder.cast(value, dtype_of(node)) if outer_dtype_of(node) in HALVES else value
+    return value, builder.record(inner, inner_shape_of(node)), info
+
+
+def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
+    dtype = outer_dtype_of(node)
+    value.name = info.name
+    value.shape = ir.Shape((*info.shape, 2) if dtype in COMPLEX else info.shape)
+    value.type = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
+    return value
+
+
+def _tensor_info(target: Target, node: Node, name: str) -> TensorInfo:
+    dtype = outer_dtype_of(node)
+    if dtype not in ONNX_TYPES and dtype not in COMPLEX:
+        raise UnsupportedOperator(f"{target.name} has no tensors of {dtype}", node=node.name)
+    value = node.meta["val"]
+    text = str(dtype).removeprefix("torch.")
+    if not isinstance(value, torch.Tensor):
+        return TensorInfo(name, text, (), scalar=True)
+    return TensorInfo(name, text, symbolic_shape(node))

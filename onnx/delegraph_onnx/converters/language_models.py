@@ -1,0 +1,127 @@
+"""What ExecuTorch's language models call: attention over a cache, and writing into it (`extension/llm/custom_ops`).
+
+Caches are (batch, places, heads, size). A row sees the places before `start_pos` and its own row, of these the earlier
+ones if it `is_causal`; with a mask it sees what that lets it.
+
+    keys ─ Slice(places that are full) ─┐
+    query ──────────────────────────── Attention ──> (batch, rows, heads, size)
+    start_pos ─ Range, LessOrEqual ─ Where ─┘           of one row all that is full is seen: no mask
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_onnx.converters.attention import causal_bias
+from delegraph_onnx.converters.scatter import put_rows
+from delegraph_onnx.converters.table import convert_named
+from delegraph_onnx.dtypes import ALL, FLOATS
+from delegraph_onnx.graph_builder import GraphBuilder, TensorLike
+from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
+
+FLOAT, INT64 = torch.float32, torch.int64
+
+
+def _batch_is_known(node: Node, value: Node, *_: object) -> str | None:
+    return None if are_known(shape_of(value)[0]) else "a batch of a dynamic size"
+
+
+@convert_named("llama::update_cache", dtypes=ALL, check=_batch_is_known)
+def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_pos: TensorLike) -> Sequence[ir.Value]:
+    """Rows are written where they lie; the first result is a number that nobody reads."""
+    given = g.reshape(g.tensor(start_pos, INT64), [])
+    # from the end on is nothing that the operator means: ScatterND refuses what lies behind it
+    behind = g.op("Shape", g.value(cache), start=1, end=2)
+    first = g.op("Where", g.op("Less", given, g.tensor(0, INT64)), g.reshape(behind, []), given)
+    places = g.op("Range", first, g.op("Add", first, g.size(g.value(value), 1)), g.tensor(1, INT64))
+    written = put_rows(g, g.value(cache), [int(shape_of(value)[0])], places, 1, g.value(value))
+    return [g.tensor_of_zeros([1], dtype_of(value)), written]
+
+
+def _attends(node: Node, query: Node, key: Node, value: Node, start: object, mask: object, dropout_p: float,
+             is_causal: bool, *_: object) -> str | None:  # fmt: skip
+    if dropout_p:
+        return "dropout in training"
+    if mask is not None and is_causal:
+        return "a mask beside a causal one"
+    heads, groups, size = shape_of(query)[2], shape_of(key)[2], shape_of(query)[3]
+    return None if are_known(heads, groups, size) else "heads of a dynamic number or size"
+
+
+@convert_named("llama::custom_sdpa", dtypes=FLOATS, check=_attends)
+def custom_sdpa(
+    g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, start_pos: TensorLike, mask: Node | None,
+    dropout_p: float, is_causal: bool, scale: float | None,
+) -> ir.Value:  # fmt: skip
+    full = None if mask is not None else _full_places(g, query, start_pos)
+    keys, values = (_first_places(g, g.value(cache), full) for cache in (key, value))
+    return _attended(g, query, g.value(query), keys, values, key, start_pos, mask, is_causal, scale)
+
+
+def _heads_in_place(node: Node, query: Node, key: Node, value: Node, *rest: object) -> str | None:
+    *grids, heads_first = rest[-7:]
+    if heads_first:
+        return "heads before rows"
+    if any(grid is None for grid in grids):
+        return "values without a scale"
+    return _attends(node, query, key, value, *rest)  # type: ignore[arg-type]
+
+
+@convert_named("llama::custom_quantized_sdpa", dtypes=ALL, check=_heads_in_place)
+def custom_quantized_sdpa(
+    g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, start_pos: TensorLike, mask: Node | None,
+    dropout_p: float, is_causal: bool, scale: float | None, q_zero_points: Node, q_scales: Node,
+    k_zero_points: Node, k_scales: Node, v_zero_points: Node, v_scales: Node, is_seq_at_dim_2: bool,
+) -> ir.Value:  # fmt: skip
+    """The places that are full are dequantized, and no others."""
+    full = None if mask is not None else _full_places(g, query, start_pos)
+    keys, values = (
+        _real(g, *(_first_places(g, g.value(part), full) for part in parts))
+        for parts in ((key, k_zero_points, k_scales), (value, v_zero_points, v_scales))
+    )
+    queries = _real(g, *map(g.value, (query, q_zero_points, q_scales)))
+    return _attended(g, query, queries, keys, values, key, start_pos, mask, is_causal, scale)
+
+
+def _real(g: GraphBuilder, integers: ir.Value, zero_points: ir.Value, scales: ir.Value) -> ir.Value:
+    moved = g.op("Sub", g.cast(integers, FLOAT), g.cast(zero_points, FLOAT))
+    return g.op("Mul", moved, g.cast(scales, FLOAT))
+
+
+def _full_places(g: GraphBuilder, query: Node, start_pos: TensorLike) -> ir.Value:
+    """How many places are full when the query's rows are written."""
+    return g.op("Add", g.reshape(g.tensor(start_pos, INT64), [1]), g.op("Shape", g.value(query), start=1, end=2))
+
+
+def _first_places(g: GraphBuilder, cache: ir.Value, full: ir.Value | None) -> ir.Value:
+    return cache if full is None else g.op("Slice", cache, g.ints([0]), full, g.ints([1]))
+
+
+def _attended(
+    g: GraphBuilder, node: Node, query: ir.Value, keys: ir.Value, values: ir.Value, cache: Node, start_pos: TensorLike,
+    mask: Node | None, is_causal: bool, scale: float | None,
+) -> ir.Value:  # fmt: skip
+    """ONNX's Attention on heads side by side; `node` is the query's."""
+    rows = shape_of(node)[1]
+    heads, size, groups = (int(dim) for dim in (*shape_of(node)[2:], shape_of(cache)[2]))
+    joined = [
+        g.op("Reshape", x, g.ints([0, 0, n * size])) for x, n in ((query, heads), (keys, groups), (values, groups))
+    ]
+    bias = None if mask is None else g.tensor(mask, FLOAT)
+    if is_causal and rows != 1:
+        first = g.reshape(g.tensor(start_pos, INT64), [])
+        bias = causal_bias(g, g.size(query, 1), g.size(keys, 1), first, FLOAT)
+    attended = g.op(
+        "Attention",
+        *joined,
+        bias,
+        q_num_heads=heads,
+        kv_num_heads=groups,
+        scale=1 / math.sqrt(size) if scale is None else float(scale),
+    )
+    return g.op("Reshape", attended, g.ints([0, 0, heads, size]))

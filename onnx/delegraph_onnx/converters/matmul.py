@@ -1,0 +1,65 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from torch.fx import Node
+
+from delegraph_onnx.converters.reductions import reduce_integers
+from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.dtypes import INDICES, NUMBERS, REALS
+from delegraph_onnx.graph_builder import GraphBuilder, Scalar
+from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
+
+
+@convert_with("linear", dtypes=REALS, keep=True)
+def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> ir.Value:
+    """Gemm for a matrix; MatMul and Add, which onnxruntime's transformer fusions look for, for more dims."""
+    if rank_of(input) == 2:
+        return g.op("Gemm", g.value(input), g.value(weight), None if bias is None else g.value(bias), transB=1)
+    array = g.parameter(weight)
+    right = g.weight(weight.name, array.T) if array is not None else g.transpose(g.value(weight), [1, 0])
+    product = g.op("MatMul", g.value(input), right)
+    return product if bias is None else g.op("Add", product, g.value(bias))
+
+
+@convert_with("mm bmm matmul dot mv", dtypes=NUMBERS, keep=True)
+def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    return g.op("MatMul", g.value(self), g.value(other))
+
+
+@convert_with("addmm", dtypes=NUMBERS, keep=True)
+def addmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    if dtype_of(node) in INDICES:  # for which there is no Gemm
+        return _sum(g, node, self, g.op("MatMul", g.value(mat1), g.value(mat2)), beta, alpha)
+    added = g.value(self) if beta else None
+    return g.op("Gemm", g.value(mat1), g.value(mat2), added, alpha=float(alpha), beta=float(beta))
+
+
+@convert_with("baddbmm addmv", dtypes=NUMBERS, keep=True)
+def baddbmm(g: GraphBuilder, node: Node, self: Node, one: Node, other: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    return _sum(g, node, self, g.op("MatMul", g.value(one), g.value(other)), beta, alpha)
+
+
+@convert_with("addbmm", dtypes=NUMBERS, keep=True)
+def addbmm(
+    g: GraphBuilder, node: Node, self: Node, batch1: Node, batch2: Node, beta: Scalar, alpha: Scalar
+) -> ir.Value:
+    products = g.op("MatMul", g.value(batch1), g.value(batch2))
+    if (dtype := dtype_of(node)) in INDICES:
+        total = reduce_integers(g, "ReduceSum", products, dtype, shape_of(batch1), [0], keepdim=False)
+    else:
+        total = g.op("ReduceSum", products, g.ints([0]), keepdims=0)
+    return _sum(g, node, self, total, beta, alpha)
+
+
+def _sum(g: GraphBuilder, node: Node, self: Node, product: ir.Value, beta: Scalar, alpha: Scalar) -> ir.Value:
+    """beta * self + alpha * product; where beta is 0, torch does not read `self`, which may hold NaN."""
+    if alpha != 1:
+        product = g.op("Mul", product, g.tensor(alpha, dtype_of(node)))
+    if not beta:
+        return product
+    added = g.value(self)
+    if beta != 1:
+        added = g.op("Mul", added, g.tensor(beta, dtype_of(node)))
+    return g.op("Add", product, added)

@@ -1,0 +1,170 @@
+"""Sizes, and other numbers that Python computes from them: int64, float64 and bool without dims.
+
+    n = sym_size(x, 0);  m = n * 2;  view(y, [m, -1])        Shape(x) ── Mul ── Reshape
+
+They are computed where they are needed, so that they neither cut a graph nor cross a delegate's border. One that is
+needed outside as well is computed there once more: what a delegate gives are tensors.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Final
+
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_onnx.converters.powers import power_of_integers
+from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.dtypes import ALL, NUMBERS
+from delegraph_onnx.graph_builder import GraphBuilder, TensorLike
+from delegraph_onnx.node_facts import dtype_of, rank_of
+
+# ---- from tensors -------------------------------------------------------------------------------------------------
+
+
+@convert_with("sym_size.int", dtypes=ALL)
+def sym_size(g: GraphBuilder, node: Node, self: Node, dim: int) -> ir.Value:
+    return g.size(_same_shape(g.value(self)), dim % rank_of(self))
+
+
+@convert_with("sym_numel", dtypes=ALL)
+def sym_numel(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("Size", _same_shape(g.value(self)))
+
+
+def _same_shape(value: ir.Value) -> ir.Value:
+    """What `value` was made of by a cast alone, which need not run for a size."""
+    producer = value.producer()
+    source = producer.inputs[0] if producer is not None and producer.op_type in _CASTS else None
+    return value if source is None else _same_shape(source)
+
+
+_CASTS: Final = ("Cast", "DequantizeLinear")
+
+
+@convert_with("_local_scalar_dense", dtypes=NUMBERS | {torch.bool})
+def item(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.reshape(g.tensor(self, dtype_of(node)), [])
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def _dtype(arguments: Sequence[TensorLike]) -> torch.dtype:
+    """What Python computes with these operands in: float as soon as one is."""
+    dtypes = [dtype_of(a) if isinstance(a, Node) else torch.tensor(a).dtype for a in arguments]
+    return torch.float64 if any(dtype.is_floating_point for dtype in dtypes) else torch.int64
+
+
+def _operands(g: GraphBuilder, arguments: Sequence[Any]) -> list[ir.Value]:
+    dtype = _dtype(arguments)
+    return [g.tensor(argument, dtype) for argument in arguments]
+
+
+OPERATORS: Final = {
+    operator.add: "Add",
+    operator.sub: "Sub",
+    operator.mul: "Mul",
+    operator.neg: "Neg",
+    operator.abs: "Abs",
+    abs: "Abs",
+    torch.sym_max: "Max",
+    torch.sym_min: "Min",
+    operator.eq: "Equal",
+    operator.lt: "Less",
+    operator.le: "LessOrEqual",
+    operator.gt: "Greater",
+    operator.ge: "GreaterOrEqual",
+}
+"""Those that ONNX has, on operands of one dtype."""
+
+for _function, _op_type in OPERATORS.items():
+
+    def _plain(g: GraphBuilder, node: Node, *arguments: Any, op_type: str = _op_type) -> ir.Value:
+        return g.op(op_type, *_operands(g, arguments))
+
+    convert_with([_function])(_plain)  # type: ignore[list-item]
+
+
+@convert_with([operator.ne])
+def unequal(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
+    return g.op("Not", g.op("Equal", *_operands(g, [a, b])))
+
+
+@convert_with([torch.sym_sum])
+def sym_sum(g: GraphBuilder, node: Node, terms: Sequence[Any]) -> ir.Value:
+    return g.total(_operands(g, terms))
+
+
+@convert_with([operator.truediv])
+def quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
+    return g.op("Div", g.tensor(a, torch.float64), g.tensor(b, torch.float64))
+
+
+def _integers(node: Node, *arguments: Any) -> str | None:
+    return None if _dtype(arguments) == torch.int64 else "rounded division of floats"
+
+
+@convert_with([operator.mod], check=_integers)
+def remainder(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
+    """ONNX's has the sign of the divisor, as Python's."""
+    return g.op("Mod", *_operands(g, [a, b]))
+
+
+@convert_with([operator.floordiv], check=_integers)
+def floor_quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
+    """ONNX rounds towards zero: without the remainder, the division is exact."""
+    dividend, divisor = _operands(g, [a, b])
+    return g.op("Div", g.op("Sub", dividend, g.op("Mod", dividend, divisor)), divisor)
+
+
+@convert_with([operator.pow])
+def power(g: GraphBuilder, node: Node, base: Any, exponent: Any) -> ir.Value:
+    dtype = dtype_of(node)
+    if dtype == torch.int64:
+        return power_of_integers(g, node, base, exponent)
+    return g.op("Pow", g.tensor(base, dtype), g.tensor(exponent, dtype))
+
+
+# ---- conversions and choices --------------------------------------------------------------------------------------
+
+
+@convert_with([torch.sym_float, torch.sym_int, math.trunc])
+def converted(g: GraphBuilder, node: Node, a: Any) -> ir.Value:
+    """A cast to integers rounds towards zero, as Python's."""
+    return g.tensor(a, dtype_of(node))
+
+
+for _rounding, _op_type in ((math.floor, "Floor"), (math.ceil, "Ceil"), (round, "Round")):
+
+    def _rounded(g: GraphBuilder, node: Node, a: Any, digits: None = None, op_type: str = _op_type) -> ir.Value:
+        """Halves to even, in ONNX as in Python."""
+        return g.cast(g.op(op_type, g.tensor(a, torch.float64)), dtype_of(node))
+
+    convert_with([_rounding], check=lambda node, a, digits=None: None if digits is None else "rounding to digits")(
+        _rounded
+    )
+
+for _logic, _op_type in (
+    (operator.and_, "And"),
+    (operator.or_, "Or"),
+    (operator.not_, "Not"),
+    (torch.sym_not, "Not"),
+):
+
+    def _logical(g: GraphBuilder, node: Node, *arguments: Any, op_type: str = _op_type) -> ir.Value:
+        return g.op(op_type, *(g.tensor(argument, torch.bool) for argument in arguments))
+
+    convert_with([_logic], check=lambda node, *_: None if dtype_of(node) == torch.bool else "bits of integers")(
+        _logical
+    )
+
+
+@convert_with([torch.sym_ite])
+def chosen(g: GraphBuilder, node: Node, condition: Any, yes: Any, no: Any) -> ir.Value:
+    dtype = dtype_of(node)
+    return g.op("Where", g.tensor(condition, torch.bool), g.tensor(yes, dtype), g.tensor(no, dtype))

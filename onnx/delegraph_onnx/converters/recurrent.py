@@ -1,0 +1,260 @@
+"""LSTM and GRU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
+from torch.fx import Node
+
+from delegraph_onnx.converters.not_a_number import has_nan
+from delegraph_onnx.converters.table import aten, convert_with, used_results
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.node_facts import rank_of
+
+__all__ = ["LSTM_GATES", "Layers"]
+
+# ONNX's order of the gates, as indices into torch's: LSTM i o f c from i f g o; GRU z r h from r z n.
+LSTM_GATES = (0, 3, 1, 2)
+GRU_GATES = (1, 0, 2)
+
+ZEROS: Final = frozenset({aten("full"), aten("zeros")})
+"""What torch puts in as the state where none is given."""
+
+
+def _all_weights(
+    node: Node,
+    input: Node,
+    hx: object,
+    params: Sequence[Node],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> str | None:
+    if train and dropout:
+        return "dropout in training"
+    if rank_of(input) != 3:
+        return "an input without a batch dim"
+    directions = 2 if bidirectional else 1
+    expected = num_layers * directions * (4 if has_biases else 2)
+    return None if len(params) == expected else "projections"
+
+
+@convert_with("lstm.input", check=_all_weights, keep=True, needs_elements=True)
+def lstm(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    hx: Sequence[Node],
+    params: Sequence[Node],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Sequence[ir.Value | None]:
+    layers = Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
+    results = layers.run("LSTM", g.value(input), [g.value(state) for state in hx], batch_first)
+    return layers.with_nan(results, input, hx, batch_first, used_results(node))
+
+
+@convert_with("gru.input", check=_all_weights, keep=True, needs_elements=True)
+def gru(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    hx: Node,
+    params: Sequence[Node],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Sequence[ir.Value | None]:
+    layers = Layers(g, params, has_biases, num_layers, bidirectional, GRU_GATES)
+    results = layers.run("GRU", g.value(input), [g.value(hx)], batch_first, linear_before_reset=1)
+    return layers.with_nan(results, input, [hx], batch_first, used_results(node))
+
+
+class Layers:
+    """A stack of recurrent layers, each one ONNX operator."""
+
+    domain = ""
+
+    def __init__(
+        self,
+        g: GraphBuilder,
+        params: Sequence[Node],
+        has_biases: bool,
+        num_layers: int,
+        bidirectional: bool,
+        gates: Sequence[int],
+    ) -> None:
+        self.g = g
+        self.params = params
+        self.per_direction = 4 if has_biases else 2
+        self.num_layers = num_layers
+        self.directions = 2 if bidirectional else 1
+        self.gates = gates
+
+    def run(
+        self, op_type: str, value: ir.Value, states: Sequence[ir.Value], batch_first: bool, **attributes: Any
+    ) -> list[ir.Value]:
+        """Output, then the final states."""
+        g = self.g
+        if batch_first:
+            value = g.transpose(value, [1, 0, 2])
+        finals: list[list[ir.Value]] = [[] for _ in states]
+        for layer in range(self.num_layers):
+            value, *ends = self._layer(op_type, layer, value, states, attributes)
+            for final, end in zip(finals, ends, strict=True):
+                final.append(end)
+        joined = [ends[0] if len(ends) == 1 else g.op("Concat", *ends, axis=0) for ends in finals]
+        return [g.transpose(value, [1, 0, 2]) if batch_first else value, *joined]
+
+    def with_nan(
+        self, results: Sequence[ir.Value], input: Node, hx: Sequence[Node], batch_first: bool, used: Sequence[int]
+    ) -> list[ir.Value | None]:
+        """The `used` ones of the `results` of `run`, NaN wherever a NaN of the input or of a state reaches.
+
+        onnxruntime's gates clamp their arguments, which makes numbers of NaN.
+        """
+        g = self.g
+        if g.target.recurrent_nan:
+            return [result if i in used else None for i, result in enumerate(results)]
+        suspects = [g.value(node) for node in (input, *hx) if node.target not in ZEROS]
+
+        def careful() -> list[ir.Value]:
+            value = g.transpose(g.value(input), [1, 0, 2]) if batch_first else g.value(input)
+            output, final = self._reached(value, [g.value(state) for state in hx])
+            if batch_first:
+                output = g.transpose(output, [1, 0, 2])
+            masks = [self._over_units(output, results[0]), *(g.op("Unsqueeze", final, g.ints([-1])) for _ in hx)]
+            return [g.op("Where", masks[i], g.tensor(math.nan, torch.float32), results[i]) for i in used]
+
+        chosen = iter(g.choose(has_nan(g, *suspects), careful, lambda: [results[i] for i in used]))
+        return [next(chosen) if i in used else None for i in range(len(results))]
+
+    def _reached(self, value: ir.Value, states: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:
+        """Where NaN is in the output, as [sequence, batch, direction], and in the final states, as [layers, batch].
+
+        A NaN stays in its row of the batch: from its step on in one direction, everywhere in the layers above where
+        there are two.
+        """
+        g, directions = self.g, self.directions
+        now = self._bad_rows(value)  # [sequence, batch]
+        start = [self._bad_rows(state) for state in states]  # each [layers * directions, batch]
+        own = g.op("Reshape", g.total(start), g.ints([self.num_layers, directions, -1]))
+        each_layer = g.op("ReduceSum", own, g.ints([1]), keepdims=1)
+        below = g.op("CumSum", each_layer, g.constant(np.array(0)), exclusive=1)
+        throughout = g.op("ReduceSum", now, g.ints([0]), keepdims=1)
+        own = g.op("Add", own, below)  # [layers, directions, batch]
+        final = g.op("Reshape", g.op("Add", own, throughout), g.ints([self.num_layers * directions, -1]))
+        last = g.transpose(g.op("Gather", own, g.constant(np.array(self.num_layers - 1)), axis=0), [1, 0])
+        if directions == 2 and self.num_layers > 1:
+            seen = [g.op("Add", g.op("Mul", now, g.tensor(0, torch.int32)), throughout)] * 2
+        else:
+            seen = [g.op("CumSum", now, g.constant(np.array(0)), reverse=reverse) for reverse in range(directions)]
+        steps = g.op("Concat", *(g.op("Unsqueeze", counts, g.ints([-1])) for counts in seen), axis=-1)
+        return g.cast(g.op("Add", steps, last), torch.bool), g.cast(final, torch.bool)
+
+    def _bad_rows(self, value: ir.Value) -> ir.Value:
+        """1 for each row along the last dim that has a NaN, else 0."""
+        squares = self.g.op("ReduceSumSquare", value, self.g.ints([-1]), keepdims=0)
+        return self.g.cast(self.g.op("IsNaN", squares), torch.int32)
+
+    def _over_units(self, mask: ir.Value, output: ir.Value) -> ir.Value:
+        """[sequence, batch, direction] -> [sequence, batch, direction * hidden], as `output` is."""
+        g = self.g
+        hidden = self.params[1].meta["val"].shape[-1]
+        wide = g.op("Expand", g.op("Unsqueeze", mask, g.ints([-1])), g.ints([1, 1, 1, int(hidden)]))
+        return g.op("Reshape", wide, g.op("Shape", output))
+
+    def _layer(
+        self, op_type: str, layer: int, value: ir.Value, states: Sequence[ir.Value], attributes: dict[str, Any]
+    ) -> Sequence[ir.Value]:
+        g, directions = self.g, self.directions
+        weights, recurrent, biases, *further = self.weights(layer)
+        first, last = layer * directions, (layer + 1) * directions
+        mine = [g.op("Slice", s, g.ints([first]), g.ints([last]), g.ints([0])) for s in states]
+        if self.num_layers == 1:
+            mine = list(states)
+        output, *finals = g.ops(
+            op_type,
+            1 + len(states),
+            value,
+            weights,
+            recurrent,
+            biases,
+            None,
+            *mine,
+            *further,
+            domain=self.domain,
+            hidden_size=int(self.params[1].meta["val"].shape[-1]),
+            direction="bidirectional" if directions == 2 else "forward",
+            **attributes,
+        )
+        # [sequence, direction, batch, hidden] -> [sequence, batch, direction * hidden]
+        if directions == 1:
+            flat = g.op("Squeeze", output, g.ints([1]))
+        else:
+            flat = g.op("Reshape", g.transpose(output, [0, 2, 1, 3]), g.ints([0, 0, -1]))
+        return [flat, *finals]
+
+    def weights(self, layer: int) -> Sequence[ir.Value | None]:
+        """Input weights, recurrent weights and biases of both directions, in ONNX's order of gates; then inputs that
+        an operator has behind its states."""
+        by_direction = self.of_directions(layer)
+        if any(self.g.parameter(p) is None for p in self.params):
+            return self._computed_weights(by_direction)
+        groups = [[self._reordered(p) for p in params] for params in by_direction]
+        name = f"recurrent_{layer}"
+        weights = self.g.weight(f"{name}.W", np.stack([group[0] for group in groups]))
+        recurrent = self.g.weight(f"{name}.R", np.stack([group[1] for group in groups]))
+        if self.per_direction == 2:
+            return weights, recurrent, None
+        biases = np.stack([np.concatenate(group[2:4]) for group in groups])
+        return weights, recurrent, self.g.weight(f"{name}.B", biases)
+
+    def of_directions(self, layer: int) -> list[Sequence[Node]]:
+        """The parameters of a layer, those of each direction by themselves."""
+        n = self.per_direction
+        starts = [(layer * self.directions + direction) * n for direction in range(self.directions)]
+        return [self.params[start : start + n] for start in starts]
+
+    def reordered(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What torch has by gates along the first dim, in ONNX's order."""
+        blocks = np.split(array, len(self.gates))
+        return np.concatenate([blocks[gate] for gate in self.gates])
+
+    def _computed_weights(self, by_direction: Sequence[Sequence[Node]]) -> Sequence[ir.Value | None]:
+        """The same, computed when the session is made, if that is when they are known, or as it runs."""
+        g = self.g
+
+        def both(values: Sequence[ir.Value]) -> ir.Value:
+            return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in values), axis=0)
+
+        groups = [[self._computed_order(p) for p in params] for params in by_direction]
+        weights, recurrent = both([group[0] for group in groups]), both([group[1] for group in groups])
+        if self.per_direction == 2:
+            return weights, recurrent, None
+        return weights, recurrent, both([g.op("Concat", *group[2:4], axis=0) for group in groups])
+
+    def _computed_order(self, param: Node) -> ir.Value:
+        blocks = self.g.ops("Split", len(self.gates), self.g.value(param), axis=0, num_outputs=len(self.gates))
+        return self.g.op("Concat", *(blocks[gate] for gate in self.gates), axis=0)
+
+    def _reordered(self, param: Node) -> NDArray[Any]:
+        array = self.g.parameter(param)
+        assert array is not None
+        return self.reordered(array)

@@ -1,0 +1,277 @@
+"""Reductions, scans, sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from delegraph_onnx.converters.not_a_number import extreme, first_in_order, position
+from delegraph_onnx.converters.table import convert_with, has_dims
+from delegraph_onnx.dtypes import INDICES, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL, REALS
+from delegraph_onnx.graph_builder import GraphBuilder, Scalar, Size
+from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
+
+
+def _axes(self: Node, dim: int | Sequence[int] | None) -> list[int]:
+    """The dims reduced, not negative; none or an empty list means all."""
+    rank = rank_of(self)
+    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    return [d % rank for d in dims] if rank else []
+
+
+def _reduce(g: GraphBuilder, op_type: str, value: ir.Value, axes: Sequence[int], keepdim: bool) -> ir.Value:
+    return g.op(op_type, value, g.ints(axes), keepdims=int(keepdim)) if axes else value
+
+
+# ---- sums, products, means ----------------------------------------------------------------------------------------
+
+for _name, _op_type in (("sum", "ReduceSum"), ("prod", "ReduceProd")):
+
+    def _reduction(
+        g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: object, op_type: str = _op_type
+    ) -> ir.Value:
+        dtype, axes = dtype_of(node), _axes(self, dim)
+        if dtype == torch.bool and axes:
+            truth = g.cast(g.tensor(self, torch.bool), torch.int64)
+            return g.cast(_reduce(g, op_type, truth, axes, keepdim), torch.bool)
+        value = g.tensor(self, dtype)
+        if dtype in INDICES and dtype_of(self) != torch.bool:
+            return reduce_integers(g, op_type, value, dtype, shape_of(self), axes, keepdim)
+        return _reduce(g, op_type, value, axes, keepdim)
+
+    def _full_reduction(
+        g: GraphBuilder, node: Node, self: Node, *_: object, reduction: Callable[..., ir.Value] = _reduction
+    ) -> ir.Value:
+        return reduction(g, node, self, None, False)
+
+    convert_with(f"{_name}.dim_{'IntList' if _name == 'sum' else 'int'}", dtypes=NUMBERS_OR_BOOL)(_reduction)
+    convert_with(_name, dtypes=NUMBERS_OR_BOOL)(_full_reduction)
+
+
+def reduce_integers(
+    g: GraphBuilder,
+    op_type: str,
+    value: ir.Value,
+    dtype: torch.dtype,
+    shape: Sequence[int | torch.SymInt],
+    axes: Sequence[int],
+    keepdim: bool,
+) -> ir.Value:
+    """ReduceSum or ReduceProd of integers of `shape`, exact, and wrapped as torch wraps them.
+
+    onnxruntime's own compute in double. For sums that is no faster than running ones, of which the last is taken.
+    """
+    neutral = g.tensor(0 if op_type == "ReduceSum" else 1, dtype)
+    for axis in axes:
+        size = shape[axis]
+        if _may_be_none(g, size):
+            value = with_one_more(g, value, axis, len(shape), neutral)
+        if op_type == "ReduceSum":
+            sums = g.op("CumSum", value, g.constant(np.array(axis)))
+            value = g.op("Slice", sums, g.ints([-1]), g.ints([INT64_MAX]), g.ints([axis]))
+        else:
+            value = _product(g, value, axis, len(shape), size, neutral)
+    return value if keepdim or not axes else g.op("Squeeze", value, g.ints(axes))
+
+
+def _product(
+    g: GraphBuilder, value: ir.Value, axis: int, rank: int, size: int | torch.SymInt, one: ir.Value
+) -> ir.Value:
+    """Each second element times the one behind it, or 1 where there is none, until one is left: of `size`, or one more
+    where that may be 0."""
+    most = size if isinstance(size, int) else min(g.bounds(size)[1], _MOST)
+    for _ in range(int(most).bit_length()):
+        more = with_one_more(g, value, axis, rank, one)
+        first, second = (
+            g.op("Slice", of, g.ints([start]), g.ints([INT64_MAX]), g.ints([axis]), g.ints([2]))
+            for start, of in enumerate((value, more))
+        )
+        value = g.op("Mul", first, second)
+    return value
+
+
+_MOST: Final = 2**40
+"""More elements than a dim without a bound can have."""
+
+
+def with_one_more(g: GraphBuilder, value: ir.Value, axis: int, rank: int, element: ir.Value) -> ir.Value:
+    """`value` with `element` behind the last one along `axis`. The Pad names no axes: onnxruntime overlooks them where
+    it moves a Transpose past it."""
+    return g.op("Pad", value, g.ints([*[0] * rank, *(int(dim == axis) for dim in range(rank))]), element)
+
+
+def _may_be_none(g: GraphBuilder, size: int | torch.SymInt) -> bool:
+    return not size if isinstance(size, int) else g.may_run_with_none(size)
+
+
+@convert_with("mean", dtypes=REALS)
+def full_mean(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
+    return _mean(g, self, g.tensor(self, dtype_of(node)), dtype_of(node), _axes(self, None), False)
+
+
+@convert_with("mean.dim", dtypes=REALS)
+def mean(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: object) -> ir.Value:
+    """The mean over an image is a pool, which onnxruntime has for its blocked layouts too; it refuses an empty one."""
+    axes, value = _axes(self, dim), g.tensor(self, dtype_of(node))
+    if rank_of(self) == 4 and sorted(axes) == [2, 3] and dtype_of(node) == torch.float32:
+        pooled = g.op("GlobalAveragePool", value)
+        return pooled if keepdim else g.op("Squeeze", pooled, g.ints([2, 3]))
+    return _mean(g, self, value, dtype_of(node), axes, keepdim)
+
+
+def _mean(
+    g: GraphBuilder, self: Node, value: ir.Value, dtype: torch.dtype, axes: Sequence[int], keepdim: bool
+) -> ir.Value:
+    """The mean of nothing is NaN, and 0 to onnxruntime: where there may be nothing, it is times count / count."""
+    mean = _reduce(g, "ReduceMean", value, axes, keepdim)
+    if not any(_may_be_none(g, shape_of(self)[axis]) for axis in axes):
+        return mean
+    count = _count(g, value, axes, dtype)
+    return g.op("Mul", mean, g.op("Div", count, count))
+
+
+def _count(g: GraphBuilder, value: ir.Value, axes: Sequence[int], dtype: torch.dtype) -> ir.Value:
+    """How many elements one of a reduction over `axes` is made of."""
+    return g.cast(g.op("ReduceProd", g.op("Gather", g.op("Shape", value), g.ints(axes), axis=0), keepdims=0), dtype)
+
+
+# ---- the largest and least, truth, norms --------------------------------------------------------------------------
+
+for _kind in ("Max", "Min"):
+
+    def _extreme(
+        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, *, kind: str = _kind
+    ) -> ir.Value:
+        return extreme(g, kind, g.value(self), dtype_of(node), _axes(self, dim), keepdim)
+
+    convert_with(f"{_kind.lower()} a{_kind.lower()}", dtypes=NUMBERS)(_extreme)
+
+
+for _kind in ("any", "all"):
+
+    def _any_all(
+        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, kind: str = _kind
+    ) -> ir.Value:
+        """Whether one is true; not all are if one is false. Of nothing onnxruntime's largest is the least integer."""
+        truth, none = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim
+        axes = [] if none else _axes(self, dim)  # an empty list means none here, unlike elsewhere
+        if not axes:
+            return truth
+        deciding = truth if kind == "any" else g.op("Not", truth)
+        largest = _reduce(g, "ReduceMax", g.cast(deciding, torch.int32), axes, keepdim)
+        found = g.op("Greater", largest, g.tensor(0, torch.int32))
+        return found if kind == "any" else g.op("Not", found)
+
+    convert_with(f"{_kind} {_kind}.dim {_kind}.dims", dtypes=NUMBERS_OR_BOOL)(_any_all)
+
+
+@convert_with("logsumexp", check=has_dims)
+def logsumexp(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool) -> ir.Value:
+    return _reduce(g, "ReduceLogSumExp", g.value(self), _axes(self, dim), keepdim)
+
+
+@convert_with("linalg_vector_norm", check=lambda node, self, ord, *_: None if ord in (1, 2) else f"norm of order {ord}")
+def vector_norm(g: GraphBuilder, node: Node, self: Node, ord: Scalar, dim: Any, keepdim: bool, *_: object) -> ir.Value:
+    value = g.tensor(self, dtype_of(node))
+    axes = _axes(self, dim)
+    return _reduce(g, f"ReduceL{int(ord)}", value, axes, keepdim) if axes else g.op("Abs", value)
+
+
+# ---- variance -----------------------------------------------------------------------------------------------------
+
+
+def _variance(
+    g: GraphBuilder, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
+) -> tuple[ir.Value, ir.Value]:
+    """Variance and mean."""
+    dtype, axes, value = dtype_of(self), _axes(self, dim), g.value(self)
+    mean = _mean(g, self, value, dtype, axes, True)
+    deviation = g.op("Sub", value, mean)
+    total = _reduce(g, "ReduceSum", g.op("Mul", deviation, deviation), axes, keepdim)
+    less = 1 if correction is None else correction
+    sizes = [size for axis in axes if isinstance(size := shape_of(self)[axis], int)]
+    if len(sizes) == len(axes):
+        divisor = max(0.0, math.prod(sizes) - less)
+        variance = g.op("Mul", total, g.tensor(1.0 / divisor if divisor else float("inf"), dtype))
+    else:
+        count = g.op("Sub", _count(g, value, axes, dtype), g.tensor(less, dtype))
+        divisor_now = g.op("Max", count, g.tensor(0.0, dtype))
+        variance = g.op("Div", total, divisor_now)
+    return variance, mean if keepdim or not axes else g.op("Squeeze", mean, g.ints(axes))
+
+
+@convert_with("var.correction", dtypes=REALS)
+def var(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
+    return _variance(g, self, dim, correction, keepdim)[0]
+
+
+@convert_with("var.dim", dtypes=REALS)
+def var_dim(g: GraphBuilder, node: Node, self: Node, dim: Any, unbiased: bool, keepdim: bool) -> ir.Value:
+    return _variance(g, self, dim, int(unbiased), keepdim)[0]
+
+
+@convert_with("std.correction", dtypes=REALS)
+def std(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
+    return g.op("Sqrt", _variance(g, self, dim, correction, keepdim)[0])
+
+
+@convert_with("var_mean.correction", dtypes=REALS)
+def var_mean(
+    g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
+) -> Sequence[ir.Value]:
+    return _variance(g, self, dim, correction, keepdim)
+
+
+# ---- positions ----------------------------------------------------------------------------------------------------
+
+for _kind in ("Max", "Min"):
+
+    def _arg(g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool, kind: str = _kind) -> ir.Value:
+        if dim is not None:
+            return position(g, kind, g.value(self), dtype_of(self), dim % rank_of(self), keepdim)
+        found = position(g, kind, g.op("Reshape", g.value(self), g.ints([-1])), dtype_of(self), 0, keepdim=False)
+        return g.reshape(found, [1] * rank_of(self)) if keepdim else found
+
+    def _extremum(
+        g: GraphBuilder, node: Node, self: Node, dim: int, keepdim: bool, kind: str = _kind
+    ) -> Sequence[ir.Value]:
+        value, dtype = g.value(self), dtype_of(self)
+        return [
+            extreme(g, kind, value, dtype, _axes(self, dim), keepdim),
+            position(g, kind, value, dtype, dim % rank_of(self), keepdim),
+        ]
+
+    convert_with(f"arg{_kind.lower()}", dtypes=NUMBERS, check=has_dims)(_arg)
+    convert_with(f"{_kind.lower()}.dim", dtypes=NUMBERS, check=has_dims)(_extremum)
+
+
+@convert_with("topk", dtypes=NUMBERS, check=has_dims)
+def topk(g: GraphBuilder, node: Node, self: Node, k: Size, dim: int, largest: bool, sorted: bool) -> Sequence[ir.Value]:
+    return first_in_order(g, g.value(self), dtype_of(self), g.sizes([k]), dim % rank_of(self), largest, sorted)
+
+
+@convert_with("sort", dtypes=NUMBERS, check=has_dims)
+def sort(g: GraphBuilder, node: Node, self: Node, dim: int, descending: bool) -> Sequence[ir.Value]:
+    value = g.value(self)
+    axis = dim % rank_of(self)
+    count = g.op("Shape", value, start=axis, end=axis + 1)
+    return first_in_order(g, value, dtype_of(self), count, axis, descending, True)
+
+
+@convert_with("sort.stable", dtypes=NUMBERS, check=has_dims)
+def stable_sort(
+    g: GraphBuilder, node: Node, self: Node, stable: bool, dim: int, descending: bool
+) -> Sequence[ir.Value]:
+    """TopK keeps the order of equals."""
+    return sort(g, node, self, dim, descending)
+
+
+@convert_with("cumsum", dtypes=NUMBERS_OR_BOOL, check=has_dims)
+def cumsum(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
+    return g.op("CumSum", g.tensor(self, dtype_of(node)), g.constant(np.array(dim)))

@@ -1,0 +1,267 @@
+"""Images made larger or smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import frexp
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
+from torch.fx import Node
+
+from delegraph.aot.authoring import as_array, operator_name
+from delegraph_onnx.converters.table import aten, convert_with, schema_arguments
+from delegraph_onnx.graph_builder import GraphBuilder, Size
+from delegraph_onnx.node_facts import Dim, are_known, rank_of, shape_of
+
+
+def _same_size(node: Node, input: Node, output_size: object, *rest: Any) -> str | None:
+    """Where scales are given, onnxruntime finds the result's size from them in single precision."""
+    scales = rest[-1] if rest and isinstance(rest[-1], list | tuple) else rest
+    for before, after, scale in zip(
+        shape_of(input)[2:], shape_of(node)[2:], scales[-(rank_of(node) - 2) :] or (), strict=False
+    ):
+        if scale is None or isinstance(scale, bool):
+            continue
+        if isinstance(scale, Node):
+            return "a scale is dynamic"
+        single = np.float32(scale)
+        if isinstance(before, int) and isinstance(after, int):
+            same = {int(np.float32(before) * single), int(before * float(single))} == {after}  # rounded, and not
+        else:
+            same = float(single) == scale
+        if not same:
+            return f"a scale of {scale} gives another size in single precision"
+    return None
+
+
+def _resize(
+    g: GraphBuilder,
+    node: Node,
+    input: Node,
+    output_size: Sequence[Size] | None,
+    scales: Sequence[float | None],
+    mode: str,
+    **attributes: Any,
+) -> ir.Value:
+    """To the result's size; by the given scales where there are any, since they set where torch samples."""
+    if scales and all(scale is not None for scale in scales):
+        factors = g.constant(np.array([1.0, 1.0, *scales], np.float32))
+        return g.op("Resize", g.value(input), None, factors, mode=mode, **attributes)
+    known = [size for size in shape_of(node)[2:] if isinstance(size, int)]
+    wanted = output_size if len(known) < rank_of(node) - 2 and output_size is not None else known
+    # all dims, and no `axes`: onnxruntime loses the sizes as it moves a transpose past, for a convolution of integers
+    before = enumerate(shape_of(input)[:2])
+    sizes: list[Any] = [size if are_known(size) else g.size(g.value(input), dim) for dim, size in before]
+    sizes += wanted
+    return g.op("Resize", g.value(input), None, None, g.sizes(sizes), mode=mode, **attributes)
+
+
+# ---- the nearest pixel --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which pixel is read: ONNX's terms for it, and the formula that they stand for, of a place in the result and the
+    factor by which there are more of them; and torch's, of places and the factor's reciprocal."""
+
+    terms: dict[str, str]
+    pixel: Callable[[NDArray[np.floating], np.floating], NDArray[np.floating]]
+    pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value], ir.Value]
+
+
+def _product(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
+    return g.op("Mul", g.cast(place, torch.float32), step)
+
+
+def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
+    """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up."""
+    half = g.tensor(0.5, torch.float64)
+    middle = g.op("Mul", g.op("Add", g.cast(place, torch.float64), half), g.cast(step, torch.float64))
+    return g.op("Add", g.cast(g.op("Sub", middle, half), torch.float32), g.tensor(0.5, torch.float32))
+
+
+RULES: Final = {
+    "upsample_nearest": Rule(
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        lambda place, factor: np.floor(place / factor),
+        _product,
+    ),
+    "_upsample_nearest_exact": Rule(
+        {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},
+        lambda place, factor: np.floor(((place + 0.5) / factor - 0.5) + 0.5),
+        _product_from_the_middle,
+    ),
+}
+"""Of torch's operators, which are these with "1d", "2d" and "3d" behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """A call: of which rule, of what, to which sizes (None: the scales say it), by which scales, if any are given."""
+
+    name: str
+    node: Node
+    input: Node
+    output_size: Sequence[Size] | None
+    scales: Sequence[float | None]
+
+    @classmethod
+    def of(cls, node: Node) -> _Nearest:
+        name = operator_name(node).removeprefix("aten::").partition(".")[0][:-2]
+        input, output_size, *scales = schema_arguments(node)
+        given = scales if len(scales) != 1 or not isinstance(scales[0], list | tuple | None) else scales[0] or []
+        return cls(name, node, input, output_size, given)
+
+    @property
+    def dims(self) -> int:
+        return rank_of(self.node) - 2
+
+    def sizes(self, dim: int) -> tuple[Dim, Dim]:
+        """Before and after, of a spatial dim."""
+        return shape_of(self.input)[2 + dim], shape_of(self.node)[2 + dim]
+
+    def scale(self, dim: int) -> float | None:
+        """What is given, if anything is."""
+        return self.scales[dim] if self.scales else None
+
+
+def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, *_: object) -> ir.Value:
+    """By ONNX's operator where that reads torch's pixels: of floats it is several times as fast."""
+    call = _Nearest.of(node)
+
+    def resized() -> ir.Value:
+        return _resize(g, node, input, output_size, call.scales, "nearest", **RULES[call.name].terms)
+
+    if are_known(*shape_of(input)[2:], *shape_of(node)[2:]):
+        return resized() if _reads_the_same(call) else nearest_gathered(g, node)
+    if any(scale is not None for scale in call.scales):
+        by_powers = all(scale is not None and frexp(scale)[0] == 0.5 for scale in call.scales)
+        return resized() if by_powers else nearest_gathered(g, node)
+    [result] = g.choose(_is_doubled(g, call), lambda: [resized()], lambda: [nearest_gathered(g, node)])
+    return result
+
+
+for _name in RULES:
+    _all = [f"{_name}{n}d{overload}" for n in (1, 2, 3) for overload in ("", ".vec")]
+    convert_with(" ".join(_all), check=_same_size, keep=True)(_nearest)
+
+
+def nearest_gathered(g: GraphBuilder, node: Node) -> ir.Value:
+    """The pixels that torch reads, along one dim after the other. With channels last a place's lie in a row, and are
+    copied together: 64 channels of 16 x 16, twice as large, take 38 us so, and 266 one by one (onnxruntime 1.31)."""
+    call = _Nearest.of(node)
+    dims = range(call.dims)
+    value = g.transpose(g.value(call.input), [0, *(2 + dim for dim in dims), 1])
+    for dim in reversed(dims):
+        pixels = _pixels(g, call, dim)
+        value = value if pixels is None else g.op("Gather", value, pixels, axis=1 + dim)
+    return g.transpose(value, [0, 1 + call.dims, *(1 + dim for dim in dims)])
+
+
+def _pixels(g: GraphBuilder, call: _Nearest, dim: int) -> ir.Value | None:
+    """What torch reads along a dim; None if that is each pixel, once."""
+    before, after = call.sizes(dim)
+    if isinstance(before, int) and isinstance(after, int):
+        known = _read_by_torch(call.name, call.dims, before, after, call.scale(dim))
+        return None if np.array_equal(known, range(before)) else g.constant(known)
+    counts = _counts(g, call, dim)
+    few, many = (g.cast(count, torch.float32) for count in counts)
+    scale = call.scale(dim)
+    step = g.op("Div", few, many) if scale is None else g.tensor(1 / scale, torch.float32)
+    places = g.op("Range", g.tensor(0, torch.int64), counts[1], g.tensor(1, torch.int64))
+    pixel = g.op("Floor", RULES[call.name].pixel_of_torch(g, places, step))
+    return g.op("Min", g.cast(pixel, torch.int64), g.op("Sub", counts[0], g.tensor(1, torch.int64)))
+
+
+def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Value]:
+    """The sizes of a dim before and after, int64."""
+    before = g.size(g.value(call.input), 2 + dim)
+    if call.output_size is not None:
+        return before, g.tensor(call.output_size[dim], torch.int64)
+    scale = call.scale(dim)
+    assert scale is not None
+    made = g.op("Mul", g.cast(before, torch.float64), g.tensor(scale, torch.float64))
+    return before, g.cast(g.op("Floor", made), torch.int64)
+
+
+def _is_doubled(g: GraphBuilder, call: _Nearest) -> ir.Value:
+    """Whether there are twice as many pixels along each dim, or as many: factors that nothing is rounded for."""
+    found = None
+    for dim in range(call.dims):
+        before, after = _counts(g, call, dim)
+        as_it_is, twice = g.op("Equal", after, before), g.op("Equal", after, g.op("Add", before, before))
+        fits = g.op("Or", as_it_is, twice)
+        found = fits if found is None else g.op("And", found, fits)
+    assert found is not None
+    return found
+
+
+def _reads_the_same(call: _Nearest) -> bool:
+    """Whether onnxruntime surely reads what torch does, of sizes that are known.
+
+    torch multiplies by the reciprocal of the factor, in single precision: near a border between two pixels the rounding
+    decides, and onnxruntime's is another one, which depends on its version.
+    """
+    sizes = [(int(one), int(other)) for one, other in map(call.sizes, range(call.dims))]
+    by_scale = [scale for scale in call.scales if scale is not None]
+    factors = by_scale if len(by_scale) == len(sizes) else [many / few for few, many in sizes]
+    for dim, (pair, factor) in enumerate(zip(sizes, factors, strict=True)):
+        own = _read_by_torch(call.name, call.dims, *pair, call.scale(dim))
+        if not all(np.array_equal(own, other) for other in _read_by_onnx(RULES[call.name], *pair, factor)):
+            return False
+    return True
+
+
+def _read_by_torch(name: str, dims: int, before: int, after: int, scale: float | None) -> NDArray[np.int64]:
+    """Which pixel is at each place, by torch's own operator: in its last dim, as kernels of 1, 2 and 3 dims differ."""
+    numbered = torch.arange(before, dtype=torch.float32).reshape([1] * (dims + 1) + [before])
+    rest = dims - 1
+    read = aten(f"{name}{dims}d")(numbered, [1] * rest + [after], *[None] * rest, scale)
+    return as_array(read.flatten().to(torch.int64))
+
+
+def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterator[NDArray[np.floating]]:
+    """Which pixel is at each place, in single precision and in double, and where the image is copied."""
+    for kind in (np.float32, np.float64):
+        yield rule.pixel(np.arange(after, dtype=kind), kind(factor)).clip(0, before - 1)
+    if before == after:
+        yield np.arange(before, dtype=np.float32)
+
+
+for _names, _mode in (
+    ("upsample_linear1d upsample_bilinear2d upsample_trilinear3d", "linear"),
+    ("upsample_bicubic2d", "cubic"),
+):
+
+    def _smooth_vec(
+        g: GraphBuilder,
+        node: Node,
+        input: Node,
+        output_size: Sequence[Size] | None,
+        align_corners: bool,
+        scales: Sequence[float] | None,
+        mode: str = _mode,
+    ) -> ir.Value:
+        return _smooth(g, node, input, output_size, align_corners, *(scales or []), mode=mode)
+
+    def _smooth(
+        g: GraphBuilder,
+        node: Node,
+        input: Node,
+        output_size: Sequence[Size] | None,
+        align_corners: bool,
+        *scales: float | None,
+        mode: str = _mode,
+    ) -> ir.Value:
+        where = "align_corners" if align_corners else "half_pixel"
+        return _resize(
+            g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
+        )
+
+    convert_with(" ".join(f"{name}.vec" for name in _names.split()), check=_same_size, keep=True)(_smooth_vec)
+    convert_with(_names, check=_same_size, keep=True)(_smooth)

@@ -1,0 +1,73 @@
+"""A node on int8, int16 or uint8 -> the same node on int32, for converters that compute with nothing narrower.
+
+x int8 ── Cast int32 ──┐
+                       Add ── Cast int8 ── result, wrapped as torch wraps it
+y int8 ── Cast int32 ──┘
+
+Beside them a number, and a tensor without dims, wraps first: 300 is 44 for int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from delegraph_onnx.dtypes import INDICES, NARROW
+from delegraph_onnx.graph_builder import Converted, GraphBuilder, array_of
+
+__all__ = ["convert_widened"]
+
+
+def convert_widened(
+    g: GraphBuilder, node: Node, convert: Callable[[GraphBuilder, Node], Converted]
+) -> ir.Value | list[ir.Value | None]:
+    """What `convert` makes of `node`, its narrow operands widened and its narrow results cast back."""
+    graph, wanted, dtype = Graph(), node.meta["val"], _dtype_of_numbers(node)
+    arguments = {operand: _widened(g, graph, operand, dtype) for operand in node.all_input_nodes}
+    twin = graph.node_copy(node, arguments.__getitem__)
+    if dtype is not None:
+        arguments_now = (twin.args, twin.kwargs)
+        twin.args, twin.kwargs = pytree.tree_map_only((int, float), lambda n: array_of(n, dtype).item(), arguments_now)
+    twin.meta = {**node.meta, "val": pytree.tree_map_only(torch.Tensor, _as_int32, wanted)}
+    result = convert(g, twin)
+    if isinstance(result, ir.Value):
+        return _narrowed(g, result, wanted)
+    return [None if one is None else _narrowed(g, one, want) for one, want in zip(result, wanted, strict=True)]
+
+
+def _dtype_of_numbers(node: Node) -> torch.dtype | None:
+    """What torch casts a number to beside the operands of `node`, if it works element by element in a narrow dtype."""
+    result, tags = node.meta["val"], getattr(node.target, "tags", ())
+    narrow = isinstance(result, torch.Tensor) and result.dtype in NARROW
+    return result.dtype if narrow and torch.Tag.pointwise in tags else None
+
+
+def _widened(g: GraphBuilder, graph: Graph, operand: Node, dtype: torch.dtype | None) -> Node:
+    """A node of `graph` that stands for `operand`, which is cast to `dtype` first if it has no dims."""
+    twin = graph.placeholder(operand.name)
+    twin.meta, value = dict(operand.meta), operand.meta["val"]
+    g.values[twin] = g.values[operand]
+    if not isinstance(value, torch.Tensor):
+        return twin
+    if dtype is not None and not value.dim() and value.dtype in INDICES | NARROW:
+        narrow = g.tensor(operand, dtype)
+    elif value.dtype in NARROW:
+        narrow = g.value(operand)
+    else:
+        return twin
+    twin.meta["val"] = value.to(torch.int32)
+    g.values[twin] = g.record(g.cast(narrow, torch.int32), value.shape)
+    return twin
+
+
+def _as_int32(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.int32) if value.dtype in NARROW else value
+
+
+def _narrowed(g: GraphBuilder, value: ir.Value, wanted: Any) -> ir.Value:
+    return g.cast(value, wanted.dtype) if wanted.dtype in NARROW else value

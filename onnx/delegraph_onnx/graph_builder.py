@@ -1,0 +1,467 @@
+"""Edge nodes -> ONNX graph: the values converted so far, constants, operators that simplify as they are added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+import torch
+from numpy.typing import NDArray
+from torch.fx import Graph, Node
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from delegraph.aot import ResolvedSignature
+from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
+from delegraph.program.flat_tensor import TensorLayout
+from delegraph_onnx.bodies import nodes_within
+from delegraph_onnx.dtypes import COMPLEX, HALVES, computed_in, onnx_type
+from delegraph_onnx.node_facts import (
+    Dim,
+    are_known,
+    dtype_of,
+    in_words,
+    outer_dtype_of,
+)
+from delegraph_onnx.signature import TensorInfo
+from delegraph_onnx.target import Target
+
+if TYPE_CHECKING:
+    from delegraph_onnx.fusion import Fusion
+    from delegraph_onnx.integers import Affine, Integers
+
+__all__ = ["Converted", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
+
+OPSET_OF_ATTENTION: Final = 23
+"""The first with `_OF_ATTENTION`: what has none of these is written for older engines as well."""
+_OF_ATTENTION: Final = ("Attention", "RotaryEmbedding")
+
+Scalar: TypeAlias = int | float | bool
+"""A number of Python's."""
+Size: TypeAlias = "int | Node"
+"""A size that is known, or the node that computes it."""
+TensorLike: TypeAlias = "Node | ir.Value | Scalar"
+"""What may stand for a tensor."""
+Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
+"""The value of a call, or one for each of its results; None for those that are not used."""
+
+
+class GraphBuilder:
+    """An ONNX graph under construction, for `target`. Backends that have more to say than a target does extend it: by
+    operators of their engine (`own`), calls that are converted together (`fusions`), a last look (`finished`).
+
+    `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
+    int64 scalar. `integers` are what values on a grid are made of, and `wanted` is the grid that all users of a node's
+    result put it on, for operators that compute on integers; `constants` are contents that are known, as they are
+    within the delegate. `debug_handles` says which calls of the program each value was made for; `ranges` are those of
+    the program's symbolic sizes, `without_run` the sizes of which a 0 lets no run happen. `external` are the weights
+    that lie in a `.ptd`, and how; `copies` are inputs for them besides their first.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.ranges: Mapping[sympy.Symbol, ValueRanges[Any]] = {}
+        self.without_run: frozenset[str] = frozenset()
+        self.values: dict[Node, Converted] = {}
+        self.nodes: list[ir.Node] = []
+        self.initializers: dict[str, ir.Value] = {}
+        self.integers: dict[Node, Integers | Sequence[Integers]] = {}
+        self.wanted: dict[Node, Affine] = {}
+        self.debug_handles: dict[ir.Value, tuple[int, ...]] = {}
+        self.constants = Constants()
+        self._count = 0
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self.external: dict[Node, TensorLayout] = {}
+        self.copies: list[tuple[Node, TensorInfo]] = []
+        self._external: list[ir.Value] = []
+        self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
+
+    # ---- the engine's own --------------------------------------------------------------------------
+
+    def prepare(self, graph: Graph) -> None:
+        """Look at a graph, the partition's or that of a body, before its calls are converted."""
+
+    def fusions(self, graph: Graph, signature: ResolvedSignature) -> Mapping[Node, Fusion]:
+        """Calls of the partition that are converted together, by the last of them."""
+        return {}
+
+    def own(self, node: Node) -> Converted | None:
+        """The value(s) of a call by operators of the engine's own; None where the table's row is to convert it."""
+        return None
+
+    def attention_to_long_rows(
+        self, query: ir.Value, key: ir.Value, value: ir.Value, heads: int, scale: float
+    ) -> ir.Value:
+        """softmax(query @ key.T * scale) @ value of (batch, rows, heads * size) each, of many rows, none hidden."""
+        return self.op("Attention", query, key, value, q_num_heads=heads, kv_num_heads=heads, scale=scale)
+
+    def product_with_transposed(self, x: ir.Value, y: ir.Value, rank: int) -> ir.Value:
+        """`x @ y.mT`, both of `rank` dims."""
+        return self.op("MatMul", x, self.transpose(y, [*range(rank - 2), rank - 1, rank - 2]))
+
+    def products_of_experts(self, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
+        """`(x, expert) -> x @ matrices[expert]` by operators of the engine's own, if it has some for how the matrices
+        (experts, inner, outputs) are stored; `rows` are those of (experts * outputs, inner)."""
+        return None
+
+    def finished(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> Sequence[ir.Node]:
+        """The operators of the finished graph, in order; `nodes` are those that `outputs` need."""
+        return nodes
+
+    def shape_of(self, value: ir.Value) -> tuple[int | str, ...] | None:
+        """The shape of `value` as far as it was noted (`record`)."""
+        return self._shapes.get(value)
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def add_parameter(self, node: Node, tensor: torch.Tensor) -> None:
+        """Make the placeholder `node` an initialiser over the memory of `tensor`."""
+        inner = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.to(dtype_of(node))
+        array = as_array(inner)
+        self.constants.hold(node, array)
+        self.values[node] = self._initializer(node.name, array)
+
+    def add_external(self, node: Node, layout: TensorLayout) -> TensorInfo:
+        """Make the placeholder `node` an input of the graph, which lies as in a `.ptd`: of its content nothing is
+        known. The dims of what is returned are in the order in which they lie there."""
+        self.external[node] = layout
+        self.values[node], info = self._external_input(node, node.name)
+        return info
+
+    def external_value(self, node: Node) -> ir.Value:
+        """An external weight, as an input of the graph for each use: see `quantized/weights.py` for who needs that."""
+        if not self._is_read(node):
+            return self.value(node)
+        value, info = self._external_input(node, f"{node.name}.{self._count}")
+        self.copies.append((node, info))
+        return value
+
+    def _is_read(self, node: Node) -> bool:
+        return any(use.node.op_type not in ("Cast", "DequantizeLinear") for use in self.value(node).uses())
+
+    def _external_input(self, node: Node, name: str) -> tuple[ir.Value, TensorInfo]:
+        layout = self.external[node]
+        order = layout.dim_order
+        shape = tuple(layout.sizes[dim] for dim in order)
+        dtype = outer_dtype_of(node)
+        pair = [2] if dtype in COMPLEX else []
+        held = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
+        stored = ir.Value(name=name, shape=ir.Shape([*shape, *pair]), type=held)
+        self._external.append(self.record(stored, [*shape, *pair]))
+        inner = self.record(self.cast(stored, dtype_of(node)), shape) if dtype in HALVES else stored
+        permutation = [order.index(dim) for dim in range(len(order))]
+        value = self.transpose(inner, [*permutation, len(order)] if pair else permutation)
+        return value, TensorInfo(name, str(dtype).removeprefix("torch."), shape)
+
+    def bind(self, placeholder: Node, argument: TensorLike) -> None:
+        """Let the input of a control-flow body be what its call gives for it, with all that is known of that."""
+        if not isinstance(argument, Node):
+            self.values[placeholder] = self.tensor(argument, dtype_of(placeholder))
+            return
+        self.values[placeholder] = self.values[argument]
+        self.constants.hold(placeholder, self.parameter(argument))
+        self.integers.pop(placeholder, None)
+        if argument in self.integers:
+            self.integers[placeholder] = self.integers[argument]
+
+    def parameter(self, argument: object) -> NDArray[Any] | None:
+        """The content of `argument` if it is a lifted constant or a weight that is not external, else None."""
+        return self.constants.array(argument) if isinstance(argument, Node) and argument.op == "placeholder" else None
+
+    def number(self, argument: TensorLike) -> Scalar | None:
+        """`argument` if it is a Python number or a constant without dims, else None."""
+        if not isinstance(argument, Node):
+            return None if isinstance(argument, ir.Value) else argument
+        array = self.parameter(argument)
+        if array is None or array.ndim:
+            return None
+        written = self.constants.number(argument)
+        number: Scalar = array.item() if written is None or isinstance(written, complex) else written
+        return number
+
+    def value(self, argument: Node | ir.Value) -> ir.Value:
+        """The value of a converted node with one result."""
+        found = self.values[argument] if isinstance(argument, Node) else argument
+        assert isinstance(found, ir.Value), f"{argument} has several results"
+        return found
+
+    def tensor(self, argument: TensorLike, dtype: torch.dtype) -> ir.Value:
+        """`argument` as a value of `dtype`: a node, cast if it must be, or a constant made of a Python number.
+
+        A bare value is taken to be of `dtype` already.
+        """
+        if isinstance(argument, ir.Value):
+            return argument
+        if not isinstance(argument, Node):
+            return self.constant(array_of(argument, dtype))
+        if dtype_of(argument) == dtype and outer_dtype_of(argument) not in HALVES:
+            return self.value(argument)
+        number = self.number(argument)  # of which halves have no more than they hold
+        if number is None and dtype_of(argument) == dtype:
+            return self.value(argument)
+        return self.cast(self.value(argument), dtype) if number is None else self.tensor(number, dtype)
+
+    def operand(self, argument: Node | Scalar, dtype: torch.dtype) -> ir.Value:
+        """`argument` as torch casts it to `dtype`, one of the program: a number is rounded where that is of halves.
+
+        Not of products and quotients, for which torch has the number itself.
+        """
+        number = self.number(argument)
+        if dtype in HALVES and number is not None:
+            return self.constant(as_array(torch.tensor(number, dtype=torch.float64).to(dtype).to(computed_in(dtype))))
+        value = self.tensor(argument, computed_in(dtype))
+        if dtype not in HALVES or not isinstance(argument, Node) or outer_dtype_of(argument) in HALVES | {torch.bool}:
+            return value
+        return self.cast(self.cast(value, dtype), computed_in(dtype))
+
+    def constant(self, array: NDArray[Any]) -> ir.Value:
+        """A constant; equal ones are one."""
+        array = np.ascontiguousarray(array) if array.ndim else array
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._initializer(f"constant_{len(self._constants)}", array)
+        return self._constants[key]
+
+    def weight(self, name: str, array: NDArray[Any]) -> ir.Value:
+        """An initialiser for a rearranged weight; `name` need not be unique."""
+        return self._initializer(f"{name}.{len(self.initializers)}", np.ascontiguousarray(array))
+
+    def ints(self, sizes: Sequence[int]) -> ir.Value:
+        """A 1-D int64 constant."""
+        return self.constant(np.array(sizes, np.int64))
+
+    def tensor_of_ones(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """A constant of ones; the sizes must be known."""
+        return self.constant(np.ones(tuple(sizes), numpy_dtype(dtype)))
+
+    def tensor_of_zeros(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """A constant of zeros; the sizes must be known."""
+        return self.constant(np.zeros(tuple(sizes), numpy_dtype(dtype)))
+
+    def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
+        """A 1-D int64 value of sizes, each known or a SymInt."""
+        if are_known(*sizes):
+            return self.ints(sizes)  # type: ignore[arg-type]
+        parts = [self.ints([s]) if isinstance(s, int) else self.reshape(self.value(s), [1]) for s in sizes]
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+
+    def size(self, value: ir.Value, dim: int) -> ir.Value:
+        """Size of `value` along `dim` (not negative), an int64 scalar."""
+        return self.reshape(self.op("Shape", value, start=dim, end=dim + 1), [])
+
+    def bounds(self, size: torch.SymInt) -> tuple[int, float]:
+        """The least and the largest value of a dynamic size, as the program has it: torch's own ranges begin at 2,
+        whatever the user says."""
+        known = bound_sympy(size.node.expr, {**size.node.shape_env.var_to_range, **self.ranges})
+        return int(known.lower), float(known.upper)
+
+    def may_run_with_none(self, size: torch.SymInt) -> bool:
+        """Whether a dynamic size may be 0 in a run."""
+        return str(size) not in self.without_run and self.bounds(size)[0] <= 0
+
+    def sizes_but_last(self, value: ir.Value, last: int) -> ir.Value:
+        """The sizes of `value`, but of the last dim `last`."""
+        return self.op("Concat", self.op("Shape", value, start=0, end=-1), self.ints([last]), axis=0)
+
+    # ---- operators -------------------------------------------------------------------------------
+
+    def op(self, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: object) -> ir.Value:
+        """Add an operator with one result. Attributes that are None are left out."""
+        return self.ops(op_type, 1, *inputs, domain=domain, **attributes)[0]
+
+    def ops(
+        self, op_type: str, results: int, *inputs: ir.Value | None, domain: str = "", **attributes: object
+    ) -> Sequence[ir.Value]:
+        """Add an operator with several results."""
+        node = ir.Node(domain, op_type, _without_trailing_none(inputs), _attributes(attributes), num_outputs=results)
+        for index, output in enumerate(node.outputs):
+            output.name = f"{op_type}_{self._count}_{index}"
+        self._count += 1
+        self.nodes.append(node)
+        return node.outputs
+
+    def choose(
+        self, condition: ir.Value, then: Callable[[], Sequence[ir.Value]], otherwise: Callable[[], Sequence[ir.Value]]
+    ) -> Sequence[ir.Value]:
+        """The values that `then` makes where the bool scalar `condition` is true at run time, else `otherwise`'s.
+
+        Only the operators of the branch that is chosen run.
+        """
+        chosen, other = self.subgraph(then, ()), self.subgraph(otherwise, ())
+        return self.ops("If", len(chosen.outputs), condition, then_branch=chosen, else_branch=other)
+
+    def input(self, name: str, dtype: torch.dtype, shape: Sequence[Dim]) -> ir.Value:
+        """An input for a `subgraph`; `name` need not be unique."""
+        self._count += 1
+        held = ir.TensorType(onnx_type(dtype))
+        value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(in_words(shape)), type=held)
+        return self.record(value, shape)
+
+    def subgraph(self, make: Callable[[], Sequence[ir.Value]], inputs: Sequence[ir.Value]) -> ir.Graph:
+        """A body of If, Loop or Scan: what `make` adds and gives, which may read what lies outside."""
+        outside, self.nodes = self.nodes, []
+        results = [self.op("Identity", value) for value in make()]  # a body gives nothing from outside it
+        inside, self.nodes = self.nodes, outside
+        self._count += 1
+        return ir.Graph(inputs, results, nodes=_needed(inside, results), name=f"body_{self._count}")
+
+    def total(self, values: Sequence[ir.Value]) -> ir.Value:
+        """The sum of one value and more."""
+        total = values[0]
+        for value in values[1:]:
+            total = self.op("Add", total, value)
+        return total
+
+    def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
+        """`value` as `dtype`."""
+        if dtype == torch.bool and not self.target.has("Cast", torch.bool):
+            number = self.cast(value, torch.float32)
+            return self.op("Not", self.op("Equal", number, self.tensor(0.0, torch.float32)))
+        return self.op("Cast", value, to=int(onnx_type(dtype)))
+
+    def reshape(self, value: ir.Value, shape: Sequence[Dim], sizes: Callable[[], ir.Value] | None = None) -> ir.Value:
+        """`value` in `shape`; a reshape of a reshape is one, and to the same shape none.
+
+        Dynamic dims stand as -1 (one of them) or 0 ("as in the source"); where that does not do, `sizes` computes the
+        shape.
+        """
+        source, wanted = _input_of(value, "Reshape") or value, in_words(shape)
+        if self._shapes.get(source) == wanted:
+            return source
+        # rows that two dynamic dims were joined to do not tell them apart: what is between the two reshapes does
+        for taken in dict.fromkeys((source, value)):
+            written = _written(wanted, self._shapes.get(taken))
+            if written.count(-1) <= 1:
+                return self.record(self.op("Reshape", taken, self.ints(written)), shape)
+        assert sizes is not None, f"reshape to {shape}"
+        return self.record(self.op("Reshape", source, sizes()), shape)
+
+    def transpose(self, value: ir.Value, permutation: Sequence[int]) -> ir.Value:
+        """`value` with permuted dims; a transpose of a transpose is one, or none."""
+        source = _input_of(value, "Transpose")
+        if source is not None:
+            producer = value.producer()
+            assert producer is not None
+            first = producer.attributes["perm"].as_ints()
+            value, permutation = source, [first[dim] for dim in permutation]
+        if list(permutation) == sorted(permutation):
+            return value
+        result = self.op("Transpose", value, perm=list(permutation))
+        before = self._shapes.get(value)
+        return result if before is None else self.record(result, [before[dim] for dim in permutation])
+
+    def record(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
+        """Note the shape of `value`, so that reshapes of it can be simplified; returns it."""
+        self._shapes[value] = in_words(shape)
+        return value
+
+    @contextmanager
+    def on_behalf_of(self, *calls: Node) -> Iterator[None]:
+        """Note the debug handles of `calls` for all values that operators added in the body of the `with` have, but
+        for those of calls within the bodies of a control flow, which have their own."""
+        before = len(self.nodes)
+        yield
+        found = debug_handles(*calls)
+        for value in _results(self.nodes[before:]):
+            self.debug_handles.setdefault(value, found)
+
+    @contextmanager
+    def standing_for(self, values: Mapping[Node, ir.Value]) -> Iterator[None]:
+        """Within, the nodes have these values."""
+        before = {node: self.values[node] for node in values}
+        self.values.update(values)
+        try:
+            yield
+        finally:
+            self.values.update(before)
+
+    # ---- the result ------------------------------------------------------------------------------
+
+    def model(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
+        """The finished model, with what its outputs do not need left out."""
+        nodes = self.finished(_needed(self.nodes, outputs), outputs)
+        used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
+        weights = [value for value in self.initializers.values() if id(value) in used]
+        graph = ir.Graph(
+            [*inputs, *self._external],
+            outputs,
+            nodes=nodes,
+            initializers=weights,
+            opset_imports={
+                "": _opset(nodes, self.target.opset),
+                **{node.domain: 1 for node in nodes_within(nodes) if node.domain},
+            },
+            name="delegate",
+        )
+        return ir.Model(graph, ir_version=self.target.ir_version, producer_name=self.target.producer)
+
+    def _initializer(self, name: str, array: NDArray[Any]) -> ir.Value:
+        assert name not in self.initializers, name
+        self.initializers[name] = value = initializer(name, array)
+        return self.record(value, array.shape)
+
+
+def array_of(number: Scalar, dtype: torch.dtype) -> NDArray[Any]:
+    """`number` in `dtype`, without dims, as torch casts it: an integer wraps, and what becomes of a float for which an
+    integer dtype has none depends on the CPU."""
+    return as_array(torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None).to(dtype))
+
+
+def initializer(name: str, array: NDArray[Any]) -> ir.Value:
+    """A constant of a graph, over the memory of `array`."""
+    tensor = ir.Tensor(array, name=name)
+    return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+
+
+def _opset(nodes: Iterable[ir.Node], usual: int) -> int:
+    return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes)) else usual
+
+
+def _attributes(attributes: Mapping[str, object]) -> list[ir.Attr]:
+    return [ir.convenience.convert_attribute(k, v) for k, v in attributes.items() if v is not None]  # type: ignore[arg-type]
+
+
+def _without_trailing_none(inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
+    end = len(inputs)
+    while end and inputs[end - 1] is None:
+        end -= 1
+    return inputs[:end]
+
+
+def _written(wanted: Sequence[Dim], before: Sequence[Dim] | None) -> list[int]:
+    """A Reshape's target: -1 for a dynamic dim, 0 for those that stand where the source has them, if -1 is not one."""
+    written = [dim if isinstance(dim, int) else -1 for dim in wanted]
+    if written.count(-1) <= 1 or before is None:
+        return written
+    same = [i < len(before) and before[i] == dim for i, dim in enumerate(wanted)]
+    return [0 if w == -1 and s else w for w, s in zip(written, same, strict=True)]
+
+
+def _input_of(value: ir.Value, op_type: str) -> ir.Value | None:
+    producer = value.producer()
+    return producer.inputs[0] if producer is not None and producer.op_type == op_type else None
+
+
+def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
+    wanted = {id(value) for value in outputs}
+    kept = []
+    for node in reversed(nodes):
+        if any(id(output) in wanted for output in node.outputs):
+            kept.append(node)
+            wanted.update(id(value) for value in _read(node))
+    return kept[::-1]
+
+
+def _results(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
+    """What `nodes` give, those of their branches included."""
+    for node in nodes_within(nodes):
+        yield from node.outputs
+
+
+def _read(node: ir.Node) -> Iterator[ir.Value | None]:
+    """What `node` reads, the nodes of its branches included."""
+    for inner in nodes_within([node]):
+        yield from inner.inputs

@@ -1,0 +1,84 @@
+"""A node of a partition's graph -> what converters ask of its value: dtype, shape, and whether sizes are the same.
+
+Sizes may be dynamic: compared as such, they would become numbers. So they are compared as they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch.fx import Node
+
+from delegraph_onnx.dtypes import COMPLEX, computed_in
+
+__all__ = [
+    "Dim",
+    "are_known",
+    "common_sizes",
+    "dtype_of",
+    "in_words",
+    "inner_shape_of",
+    "outer_dtype_of",
+    "rank_of",
+    "same_sizes",
+    "shape_of",
+]
+
+Dim: TypeAlias = "int | str | torch.SymInt"
+
+
+def dtype_of(node: Node) -> torch.dtype:
+    """The dtype that a node's tensor has within the delegate; a SymInt counts as int64."""
+    return computed_in(outer_dtype_of(node))
+
+
+def outer_dtype_of(node: Node) -> torch.dtype:
+    """The dtype of a node's tensor in the program."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    return {bool: torch.bool, float: torch.float64, torch.SymBool: torch.bool, torch.SymFloat: torch.float64}.get(
+        type(value), torch.int64
+    )
+
+
+def inner_shape_of(node: Node) -> tuple[Dim, ...]:
+    """The shape that a node's tensor has within the delegate; none of a number."""
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return ()
+    return (*value.shape, 2) if value.dtype in COMPLEX else tuple(value.shape)
+
+
+def shape_of(node: Node) -> tuple[int | torch.SymInt, ...]:
+    """The shape of a node's tensor."""
+    return tuple(node.meta["val"].shape)
+
+
+def rank_of(node: Node) -> int:
+    """The number of dims of a node's tensor."""
+    return len(node.meta["val"].shape)
+
+
+def in_words(sizes: Iterable[Dim]) -> tuple[int | str, ...]:
+    """Numbers, and what stands for the others."""
+    return tuple(size if isinstance(size, int) else str(size) for size in sizes)
+
+
+def common_sizes(shapes: Iterable[Sequence[Dim]]) -> list[torch.SymInt]:
+    """The dynamic sizes that each of `shapes` has: where one of them is 0, there are no elements anywhere."""
+    first, *others = shapes
+    words = [in_words(shape) for shape in others]
+    return [size for size in first if isinstance(size, torch.SymInt) and all(str(size) in shape for shape in words)]
+
+
+def same_sizes(one: Iterable[Dim], other: Iterable[Dim]) -> bool:
+    """Whether these are the same, and as many, in every run."""
+    return in_words(one) == in_words(other)
+
+
+def are_known(*sizes: object) -> bool:
+    """Whether all of them are numbers ahead of time."""
+    return all(isinstance(size, int) for size in sizes)

@@ -1,0 +1,28 @@
+"""The plug-ins of this repository whose numbers are swept, and where the sweep leaves its cells."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from delegraph_testkit.subject import Kind, Subject, subjects_called
+
+__all__ = ["FOLDER", "PLUGINS", "chosen", "subject_called"]
+
+FOLDER: Final = Path(__file__).parents[2] / "build" / "numerics"
+
+PLUGINS: Final = ("cpu", "openvino", "npu", "dsp", "portable", "special", "aten")
+
+
+@cache
+def subject_called(name: str) -> Subject:
+    """The backend or kernel library of that name."""
+    (found,) = (s for s in subjects_called(name) if s.kind in (Kind.BACKEND, Kind.KERNELS))
+    return found
+
+
+def chosen() -> list[Subject]:
+    """Those that `NUMERICS` names, all without it: a sweep of all takes hours, and may be made in parts."""
+    return [subject_called(name) for name in os.environ.get("NUMERICS", "").split() or PLUGINS]
