@@ -50,6 +50,7 @@ def test_a_number_stands_for_all_dims() -> None:
     assert per_dim((1, 2), 2) == [1, 2] and per_dim([], 2) == []
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (2, 1), (3, 1), (4, 3), (5, 2), (2, 3)])
 def test_same_padding_is_torchs(kernel: int, dilation: int) -> None:
     x, weight = torch.randn(1, 1, 17), torch.randn(1, 1, kernel)

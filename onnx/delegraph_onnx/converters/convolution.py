@@ -8,7 +8,8 @@ from typing import Any
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import aten, convert_with, per_dim, schema_arguments
+from delegraph.aot.authoring import per_dim, same_padding
+from delegraph_onnx.converters.table import aten, convert_with, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import rank_of, shape_of
 
@@ -47,10 +48,12 @@ def geometry(
     """What is convolved and the attributes of Conv, with `look_through` those of a padding before it among them."""
     dims = rank_of(weight) - 2
     dilations = per_dim(dilation, dims)
-    if isinstance(padding, str):
-        begins, ends = _named_padding(padding, weight, dilations)
+    if padding == "same":
+        begins, ends = map(
+            list, zip(*same_padding([int(size) for size in shape_of(weight)[2:]], dilations), strict=True)
+        )
     else:
-        begins = ends = per_dim(padding, dims)
+        begins = ends = [0] * dims if isinstance(padding, str) else per_dim(padding, dims)
     source, before, after = _without_padding(input, dims) if look_through else (input, [0] * dims, [0] * dims)
     pads = [a + b for a, b in zip(begins, before, strict=True)] + [a + b for a, b in zip(ends, after, strict=True)]
     return source, {"strides": per_dim(stride, dims), "pads": pads, "dilations": dilations, "group": groups}
@@ -120,13 +123,6 @@ def _conv_transpose(
         group=groups,
     )
     return result if batched else g.op("Squeeze", result, g.ints([0]))
-
-
-def _named_padding(padding: str, weight: Node, dilations: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Padding "same" puts the odd element at the end (torch `conv2d`'s rule)."""
-    kernel = [int(size) for size in shape_of(weight)[2:]]
-    total = [0 if padding == "valid" else d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
-    return [t // 2 for t in total], [t - t // 2 for t in total]
 
 
 def _without_padding(input: Node, dims: int) -> tuple[Node, list[int], list[int]]:

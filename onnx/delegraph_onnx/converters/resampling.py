@@ -13,19 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring import as_array, operator_name
-from delegraph_onnx.converters.table import aten, convert_with, schema_arguments
+from delegraph.aot.authoring import nearest_pixels, operator_name, resize_scales
+from delegraph_onnx.converters.table import convert_with, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import Dim, are_known, rank_of, shape_of
 
 
-def _same_size(node: Node, input: Node, output_size: object, *rest: Any) -> str | None:
+def _same_size(node: Node, input: Node, *_: object) -> str | None:
     """Where scales are given, onnxruntime finds the result's size from them in single precision."""
-    scales = rest[-1] if rest and isinstance(rest[-1], list | tuple) else rest
-    for before, after, scale in zip(
-        shape_of(input)[2:], shape_of(node)[2:], scales[-(rank_of(node) - 2) :] or (), strict=False
-    ):
-        if scale is None or isinstance(scale, bool):
+    scales = resize_scales(node)
+    if None in scales and any(scale is not None for scale in scales):
+        return "a scale along one dim, and none along another"
+    for before, after, scale in zip(shape_of(input)[2:], shape_of(node)[2:], scales, strict=True):
+        if scale is None:
             continue
         if isinstance(scale, Node):
             return "a scale is dynamic"
@@ -49,7 +49,7 @@ def _resize(
     **attributes: Any,
 ) -> ir.Value:
     """To the result's size; by the given scales where there are any, since they set where torch samples."""
-    if scales and all(scale is not None for scale in scales):
+    if all(scale is not None for scale in scales):
         factors = g.constant(np.array([1.0, 1.0, *scales], np.float32))
         return g.op("Resize", g.value(input), None, factors, mode=mode, **attributes)
     known = [size for size in shape_of(node)[2:] if isinstance(size, int)]
@@ -71,15 +71,18 @@ class Rule:
 
     terms: dict[str, str]
     pixel: Callable[[NDArray[np.floating], np.floating], NDArray[np.floating]]
-    pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value], ir.Value]
+    pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value, int], ir.Value]
 
 
-def _product(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
+def _product(g: GraphBuilder, place: ir.Value, step: ir.Value, dims: int) -> ir.Value:
     return g.op("Mul", g.cast(place, torch.float32), step)
 
 
-def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
-    """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up."""
+def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value, dims: int) -> ir.Value:
+    """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up; of images the
+    product alone, rounded down."""
+    if dims == 2:
+        return g.op("Mul", g.op("Add", g.cast(place, torch.float32), g.tensor(0.5, torch.float32)), step)
     half = g.tensor(0.5, torch.float64)
     middle = g.op("Mul", g.op("Add", g.cast(place, torch.float64), half), g.cast(step, torch.float64))
     return g.op("Add", g.cast(g.op("Sub", middle, half), torch.float32), g.tensor(0.5, torch.float32))
@@ -102,7 +105,7 @@ RULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Nearest:
-    """A call: of which rule, of what, to which sizes (None: the scales say it), by which scales, if any are given."""
+    """A call: of which rule, of what, to which sizes (None: the scales say it), by which scales, None where none is."""
 
     name: str
     node: Node
@@ -113,9 +116,8 @@ class _Nearest:
     @classmethod
     def of(cls, node: Node) -> _Nearest:
         name = operator_name(node).removeprefix("aten::").partition(".")[0][:-2]
-        input, output_size, *scales = schema_arguments(node)
-        given = scales if len(scales) != 1 or not isinstance(scales[0], list | tuple | None) else scales[0] or []
-        return cls(name, node, input, output_size, given)
+        input, output_size, *_ = schema_arguments(node)
+        return cls(name, node, input, output_size, resize_scales(node))
 
     @property
     def dims(self) -> int:
@@ -125,10 +127,6 @@ class _Nearest:
         """Before and after, of a spatial dim."""
         return shape_of(self.input)[2 + dim], shape_of(self.node)[2 + dim]
 
-    def scale(self, dim: int) -> float | None:
-        """What is given, if anything is."""
-        return self.scales[dim] if self.scales else None
-
 
 def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, *_: object) -> ir.Value:
     """By ONNX's operator where that reads torch's pixels: of floats it is several times as fast."""
@@ -137,8 +135,8 @@ def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Siz
     def resized() -> ir.Value:
         return _resize(g, node, input, output_size, call.scales, "nearest", **RULES[call.name].terms)
 
-    if are_known(*shape_of(input)[2:], *shape_of(node)[2:]):
-        return resized() if _reads_the_same(call) else nearest_gathered(g, node)
+    if _is_known(node, input):
+        return resized() if _same_size(node, input) is None and _reads_the_same(call) else nearest_gathered(g, node)
     if any(scale is not None for scale in call.scales):
         by_powers = all(scale is not None and frexp(scale)[0] == 0.5 for scale in call.scales)
         return resized() if by_powers else nearest_gathered(g, node)
@@ -146,9 +144,17 @@ def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Siz
     return result
 
 
+def _is_known(node: Node, input: Node) -> bool:
+    return are_known(*shape_of(input)[2:], *shape_of(node)[2:])
+
+
+def _size_from_scales(node: Node, input: Node, *_: object) -> str | None:
+    return None if _is_known(node, input) else _same_size(node, input)
+
+
 for _name in RULES:
     _all = [f"{_name}{n}d{overload}" for n in (1, 2, 3) for overload in ("", ".vec")]
-    convert_with(" ".join(_all), check=_same_size, keep=True)(_nearest)
+    convert_with(" ".join(_all), check=_size_from_scales, keep=True)(_nearest)
 
 
 def nearest_gathered(g: GraphBuilder, node: Node) -> ir.Value:
@@ -167,15 +173,25 @@ def _pixels(g: GraphBuilder, call: _Nearest, dim: int) -> ir.Value | None:
     """What torch reads along a dim; None if that is each pixel, once."""
     before, after = call.sizes(dim)
     if isinstance(before, int) and isinstance(after, int):
-        known = _read_by_torch(call.name, call.dims, before, after, call.scale(dim))
-        return None if np.array_equal(known, range(before)) else g.constant(known)
+        known = nearest_pixels(call.name, call.dims, before, after, call.scales[dim])
+        return None if known == list(range(before)) else g.ints(known)
     counts = _counts(g, call, dim)
     few, many = (g.cast(count, torch.float32) for count in counts)
-    scale = call.scale(dim)
+    scale = call.scales[dim]
     step = g.op("Div", few, many) if scale is None else g.tensor(1 / scale, torch.float32)
     places = g.op("Range", g.tensor(0, torch.int64), counts[1], g.tensor(1, torch.int64))
-    pixel = g.op("Floor", RULES[call.name].pixel_of_torch(g, places, step))
-    return g.op("Min", g.cast(pixel, torch.int64), g.op("Sub", counts[0], g.tensor(1, torch.int64)))
+    pixel = g.cast(g.op("Floor", RULES[call.name].pixel_of_torch(g, places, step, call.dims)), torch.int64)
+    if scale is not None and (call.name, call.dims) == ("upsample_nearest", 2):
+        pixel = _copied(g, counts, places, pixel)
+    return g.op("Min", pixel, g.op("Sub", counts[0], g.tensor(1, torch.int64)))
+
+
+def _copied(g: GraphBuilder, counts: tuple[ir.Value, ir.Value], places: ir.Value, pixel: ir.Value) -> ir.Value:
+    """`pixel`, but in an image as large, or twice as large: torch overlooks the scale there."""
+    before, after = counts
+    halves = g.op("Div", places, g.tensor(2, torch.int64))
+    pixel = g.op("Where", g.op("Equal", after, g.op("Add", before, before)), halves, pixel)
+    return g.op("Where", g.op("Equal", after, before), places, pixel)
 
 
 def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Value]:
@@ -183,7 +199,7 @@ def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Val
     before = g.size(g.value(call.input), 2 + dim)
     if call.output_size is not None:
         return before, g.tensor(call.output_size[dim], torch.int64)
-    scale = call.scale(dim)
+    scale = call.scales[dim]
     assert scale is not None
     made = g.op("Mul", g.cast(before, torch.float64), g.tensor(scale, torch.float64))
     return before, g.cast(g.op("Floor", made), torch.int64)
@@ -211,18 +227,10 @@ def _reads_the_same(call: _Nearest) -> bool:
     by_scale = [scale for scale in call.scales if scale is not None]
     factors = by_scale if len(by_scale) == len(sizes) else [many / few for few, many in sizes]
     for dim, (pair, factor) in enumerate(zip(sizes, factors, strict=True)):
-        own = _read_by_torch(call.name, call.dims, *pair, call.scale(dim))
+        own = nearest_pixels(call.name, call.dims, *pair, call.scales[dim])
         if not all(np.array_equal(own, other) for other in _read_by_onnx(RULES[call.name], *pair, factor)):
             return False
     return True
-
-
-def _read_by_torch(name: str, dims: int, before: int, after: int, scale: float | None) -> NDArray[np.int64]:
-    """Which pixel is at each place, by torch's own operator: in its last dim, as kernels of 1, 2 and 3 dims differ."""
-    numbered = torch.arange(before, dtype=torch.float32).reshape([1] * (dims + 1) + [before])
-    rest = dims - 1
-    read = aten(f"{name}{dims}d")(numbered, [1] * rest + [after], *[None] * rest, scale)
-    return as_array(read.flatten().to(torch.int64))
 
 
 def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterator[NDArray[np.floating]]:
@@ -238,30 +246,20 @@ for _names, _mode in (
     ("upsample_bicubic2d", "cubic"),
 ):
 
-    def _smooth_vec(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: Sequence[Size] | None,
-        align_corners: bool,
-        scales: Sequence[float] | None,
-        mode: str = _mode,
-    ) -> ir.Value:
-        return _smooth(g, node, input, output_size, align_corners, *(scales or []), mode=mode)
-
     def _smooth(
         g: GraphBuilder,
         node: Node,
         input: Node,
         output_size: Sequence[Size] | None,
         align_corners: bool,
-        *scales: float | None,
+        *_: object,
         mode: str = _mode,
     ) -> ir.Value:
         where = "align_corners" if align_corners else "half_pixel"
+        scales = resize_scales(node)
         return _resize(
             g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
         )
 
-    convert_with(" ".join(f"{name}.vec" for name in _names.split()), check=_same_size, keep=True)(_smooth_vec)
-    convert_with(_names, check=_same_size, keep=True)(_smooth)
+    _all = [*_names.split(), *(f"{name}.vec" for name in _names.split())]
+    convert_with(" ".join(_all), check=_same_size, keep=True)(_smooth)

@@ -28,7 +28,7 @@ from delegraph.aot import (
     shared_spec,
     weight_spec,
 )
-from delegraph.aot.authoring import schema_arguments
+from delegraph.aot.authoring import reduced_dims, schema_arguments
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 
@@ -268,8 +268,7 @@ def _averages_everything(node: Node) -> bool:
     """Whether the average is over all dims behind the channels."""
     rank = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
     if node.target == aten.mean.dim:
-        dims = node.args[1]
-        return dims is not None and rank > 2 and sorted(int(d) % rank for d in dims) == list(range(2, rank))  # type: ignore
+        return rank > 2 and reduced_dims(rank, node.args[1]) == tuple(range(2, rank))  # type: ignore[arg-type]
     return all(size == 1 for size in node.args[1])  # type: ignore[union-attr]
 
 

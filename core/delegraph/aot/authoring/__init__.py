@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.reductions import reduced_dims
     from delegraph.aot.authoring.resizing import nearest_pixels, resize_scales
     from delegraph.aot.authoring.sharing import lower_sharing_weights
-    from delegraph.aot.authoring.windows import overhang, per_dim, same_padding
     from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.support import Check, Support, checked_support
+    from delegraph.aot.graph.windows import overhang, per_dim, same_padding
 
 __all__ = [
     "Check",
@@ -116,9 +116,9 @@ __getattr__, __dir__ = lazy_names(
         "reductions": ("reduced_dims",),
         "resizing": ("nearest_pixels", "resize_scales"),
         "sharing": ("lower_sharing_weights",),
-        "windows": ("overhang", "per_dim", "same_padding"),
         ".graph.attention_masks": ("hides_nothing", "sees_in_every_row"),
         ".graph.schema_binding": ("schema_arguments",),
         ".graph.support": ("Check", "Support", "checked_support"),
+        ".graph.windows": ("overhang", "per_dim", "same_padding"),
     },
 )

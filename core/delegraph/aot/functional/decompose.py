@@ -22,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.functional.nearest_upsampling import NEAREST_UPSAMPLING
 from delegraph.aot.functional.roll import roll
 from delegraph.aot.functional.trilinear import trilinear
 
@@ -40,6 +41,7 @@ _NEVER = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "at
 _OUR_OWN: Final[dict[OpOverload, Callable[..., Any]]] = {
     aten._trilinear.default: trilinear,
     aten.roll.default: roll,
+    **NEAREST_UPSAMPLING,
     torch.ops.prims.copy_strided.default: lambda x, _stride: x,  # strides are what the edge program makes of them
 }
 
@@ -99,12 +101,14 @@ class Decompositions:
         return template, inputs
 
     def _trace(self, op: OpOverload, flat: list[Any], spec: pytree.TreeSpec, inputs: list[int]) -> GraphModule:
+        form = _OUR_OWN.get(op, op)  # called itself: torch's for Python's dispatcher would come before the table
+
         def call(*values: Any) -> Any:
             filled = list(flat)
             for position, value in zip(inputs, values, strict=True):
                 filled[position] = value
             call_args, call_kwargs = pytree.tree_unflatten(filled, spec)
-            return op(*call_args, **call_kwargs)
+            return form(*call_args, **call_kwargs)
 
         rule = core_aten_table().get(op)
         table = self._table if rule is None else {**self._table, op: rule}

@@ -9,7 +9,7 @@ __all__ = ["overhang", "per_dim", "same_padding"]
 
 def per_dim(values: Sequence[int] | int, dims: int) -> list[int]:
     """One number for each of the dims that a window has: schemas let a single one stand for all."""
-    listed = [values] if isinstance(values, int) else list(values)
+    listed = list(values) if isinstance(values, Sequence) else [values]
     return listed * dims if len(listed) == 1 else listed
 
 
