@@ -99,6 +99,8 @@ def test_scales_of_a_resized_image() -> None:
         (lambda x: F.hardtanh(x, -2, 3), (-2, 3)),
         (lambda x: x.clamp(min=1), (1, math.inf)),
         (lambda x: x.clamp(max=-0.5), (-math.inf, -0.5)),
+        (lambda x: x.clamp(2, 1), (1, 1)),
+        (lambda x: x.clamp(math.nan), None),
         (lambda x: x.clamp(x), None),
         (torch.sigmoid, None),
     ],

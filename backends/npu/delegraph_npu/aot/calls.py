@@ -77,11 +77,12 @@ class QuantizedCall:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The lowest and the highest integer that the clamps and the grid let through."""
+        """The lowest and the highest integer that the grid and the clamps let through, each behind the one before."""
         low, high = self.out.low, self.out.high
-        for lowest, highest in filter(None, map(clamp_limits, self.clamps)):
-            low, high = max(low, self.out.step(lowest)), min(high, self.out.step(highest))
-        return low, max(low, high)
+        for limits in filter(None, map(clamp_limits, (self.head, *self.clamps))):
+            least, most = map(self.out.step, limits)
+            low, high = (min(max(step, least), most) for step in (low, high))
+        return low, high
 
 
 # ---- what a node is -------------------------------------------------------------------------------------------------

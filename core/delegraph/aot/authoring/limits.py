@@ -16,7 +16,8 @@ __all__ = ["clamp_limits"]
 def clamp_limits(node: Node) -> tuple[float, float] | None:
     """Between which numbers a call of relu, relu6, hardtanh or clamp limits its input, infinite where there is none.
 
-    None for another call, and for limits that are tensors.
+    The lower is not above the upper: of two that cross, the upper counts, as in torch. None for another call, and for
+    limits that are tensors or NaN.
     """
     name, arguments = operator_name(node).removeprefix("aten::").partition(".")[0], named_arguments(node)
     match name:
@@ -31,11 +32,11 @@ def clamp_limits(node: Node) -> tuple[float, float] | None:
         case _:
             return None
     limits = _limit(low, -math.inf), _limit(high, math.inf)
-    return None if limits[0] is None or limits[1] is None else (limits[0], limits[1])
+    return None if limits[0] is None or limits[1] is None else (min(limits[0], limits[1]), limits[1])
 
 
 def _limit(value: Any, absent: float) -> float | None:
     number = lifted_number(value) if isinstance(value, Node) else value
     if value is None:
         return absent
-    return float(number) if isinstance(number, int | float) else None
+    return float(number) if isinstance(number, int | float) and not math.isnan(number) else None

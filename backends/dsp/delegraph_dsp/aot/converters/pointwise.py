@@ -115,7 +115,7 @@ def elu(graph: KernelGraph, node: Node, source: Node, alpha: float, scale: float
 def clamp(graph: KernelGraph, node: Node, source: Node, *_: Any) -> View:
     limits = clamp_limits(node)
     if limits is None:
-        raise Unsupported("its limits are tensors")
+        raise Unsupported("its limits are tensors, or not numbers")
     codes = graph.codes(source)
     if codes is not None:
         return _clamp_codes(graph, node, codes, limits)

@@ -159,7 +159,7 @@ def _keywords(node: Node) -> dict[str, Any]:
 
 
 def _check_clamp(node: Node, *arguments: Any) -> str | None:
-    return "its limits are tensors" if clamp_limits(node) is None else None
+    return "its limits are tensors, or not numbers" if clamp_limits(node) is None else None
 
 
 @operator("relu relu6 hardtanh clamp", Annotate.MOVES, _check_clamp, "relu6", int16=True)
@@ -168,12 +168,7 @@ def clamp(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid
     laid = f.operand(input)
     laid = f.ordered(laid, laid.order)
     result = f.result(call, laid.order, laid.shape)
-    low, high = call.limits
-    limits = clamp_limits(call.head)
-    assert limits is not None
-    lowest, highest = map(call.out.step, limits)
-    low, high = max(low, lowest), min(high, highest)
-    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, low, max(low, high)))
+    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, *call.limits))
     return result
 
 
