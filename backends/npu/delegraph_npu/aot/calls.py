@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot import lifted_number, schema_arguments
-from delegraph.aot.authoring import clamp_limits
+from delegraph.aot.authoring import Granularity, clamp_limits, quantize_call
 
 __all__ = [
     "Grid",
@@ -33,10 +33,6 @@ __all__ = [
     "operator_name",
     "shape_of",
 ]
-
-_QUANTIZE: Final = "quantized_decomposed::quantize_per_tensor"
-_DEQUANTIZE: Final = "quantized_decomposed::dequantize_per_tensor"
-_DEQUANTIZE_CHANNELS: Final = "quantized_decomposed::dequantize_per_channel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +98,24 @@ _COPIES: Final = {"dim_order_ops::_clone_dim_order": "clone", "_softmax": "softm
 
 def is_quantize(node: Node) -> bool:
     """Whether `node` rounds a float tensor to one grid."""
-    return operator_name(node) == _QUANTIZE
+    call = quantize_call(node)
+    return call is not None and call.quantizes and call.granularity is Granularity.TENSOR
 
 
 def is_dequantize(node: Node) -> bool:
     """Whether `node` gives a float tensor for integers."""
-    return operator_name(node) in (_DEQUANTIZE, _DEQUANTIZE_CHANNELS)
+    call = quantize_call(node)
+    return call is not None and not call.quantizes and call.granularity in (Granularity.TENSOR, Granularity.CHANNEL)
 
 
 def grid_of(node: Node) -> Grid | None:
     """The grid of a call that quantizes or dequantizes a whole tensor; None if it is not known ahead of time."""
-    if operator_name(node) not in (_QUANTIZE, _DEQUANTIZE):
+    call = quantize_call(node)
+    if call is None or call.granularity is not Granularity.TENSOR or call.qmin is None or call.qmax is None:
         return None
-    _, scale, zero_point, low, high, dtype, *_ = schema_arguments(node)
-    if not all(isinstance(number, int | float) for number in (scale, zero_point, low, high)):
+    if isinstance(call.scale, Node) or not isinstance(call.zero_point, int):
         return None
-    return Grid(float(np.float32(scale)), int(zero_point), int(low), int(high), dtype)
+    return Grid(float(np.float32(call.scale)), call.zero_point, call.qmin, call.qmax, call.dtype)
 
 
 def shape_of(node: Node) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot import is_weight, schema_arguments
-from delegraph.aot.authoring import per_dim, same_padding
+from delegraph.aot import is_weight
+from delegraph.aot.authoring import per_dim, quantize_call, same_padding
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import QuantizedCall, dtype_of, is_dequantize, shape_of
 from delegraph_npu.aot.folding import Folding
@@ -36,14 +36,15 @@ def _check_weight(weight: Node, channel_axis: int) -> str | None:
     if not isinstance(weight, Node) or not is_dequantize(weight):
         constant = isinstance(weight, Node) and (weight.op == "placeholder" or is_weight(weight))
         return None if constant else "its weight is computed: the NPU's are compressed ahead of time"
-    source, scales, zero_points, axis = schema_arguments(weight)[:4]
-    if source.op == "call_function":
+    call = quantize_call(weight)
+    assert call is not None
+    if call.source.op == "call_function":
         return "its weight is computed: the NPU's are compressed ahead of time"
-    if dtype_of(source) != torch.int8:
-        return f"its weight is {dtype_of(source)}: the NPU's are int8"
-    if isinstance(scales, Node) and axis != channel_axis:
-        return f"its weight has scales along dim {axis}: the NPU's are one for each channel of the output"
-    return "its weight has a zero point that is not 0" if isinstance(zero_points, int) and zero_points else None
+    if dtype_of(call.source) != torch.int8:
+        return f"its weight is {dtype_of(call.source)}: the NPU's are int8"
+    if call.axis not in (None, channel_axis):
+        return f"its weight has scales along dim {call.axis}: the NPU's are one for each channel of the output"
+    return "its weight has a zero point that is not 0" if isinstance(call.zero_point, int) and call.zero_point else None
 
 
 def _pair(values: Sequence[int], dims: int) -> tuple[int, int]:
