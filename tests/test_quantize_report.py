@@ -190,3 +190,21 @@ def test_layers_that_are_left_for_one_reason_are_one_row() -> None:
     assert len(done.methods["forward"].left_float) == 5
     (row,) = next(table.rows for table in done.tables() if "left in float" in str(table.title))
     assert row == ("0.1, 1.1, 2.1 (5 calls)", "aten::layer_norm", "npu: the NPU has no layer_norm")
+
+
+class Sequences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.linear = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        rows = self.linear(self.lstm(x)[0]).unflatten(-1, (2, 4))
+        return (rows.softmax(1), *rows.split(1, 2))
+
+
+@pytest.mark.parametrize("backend", ["npu", "dsp", "openvino"])
+def test_calls_of_several_results_are_named_and_moves_are_not(backend: str) -> None:
+    done = delegraph.quantize(Sequences().eval(), [(torch.randn(2, 4, 8),)], backends=[backend]).report
+    reasons = {left.operator: left.reason for left in done.methods["forward"].left_float}
+    assert reasons["aten::lstm.input"].startswith(f"{backend}: ")
+    assert not any("split" in name or "unflatten" in name for name in reasons)

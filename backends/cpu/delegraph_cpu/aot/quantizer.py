@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot import (
+    VALUE_MOVES,
     Recipe,
     activation_spec,
     annotate,
@@ -45,16 +46,10 @@ SUMS: Final = frozenset({aten.add.Tensor, aten.mul.Tensor})
 JOINS: Final = frozenset({aten.cat.default})
 WINDOWS: Final = frozenset({aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default})
 AVERAGES: Final = frozenset({aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default, aten.mean.dim})
-MOVES: Final = frozenset(
-    {
-        *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
-        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
-        *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
-        *(aten.dropout.default, aten.pad.default, aten.constant_pad_nd.default, aten.pixel_shuffle.default),
-        *(aten.channel_shuffle.default, aten.max_pool1d.default, aten.max_pool2d.default),
-        *(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec),
-    }
-)
+MOVES: Final = VALUE_MOVES | {
+    *(aten.pad.default, aten.constant_pad_nd.default, aten.pixel_shuffle.default, aten.channel_shuffle.default),
+    *(aten.max_pool1d.default, aten.max_pool2d.default, aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec),
+}
 """What is done to the integers themselves, whatever grid they are on."""
 
 

@@ -35,7 +35,7 @@ VALUE_MOVES: Final[frozenset[Any]] = frozenset(
         *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
         *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
         *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
-        aten.dropout.default,
+        *(aten.dropout.default, aten.unflatten.int),
     }
 )
 """What gives elements of its first argument as they are: on its grid."""
@@ -79,8 +79,8 @@ def float_operand(node: Node, is_quantized: Callable[[Node], bool]) -> str | Non
     floats = [source for source in node.all_input_nodes if is_float_tensor(source) and not is_quantized(source)]
     if not floats:
         return None
-    source = f"what {operator_name(floats[0])} gives" if floats[0].op == "call_function" else "an input"
-    return f"it takes {source}, which stays float"
+    kind = {"call_function": f"what {operator_name(floats[0])} gives", "get_attr": "what the model has"}
+    return f"it takes {kind.get(floats[0].op, 'an input')}, which stays float"
 
 
 def is_weight(value: object) -> TypeGuard[Node]:

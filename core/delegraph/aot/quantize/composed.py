@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -142,8 +142,24 @@ class ComposedQuantizer:
 
 def _computes(node: Node) -> bool:
     """Whether it computes floats from what a run gives, and does not only move them."""
-    is_call = isinstance(node.target, torch._ops.OpOverload) and node.target not in VALUE_MOVES
-    return is_call and is_float_tensor(node) and any(map(is_float_tensor, node.all_input_nodes)) and not is_weight(node)
+    is_call = isinstance(node.target, torch._ops.OpOverload) and node.target not in VALUE_MOVES | _SPLITS
+    return is_call and _gives_floats(node) and any(map(is_float_tensor, node.all_input_nodes)) and not is_weight(node)
+
+
+_SPLITS: Final[frozenset[Any]] = frozenset(
+    {
+        *(torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default),
+        *(torch.ops.aten.chunk.default, torch.ops.aten.unbind.int),
+    }
+)
+"""They move values too, into several results."""
+
+
+def _gives_floats(node: Node) -> bool:
+    """Whether its result is a tensor of floats, or one of its results is."""
+    value = node.meta.get("val")
+    results = value if isinstance(value, tuple | list) else []
+    return is_float_tensor(node) or any(isinstance(one, torch.Tensor) and one.is_floating_point() for one in results)
 
 
 def _rounds_values(annotation: Any) -> bool:
