@@ -159,27 +159,30 @@ def _rotations(
     return None if any(size % _ROTATED_SIZE for size in sizes) else (turned, turned_key)
 
 
-_WRITES: Final = frozenset({aten("index_put"), aten("slice_scatter")})
+_AT_PLACES: Final[dict[object, int]] = {aten("index_put"): 1, aten("index_copy"): 2}
+"""Operators that put rows into a cache at places, and which argument says the places."""
+_WRITES: Final = frozenset({*_AT_PLACES, aten("slice_scatter")})
 """Operators that put rows into a cache: at places, or from one to another."""
 
 
 def _new_rows(put: Node) -> Node:
     """What `put` writes."""
-    new = put.args[2] if put.target == aten("index_put") else put.args[1]
+    new = put.args[_AT_PLACES.get(put.target, 0) + 1]
     assert isinstance(new, Node)
     return new
 
 
 def _places(put: Node) -> Node:
     """Where `put` writes rows, if it is told by a tensor."""
-    _, (_, _, places), *_ = schema_arguments(put)
+    said = schema_arguments(put)[_AT_PLACES[put.target]]
+    places = said[2] if isinstance(said, list | tuple) else said
     assert isinstance(places, Node)
     return places
 
 
 def _count(g: GraphBuilder, put: Node) -> ir.Value:
     """How many rows `put` writes."""
-    if put.target == aten("index_put"):
+    if put.target in _AT_PLACES:
         return g.size(g.value(_places(put)), 0)  # the same for all layers: computed once
     return g.size(g.value(_new_rows(put)), 2)
 
@@ -187,7 +190,7 @@ def _count(g: GraphBuilder, put: Node) -> ir.Value:
 def _first_place(put: Node, constants: Mapping[Node, torch.Tensor]) -> Positions | None:
     """The places of the rows that `put` writes, which count up, or the place of its only row; None if that is not
     known."""
-    if put.target == aten("index_put"):
+    if put.target in _AT_PLACES:
         places = positions_of(_places(put), constants)
         return places if places is not None and places.dim in (None, -1) and rank_of(_places(put)) == 1 else None
     start = schema_arguments(put)[3]
@@ -229,6 +232,8 @@ def _writes_rows(put: Node) -> bool:
     if put.target == aten("slice_scatter"):
         _, _, dim, _, _, step = schema_arguments(put)
         return dim in (2, -2) and step == 1
+    if put.target == aten("index_copy"):
+        return schema_arguments(put)[1] in (2, -2)
     _, indices, _, accumulate = schema_arguments(put)
     return len(indices) == 3 and indices[0] is None and indices[1] is None and not accumulate
 

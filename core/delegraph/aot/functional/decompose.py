@@ -22,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.functional.index_writes import index_add, index_copy
 from delegraph.aot.functional.nearest_upsampling import NEAREST_UPSAMPLING
 from delegraph.aot.functional.roll import roll
 from delegraph.aot.functional.trilinear import trilinear
@@ -40,10 +41,16 @@ _NEVER = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "at
 
 _OUR_OWN: Final[dict[OpOverload, Callable[..., Any]]] = {
     aten._trilinear.default: trilinear,
+    aten.index_add.default: index_add,
+    aten.index_copy.default: index_copy,
     aten.roll.default: roll,
     **NEAREST_UPSAMPLING,
     torch.ops.prims.copy_strided.default: lambda x, _stride: x,  # strides are what the edge program makes of them
 }
+
+
+_MADE_FUNCTIONAL: Final = {aten.index_add_.default, aten.index_copy_.default}
+"""Left to functionalization, behind which a backend may keep what they become whole."""
 
 
 @cache
@@ -51,7 +58,8 @@ def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
     """torch's default decompositions to core ATen, `linalg_vector_norm` as ExecuTorch adds it, and our own."""
     table = dict(torch.export.default_decompositions().items())
     extra = torch._decomp.get_decompositions([torch.ops.aten.linalg_vector_norm.default])
-    return {op: rule for op, rule in {**table, **extra, **_OUR_OWN}.items() if isinstance(op, OpOverload)}
+    rules = {**table, **extra, **_OUR_OWN}
+    return {op: rule for op, rule in rules.items() if isinstance(op, OpOverload) and op not in _MADE_FUNCTIONAL}
 
 
 @cache
@@ -81,6 +89,10 @@ class Decompositions:
         if op in self._keep and not self.declines(op, node):
             return False
         return is_composite(op) and (self._only is None or self._only(node))
+
+    def chooses(self, op: OpOverload) -> bool:
+        """Whether some calls of `op` are kept whole, and others are not."""
+        return self._keep.get(op) is not None and is_composite(op)
 
     def declines(self, op: OpOverload, node: Node) -> bool:
         """Whether `op` is to be kept whole, but not in this call of it."""
