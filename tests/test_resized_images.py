@@ -35,6 +35,7 @@ CALLS = [
     for name, middle in [
         ("upsample_nearest{}d", []),
         ("_upsample_nearest_exact{}d", []),
+        *([("upsample_bicubic2d", [False])] if dims == 2 else []),
         *([] if dims == 1 else [({2: "upsample_bilinear2d", 3: "upsample_trilinear3d"}[dims], [False])]),
     ]
 ]
@@ -88,5 +89,20 @@ def test_pixels_between_which_rounding_decides(dims: int, mode: str, backends: l
         return F.interpolate(x, size=[*[2] * (dims - 1), 41], mode=mode)
 
     images = torch.rand(1, 2, *[2] * dims)
+    run = lowered(Call(resized, []), images, backends)
+    torch.testing.assert_close(torch.as_tensor(run(images)), Call(resized, [])(images))
+
+
+@pytest.mark.parametrize("backends", BACKENDS, ids=str)
+@pytest.mark.parametrize("scale", [1.1, 1.2, (1.1, 1.5)], ids=str)
+@pytest.mark.parametrize(("mode", "dims"), [("linear", 1), ("bilinear", 2), ("trilinear", 3), ("bicubic", 2)])
+def test_a_scale_that_leaves_an_image_as_large(mode: str, dims: int, scale: Any, backends: list[str]) -> None:
+    """torch copies the linear ones, and weighs the cubic ones by the scale."""
+    scales = [scale] * dims if isinstance(scale, float) else [*scale, *scale][:dims]
+
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=scales, mode=mode)
+
+    images = torch.rand(1, 2, *[4] * dims)
     run = lowered(Call(resized, []), images, backends)
     torch.testing.assert_close(torch.as_tensor(run(images)), Call(resized, [])(images))

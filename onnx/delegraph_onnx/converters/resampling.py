@@ -39,6 +39,27 @@ def _same_size(node: Node, input: Node, *_: object) -> str | None:
     return None
 
 
+def _but_of_copies(node: Node, input: Node, scales: Sequence[float | None]) -> tuple[float | None, ...]:
+    """1 where the size stays the same: torch copies there, of linear ones, whatever the scale."""
+    sizes = zip(shape_of(input)[2:], shape_of(node)[2:], scales, strict=True)
+    return tuple(
+        1.0 if scale and are_known(before, after) and before == after else scale for before, after, scale in sizes
+    )
+
+
+def _cubic_scales(node: Node, input: Node, output_size: object, align_corners: bool, *_: object) -> str | None:
+    """What stays as large onnxruntime copies; torch does so only of linear ones."""
+    for before, after, scale in zip(shape_of(input)[2:], shape_of(node)[2:], resize_scales(node), strict=True):
+        known = are_known(before, after)
+        if scale not in (None, 1) and not align_corners and (before == after if known else 1 < scale < _COPIES_TWO):
+            return f"a scale of {scale} that may leave an image as large"
+    return _same_size(node, input)
+
+
+_COPIES_TWO: Final = 1.5
+"""From this scale on, two pixels and more become more."""
+
+
 def _resize(
     g: GraphBuilder,
     node: Node,
@@ -257,9 +278,11 @@ for _names, _mode in (
     ) -> ir.Value:
         where = "align_corners" if align_corners else "half_pixel"
         scales = resize_scales(node)
+        if mode == "linear":
+            scales = _but_of_copies(node, input, scales)
         return _resize(
             g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
         )
 
     _all = [*_names.split(), *(f"{name}.vec" for name in _names.split())]
-    convert_with(" ".join(_all), check=_same_size, keep=True)(_smooth)
+    convert_with(" ".join(_all), check=_same_size if _mode == "linear" else _cubic_scales, keep=True)(_smooth)

@@ -23,9 +23,9 @@ from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.index_writes import index_add, index_copy
-from delegraph.aot.functional.nearest_upsampling import NEAREST_UPSAMPLING
 from delegraph.aot.functional.roll import roll
 from delegraph.aot.functional.trilinear import trilinear
+from delegraph.aot.functional.upsampling import UPSAMPLING
 
 aten = torch.ops.aten
 
@@ -44,7 +44,7 @@ _OUR_OWN: Final[dict[OpOverload, Callable[..., Any]]] = {
     aten.index_add.default: index_add,
     aten.index_copy.default: index_copy,
     aten.roll.default: roll,
-    **NEAREST_UPSAMPLING,
+    **UPSAMPLING,
     torch.ops.prims.copy_strided.default: lambda x, _stride: x,  # strides are what the edge program makes of them
 }
 

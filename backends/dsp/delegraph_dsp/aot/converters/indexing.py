@@ -95,7 +95,9 @@ def _step(before: int, after: int, align_corners: bool, scale: float | None) -> 
     """How far apart two pixels of the result are, in pixels of the source."""
     if align_corners:
         return Fraction(before - 1, after - 1) if after > 1 else Fraction(0)
-    return 1 / Fraction(scale).limit_denominator(2**15) if scale else Fraction(before, after)
+    if not scale or before == after:  # torch copies what stays as large
+        return Fraction(before, after)
+    return 1 / Fraction(scale).limit_denominator(2**15)
 
 
 def _between(before: int, after: int, step: Fraction, align_corners: bool) -> list[NDArray[Any]]:

@@ -1,7 +1,8 @@
-"""An image or volume -> the nearest pixels at another size (`aten.upsample_nearest*`), by a gather.
+"""An image or volume -> the same at another size: the nearest pixels, by a gather, or between them linearly.
 
-torch's decompositions read beyond the image where a scale contradicts the size that is asked for, and multiply by
-`size / (size * scale)` where its kernels do by `1 / scale` (`aten/src/ATen/native/cpu/UpSampleKernel.cpp`).
+torch's decompositions of nearest pixels read beyond the image where a scale contradicts the size that is asked for, and
+multiply by `size / (size * scale)` where its kernels do by `1 / scale`; the linear ones follow a scale where the size
+stays the same, which its kernels copy (`aten/src/ATen/native/cpu/UpSampleKernel.cpp`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from functools import partial
 from typing import Any, Final
 
 import torch
-from torch._decomp.decompositions import upsample_compute_output_size
+from torch._decomp.decompositions import _upsample_linear, upsample_compute_output_size
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 
-__all__ = ["NEAREST_UPSAMPLING"]
+__all__ = ["UPSAMPLING"]
 
 aten = torch.ops.aten
 
@@ -61,8 +62,29 @@ def _but_of_copies(before: Any, after: Any, step: float) -> Any:
     return torch.where(made == before, torch.full((), 1.0), steps)
 
 
+def _between(x: torch.Tensor, sizes: Sequence[Any], align_corners: bool, *scales: float | None) -> torch.Tensor:
+    """Linearly, along each dim."""
+    every = (*scales, *[None] * len(sizes))[: len(sizes)]
+    kept = [
+        None if isinstance(before, int) and isinstance(after, int) and before == after else scale
+        for before, after, scale in zip(x.shape[2:], sizes, every, strict=True)
+    ]
+    result: torch.Tensor = _upsample_linear(x, sizes, align_corners, kept)
+    return result
+
+
+def _between_vec(
+    x: torch.Tensor, sizes: Sequence[Any] | None, align_corners: bool, scales: Sequence[float] | None
+) -> torch.Tensor:
+    return _between(x, upsample_compute_output_size(x.size(), sizes, scales), align_corners, *(scales or ()))
+
+
 def _rules() -> dict[OpOverload, Callable[..., Any]]:
-    rules: dict[OpOverload, Callable[..., Any]] = {}
+    linear = aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d
+    rules: dict[OpOverload, Callable[..., Any]] = {
+        aten.upsample_linear1d.default: _between,
+        **{operator.vec: _between_vec for operator in linear},
+    }
     for dims in (1, 2, 3):
         for name, exact in ((f"upsample_nearest{dims}d", False), (f"_upsample_nearest_exact{dims}d", True)):
             rules[getattr(aten, name).default] = partial(_resized, dims, exact)
@@ -70,5 +92,5 @@ def _rules() -> dict[OpOverload, Callable[..., Any]]:
     return rules
 
 
-NEAREST_UPSAMPLING: Final = _rules()
+UPSAMPLING: Final = _rules()
 """Decompositions by the operators that they are of."""
