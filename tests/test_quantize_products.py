@@ -14,6 +14,8 @@ from torch.export import Dim
 import delegraph
 from delegraph.aot.quantize.measure import sqnr
 
+WEIGHTED = {"aten::linear", "aten::einsum"}
+
 Tensor = torch.Tensor
 
 
@@ -91,7 +93,7 @@ def test_the_weights_of_a_product_are_stored(kind: Any, recipe: str, decibels: f
     data = [(torch.randn(2, 6, 32),) for _ in range(2)]
     quantized = delegraph.quantize(model, data, recipe=recipe)
     done = quantized.report.methods["forward"]
-    assert done.nbytes < share * done.float_nbytes and not done.left_float
+    assert done.nbytes < share * done.float_nbytes and not WEIGHTED & {left.operator for left in done.left_float}
     with torch.no_grad():
         assert decibels < sqnr((model(*data[0]), quantized.program.module()(*data[0]))) < 60
 

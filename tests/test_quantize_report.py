@@ -11,7 +11,8 @@ from torch import nn
 from torch.fx import GraphModule
 
 import delegraph
-from delegraph.aot import Recipe, cut_attention
+from delegraph.aot import VALUE_MOVES, Recipe, cut_attention
+from delegraph.aot.authoring import operator_name
 from delegraph.aot.quantize.generic import GenericQuantizer
 from delegraph.aot.quantize.measure import sqnr
 from delegraph.aot.quantize.report import MethodQuantization
@@ -136,3 +137,74 @@ def test_what_is_infinite_in_both_is_not_off() -> None:
     assert sqnr((wanted, torch.tensor([1.1, -inf, inf, nan]))) == pytest.approx(20, abs=1e-3)
     assert sqnr((wanted, torch.tensor([1.0, -1e9, inf, nan]))) == -inf
     assert sqnr((wanted, torch.tensor([1.0, -inf, inf, 0.0]))) == -inf
+
+
+class Mixed(nn.Module):
+    """Of each kind of operators that some quantizer leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.linear, self.scale = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(8, 4), nn.Parameter(torch.rand(4))
+
+    def forward(self, x: Tensor, long: Tensor) -> tuple[Tensor, ...]:
+        images = self.conv(x)
+        joined = torch.cat([x, images], 1)
+        rows = self.linear(images).softmax(-1) * self.scale
+        return joined, rows.cumsum(-1), F.adaptive_avg_pool2d(x.sin(), 3), long.mean((1, 2)), F.max_pool2d(x.cos(), 2)
+
+
+QUANTIZERS = [
+    [GenericQuantizer(Recipe("own", 8, 8))],
+    *([name] for name in ("npu", "dsp", "cpu", "openvino", "cpu{recipe=int16x8}", "npu{recipe=int16x8}")),
+]
+
+
+@pytest.mark.parametrize("quantizers", QUANTIZERS, ids=lambda given: str(given[0])[:20])
+def test_what_stays_float_is_named_with_a_reason(quantizers: list[Any]) -> None:
+    """Each call that computes floats is either rounded, at what it takes or gives, or named."""
+    torch.manual_seed(0)
+    args = torch.randn(2, 3, 8, 8), torch.randn(1, 256, 400)
+    done = delegraph.quantize(Mixed().eval(), [args], quantizers=quantizers)
+    left = done.report.methods["forward"].left_float
+    named = {layer.operator for layer in left}
+    assert named and all(layer.reason for layer in left)
+    for node in done.program.graph.nodes:
+        around = [operator_name(other) for other in (node, *node.all_input_nodes, *node.users)]
+        rounded = any("quantized_decomposed" in name for name in around)
+        computes = node.op == "call_function" and node.target not in VALUE_MOVES
+        assert not computes or rounded or operator_name(node) in named, node
+
+
+def test_why_a_mean_and_a_cat_stay_float() -> None:
+    args = torch.randn(2, 3, 8, 8), torch.randn(1, 256, 400)
+    done = delegraph.quantize(Mixed().eval(), [args], backends=["npu"]).report
+    reasons = {left.operator: left.reason for left in done.methods["forward"].left_float}
+    assert reasons["aten::mean.dim"] == "npu: sums of 102400 elements: an accumulator holds 65536"
+    assert reasons["aten::cat"] == "npu: it takes an input, which stays float"
+    assert reasons["aten::cumsum"] == "npu: the NPU has no cumsum"
+
+
+def test_layers_that_are_left_for_one_reason_are_one_row() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)) for _ in range(5)))
+    done = delegraph.quantize(model.eval(), [(torch.randn(4, 8),)], backends=["npu"]).report
+    assert len(done.methods["forward"].left_float) == 5
+    (row,) = next(table.rows for table in done.tables() if "left in float" in str(table.title))
+    assert row == ("0.1, 1.1, 2.1 (5 calls)", "aten::layer_norm", "npu: the NPU has no layer_norm")
+
+
+class Sequences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.linear = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        rows = self.linear(self.lstm(x)[0]).unflatten(-1, (2, 4))
+        return (rows.softmax(1), *rows.split(1, 2))
+
+
+@pytest.mark.parametrize("backend", ["npu", "dsp", "openvino"])
+def test_calls_of_several_results_are_named_and_moves_are_not(backend: str) -> None:
+    done = delegraph.quantize(Sequences().eval(), [(torch.randn(2, 4, 8),)], backends=[backend]).report
+    reasons = {left.operator: left.reason for left in done.methods["forward"].left_float}
+    assert reasons["aten::lstm.input"].startswith(f"{backend}: ")
+    assert not any("split" in name or "unflatten" in name for name in reasons)

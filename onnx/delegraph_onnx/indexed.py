@@ -118,7 +118,7 @@ _Rule = Callable[..., Iterator[_Use]]
 _PUTS: Final[dict[Any, _Rule]] = {
     aten("index_put"): _several,
     **{aten(f"scatter.{of}"): _along_a_dim for of in ("src", "value", "reduce", "value_reduce")},
-    **{aten(name): _along_a_dim for name in ("scatter_add", "scatter_reduce.two")},
+    **{aten(name): _along_a_dim for name in ("scatter_add", "scatter_reduce.two", "index_add", "index_copy")},
 }
 _READS: Final[dict[Any, _Rule]] = {
     aten("index.Tensor"): _several,

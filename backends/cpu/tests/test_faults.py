@@ -46,7 +46,7 @@ def put_twice(cache: Tensor, place: Tensor, rows: Tensor) -> None:
 
 
 CACHES: dict[str, tuple[Callable[..., object], int, dict[int, int]]] = {
-    "copied": (lambda cache, place, rows: cache.index_copy_(2, place, rows), 1, {8: 8, -9: -9, 2**40: 2**40}),
+    "copied": (lambda cache, place, rows: cache.index_copy_(2, place, rows), 1, {8: 8, -1: -1, 2**40: 2**40}),
     "put": (put, 1, {8: 8}),
     "put again": (put_twice, 1, {8: 8}),
     "put at a place of 32 bits": (lambda cache, place, rows: put(cache, place.int(), rows), 1, {9: 9}),
@@ -62,7 +62,8 @@ def test_a_place_beyond_a_cache_is_told(name: str) -> None:
     args = torch.tensor([0]), torch.ones(1, 2, count, 16)
     run = delegraph.load(bytes(delegraph.lower(Cache(function), args, backends=["cpu"])))
     for given, place in wrong.items():
-        told = f"input 'place' holds {given}, but 'keys' has no place {place}: it has 8 places, -8 to 7$"
+        first = 0 if name == "copied" else -8  # which torch does not count from the end
+        told = f"input 'place' holds {given}, but 'keys' has no place {place}: it has 8 places, {first} to 7$"
         with pytest.raises(InvalidArgument, match=told):
             run(np.array([given]), args[1].numpy())
     assert not run.state["keys"].any()

@@ -100,6 +100,7 @@ def test_times_a_number(dtype: str) -> None:
 def test_limits_by_themselves_and_behind_a_sum(dtype: str) -> None:
     grid, out = GRIDS[dtype]
     limits = [F.relu, F.relu6, lambda x: F.hardtanh(x, -0.5, 0.75), lambda x: torch.clamp(x, min=0.2)]
+    limits += [lambda x: x.clamp(0.7, 0.3), lambda x: x.clamp(0.5, 0.9).clamp(0.1, 0.3)]
     alone = [Case(limit, [grid], [(4, 9)], out) for limit in limits]
     behind = [Case(lambda x, y, f=limit: f(x + y), [grid, grid], [(4, 9), (4, 9)], out) for limit in limits]
     check(*alone, *behind)

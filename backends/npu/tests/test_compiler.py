@@ -20,13 +20,13 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import edge_program
 from delegraph.errors import PreprocessError
-from delegraph_npu.aot import ir
+from delegraph_npu.aot import ir, scheduling
 from delegraph_npu.aot.folding import fold
 from delegraph_npu.aot.fusing import fuse
 from delegraph_npu.aot.operators import OPERATORS
 from delegraph_npu.aot.options import Options
 from delegraph_npu.aot.preprocess import NpuLowering
-from delegraph_npu.aot.scheduling import Schedule, schedule
+from delegraph_npu.aot.scheduling import Schedule, schedule, too_large
 from delegraph_npu.aot.storage import lay_out
 from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.blob import unpack
@@ -180,6 +180,32 @@ def test_too_little_sram_is_told(program: ExportedProgram, run: Callable[..., Co
         PreprocessError, match="does not fit into 600 bytes of SRAM, in whatever tiles; it needs a device"
     ):
         run(program, INPUT, sram=600)
+
+
+def test_whatever_fits_by_itself_has_a_place_in_the_partition(program: ExportedProgram) -> None:
+    """Which is what the partitioner takes it for."""
+    layout = lay_out(fuse(fold(program, {name: row.convert for name, row in OPERATORS.items()})))
+    fitting = set()
+    for sram in range(600, 3_000, 40):
+        device = read_device(DEVICE % sram, "a test")
+        blocks = WeightBlocks(device.array.columns, True)
+        reason = too_large(layout, device, blocks)
+        fitting.add(reason is None)
+        if reason is None:
+            assert schedule(layout, device, blocks, "performance").sram_nbytes <= sram
+        else:
+            assert f"does not fit into {sram} bytes of SRAM" in reason
+    assert fitting == {True, False}
+
+
+def test_operators_that_take_turns_compute_the_same(
+    program: ExportedProgram, run: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the gaps between buffers leave no other place."""
+    whole = run(program, INPUT)
+    monkeypatch.setattr(scheduling, "_ATTEMPTS", 0)
+    apart = run(program, INPUT, sram=3_000)
+    assert (whole.given[0] == apart.given[0]).all() and unpack(apart.blob).dram_nbytes > 0
 
 
 # ---- fewer operators ------------------------------------------------------------------------------------------------

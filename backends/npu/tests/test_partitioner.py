@@ -207,6 +207,18 @@ REASONS: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]], str, str
         "adaptive_avg_pool2d",
         "windows of different sizes: 8 is not a multiple of what it becomes",
     ),
+    "limits that are tensors": (
+        lambda x, y: q(torch.clamp(q(x), q(y))),
+        [IMAGE] * 2,
+        "clamp",
+        "its limits are tensors, or not numbers",
+    ),
+    "rows that float32 rounds": (
+        lambda x: q(F.interpolate(q(x), size=(14, 46))),
+        [(1, 2, 14, 14)],
+        "upsample_nearest2d",
+        "from 14 to 46: torch rounds which rows it reads, and the NPU's steps are exact",
+    ),
     "reflection": (
         lambda x: q(F.pad(q(x), (1, 1, 1, 1), mode="reflect")),
         [IMAGE],
@@ -367,6 +379,49 @@ def test_what_cannot_be_rescaled_is_left(case: str) -> None:
     report = lower(model, [x], take_all=True)
     reasons = [entry.reasons["npu"] for entry in report.leftovers]
     assert any("its scales are too far apart: scale" in reason for reason in reasons), reasons
+
+
+LIMITS: dict[str, Callable[..., torch.Tensor]] = {
+    "crossing": lambda x: x.clamp(0.7, 0.3),
+    "again": lambda x: x.clamp(0.5, 0.9).clamp(0.1, 0.3),
+    "behind a sum": lambda x: F.relu(x + x).clamp(max=-0.5),
+    "crossing behind a sum": lambda x: (x + x).clamp(0.7, 0.3),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_of_limits_the_last_and_the_upper_count(case: str) -> None:
+    model, x = Of(lambda x: q(LIMITS[case](q(x)))), torch.randn(2, 8)
+    lowered = delegraph.lower(model, (x,), backends=[("npu", {"take_all": True})])
+    assert lowered.report.methods["forward"].delegates
+    assert torch.equal(torch.from_numpy(delegraph.load(bytes(lowered))(x.numpy())), model(x))
+
+
+TOO_LARGE: dict[str, Callable[..., torch.Tensor]] = {
+    "largest": lambda x: q(q(x).amax((1, 2, 3))),
+    "mean": lambda x: q(q(x).mean((1, 2, 3))),
+    "matmul": lambda x: q(q(x) @ q(q(x).transpose(-1, -2))),
+    "softmax": lambda x: q(q(x).softmax(-1)),
+    "layer": lambda x: q(F.linear(q(x), weight(4, 2048))),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_what_does_not_fit_the_sram_is_left(case: str, tmp_path: Path) -> None:
+    """It was taken, and then `preprocess` failed. What is beside it is on the NPU."""
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return TOO_LARGE[case](x), q(torch.tanh(q(y)))
+
+    text = device_text("ethos-u55-128")[0].replace('nbytes = "2 MiB"', 'nbytes = "3 KiB"')
+    (tmp_path / "small.toml").write_text(text)
+    inputs = torch.randn(1, 2, 2, 2048), torch.randn(2, 8)
+    Of(model)(*inputs)
+    report = lower(Of(model), inputs, take_all=True, device=str(tmp_path / "small.toml"))
+    reasons = [entry.reasons["npu"] for entry in report.leftovers]
+    assert any("does not fit into" in reason and "bytes of SRAM" in reason for reason in reasons), reasons
+    (delegate,) = report.delegates
+    assert "aten::tanh" in delegate.operators
 
 
 def test_an_operand_is_shared_within_a_partition_alone() -> None:

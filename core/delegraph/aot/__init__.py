@@ -24,7 +24,8 @@ A backend's AOT half
 A backend's quantizer
     Recipe, recipe_named: what `quantize(recipe=…)` asks for; activation_spec, weight_spec: torchao's specs of it
     HistogramObserver, PercentileObserver: torchao's observers, but fast
-    annotate, annotation_of, shared_spec: what is said of a call; is_float_tensor, is_read_once, is_weight: of values
+    annotate, annotation_of, shared_spec: what is said of a call; is_float_tensor, is_read_once, is_weight: of values;
+    float_operand: why a call that takes grids as they are has none
     channel_dim: the channels in a layer's weight; VALUE_MOVES: what only moves values; normalized_sums: what needs more
     than 8 bits
     cut_attention: attention as its products and its softmax, each of which gets a grid
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
         VALUE_MOVES,
         annotate,
         annotation_of,
+        float_operand,
         is_float_tensor,
         is_read_once,
         is_weight,
@@ -217,6 +219,7 @@ __all__ = [
     "edge_program",
     "exir_ops",
     "external_tag",
+    "float_operand",
     "generate_etrecord",
     "get_dim_order",
     "get_lowered_module",
@@ -326,6 +329,7 @@ __getattr__, __dir__ = lazy_names(
             "VALUE_MOVES",
             "annotate",
             "annotation_of",
+            "float_operand",
             "is_float_tensor",
             "is_read_once",
             "is_weight",

@@ -14,8 +14,9 @@ __all__ = ["Quantizer", "QuantizerFactory"]
 class Quantizer(Protocol):
     """torchao's `Quantizer` (`torchao/quantization/pt2e/quantizer/quantizer.py`); one need not derive from it.
 
-    Its two optional methods are called where a quantizer has them: `transform_for_annotation(model)` before any
-    quantizer annotates, `prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)` once the observers are made.
+    Its three optional methods are called where a quantizer has them: `transform_for_annotation(model)` before any
+    quantizer annotates, `prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)` once the observers are made, and
+    `reason(node)` of each call of floats that nobody has annotated, which says why it has not, or None, for the report.
     While the first runs, calls that this quantizer may not annotate have an annotation of nothing: it leaves them.
 
     All of them are called for each body of control flow too, which is a `model` then, with the weights that it reads.

@@ -391,3 +391,22 @@ def test_a_conjugate_is_computed() -> None:
     program = to_edge_dialect(functionalize(export(Conjugate(), args), {}))
     assert "_conj.default" not in " ".join(operators(program))
     assert_same_behaviour(Conjugate(), program, args)
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_call_in_place_is_kept_whole_as_what_it_becomes(accepted: bool) -> None:
+    """Who chooses among calls is asked about that: no backend computes the one in place."""
+
+    class Activation(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.hardswish(x + 1, inplace=True)
+
+    whole, asked = torch.ops.aten.hardswish.default, []
+
+    def accepts(node: torch.fx.Node) -> bool:
+        asked.append(node.target)
+        return accepted
+
+    made = functionalize(torch.export.export(Activation(), (torch.randn(3),)), {whole: accepts})
+    assert whole in asked and (whole in {node.target for node in made.graph.nodes}) == accepted
+    made.graph.lint()

@@ -8,8 +8,6 @@ onnxruntime's Resize has an antialiasing of its own, with Pillow's rules at the 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -17,8 +15,7 @@ from numpy.typing import NDArray
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from delegraph.aot.authoring import as_array
-from delegraph_onnx.converters.resampling import listed
+from delegraph.aot.authoring import as_array, resize_scales
 from delegraph_onnx.converters.table import convert_with, unless
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
@@ -35,9 +32,9 @@ from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
     needs_elements=True,
 )
 def antialiased(
-    g: GraphBuilder, node: Node, input: Node, output_size: object, align_corners: bool, *scales: Any
+    g: GraphBuilder, node: Node, input: Node, output_size: object, align_corners: bool, *_: object
 ) -> ir.Value:
-    scales_h, scales_w = listed(scales) or (None, None)
+    scales_h, scales_w = resize_scales(node)
     (height, width), (new_height, new_width) = shape_of(input)[2:], shape_of(node)[2:]
     rows = _matrix(node, int(height), int(new_height), align_corners, scales_h)
     columns = _matrix(node, int(width), int(new_width), align_corners, scales_w)

@@ -19,7 +19,7 @@ import delegraph_onnx.converters.indexing  # the rows that pairs are moved by
 import delegraph_onnx.converters.reductions
 import delegraph_onnx.converters.scatter
 import delegraph_onnx.converters.shapes  # noqa: F401
-from delegraph.aot.authoring import named_arguments, numpy_dtype, operator_name
+from delegraph.aot.authoring import named_arguments, numpy_dtype, operator_name, reduced_dims
 from delegraph_onnx.converters.pointwise import arc_tangent, length
 from delegraph_onnx.converters.table import TABLE, Check, OnnxConverter, aten, unless
 from delegraph_onnx.dtypes import COMPLEX
@@ -170,9 +170,8 @@ def reduced(
 ) -> ir.Value:
     """Each part by itself."""
     rank, name = rank_of(self), "ReduceMean" if node.target == aten("mean.dim") else "ReduceSum"
-    axes = [dim % rank for dim in dims] if dims and rank else range(rank)
     value = g.cast(g.value(self), dtype_of(node)) if dtype_of(self) != dtype_of(node) else g.value(self)
-    return g.op(name, value, g.ints(list(axes)), keepdims=int(keepdim)) if rank else value
+    return g.op(name, value, g.ints(reduced_dims(rank, dims)), keepdims=int(keepdim)) if rank else value
 
 
 @convert_complex("where.self", check=lambda node, condition, self, other: (

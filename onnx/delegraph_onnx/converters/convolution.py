@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph.aot.authoring import named_arguments, operator_name
-from delegraph_onnx.converters.table import aten, convert_with, per_dim, schema_arguments
+from delegraph.aot.authoring import named_arguments, operator_name, per_dim, same_padding
+from delegraph_onnx.converters.table import aten, convert_with, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import rank_of, shape_of
 
@@ -52,22 +51,16 @@ def geometry(node: Node, input: Node, *, look_through: bool = True) -> tuple[Nod
     told = named_arguments(node)
     dims = rank_of(told["weight"]) - 2
     dilations = per_dim(told["dilation"], dims)
-    if isinstance(told["padding"], str):
-        begins, ends = _named_padding(told["padding"], told["weight"], dilations)
+    if told["padding"] == "same":
+        kernel = [int(size) for size in shape_of(told["weight"])[2:]]
+        begins, ends = map(list, zip(*same_padding(kernel, dilations), strict=True))
     else:
-        begins = ends = per_dim(told["padding"], dims)
+        begins = ends = [0] * dims if told["padding"] == "valid" else per_dim(told["padding"], dims)
     source, before, after = _without_padding(input, dims) if look_through else (input, [0] * dims, [0] * dims)
     pads = [a + b for a, b in zip(begins, before, strict=True)] + [a + b for a, b in zip(ends, after, strict=True)]
     more = {"output_padding": per_dim(told["output_padding"], dims)} if is_transposed(node) else {}
     strides = per_dim(told["stride"], dims)
     return source, {"strides": strides, "pads": pads, **more, "dilations": dilations, "group": told["groups"]}
-
-
-def _named_padding(padding: str, weight: Node, dilations: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Padding "same" puts the odd element at the end (torch `conv2d`'s rule)."""
-    kernel = [int(size) for size in shape_of(weight)[2:]]
-    total = [0 if padding == "valid" else d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
-    return [t // 2 for t in total], [t - t // 2 for t in total]
 
 
 def _without_padding(input: Node, dims: int) -> tuple[Node, list[int], list[int]]:

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring import quantize_call
+from delegraph.aot.authoring import overhang, per_dim, quantize_call
 from delegraph_onnx.converters.not_a_number import extreme, largest_in_windows
 from delegraph_onnx.converters.table import (
     convert_with,
     only_first_result_used,
-    per_dim,
     schema_arguments,
     used_results,
 )
@@ -32,23 +31,15 @@ def _dims(node: Node) -> int:
     return int(next(c for c in str(node.target) if c.isdigit()))
 
 
-def _spatial(node: Node, dims: int) -> tuple[object, ...]:
+def _spatial(node: Node, dims: int) -> tuple[Any, ...]:
     return shape_of(node)[-dims:]
 
 
-def _overhang(
-    node: Node,
-    self: Node,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> list[int]:
-    """How far the last window reaches beyond the padded input, per dim: what `ceil_mode` adds. Static shapes only."""
-    dims = len(kernel)
-    result = node.meta["val"][0] if isinstance(node.meta["val"], tuple | list) else node.meta["val"]
-    sizes = zip(_spatial(self, dims), result.shape[-dims:], kernel, stride, padding, dilation, strict=True)
-    return [max(0, (int(after) - 1) * s + d * (k - 1) + 1 - int(before) - 2 * p) for before, after, k, s, p, d in sizes]
+def _overhang(node: Node, self: Node, kernel: Sequence[int], *window: Sequence[int]) -> list[int]:
+    """What `ceil_mode` adds, of sizes that are known; of a call with one result or several."""
+    dims, value = len(kernel), node.meta["val"]
+    result = value[0] if isinstance(value, tuple | list) else value
+    return overhang(self.meta["val"].shape[-dims:], result.shape[-dims:], kernel, *window)
 
 
 def _static_if_ceil(node: Node, self: Node, ceil_mode: bool) -> str | None:
@@ -135,7 +126,7 @@ def _known_image(node: Node, self: Node) -> str | None:
     image = _spatial(self, _dims(node))
     if not are_known(*image):
         return "places in an image whose size is dynamic"
-    return "more places in an image than float32 counts" if math.prod(image) >= 2**24 else None  # type: ignore[arg-type]
+    return "more places in an image than float32 counts" if math.prod(image) >= 2**24 else None
 
 
 @convert_with(
@@ -149,7 +140,7 @@ def max_pool_with_indices(g: GraphBuilder, node: Node, self: Node, *window: Any)
     """ONNX counts through the batch and the channels, torch within each image."""
     if 1 not in used_results(node):
         return [_max_pools(g, node, self, 1, *window)[0], None]
-    image = math.prod(int(size) for size in _spatial(self, _dims(node)))  # type: ignore[call-overload]
+    image = math.prod(int(size) for size in _spatial(self, _dims(node)))
     pooled, places = _max_pools(g, node, self, 2, *window)
     return [pooled, g.op("Mod", places, g.tensor(image, torch.int64))]
 
@@ -203,8 +194,8 @@ def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[A
     steps = zip(_spatial(self, dims), _spatial(node, dims), per_dim(padding, dims), kernel, strict=True)
     for dim, (size, windows, pad, width) in enumerate(steps):
         step = per_dim(stride, dims)[dim] if stride else width
-        first = torch.arange(int(windows)) * step - pad  # type: ignore[call-overload]
-        low, high = (-pad, int(size) + pad) if count_include_pad else (0, int(size))  # type: ignore[call-overload]
+        first = torch.arange(int(windows)) * step - pad
+        low, high = (-pad, int(size) + pad) if count_include_pad else (0, int(size))
         inside = (first + width).clamp(max=high) - first.clamp(min=low)
         counts = counts * inside.reshape([-1 if i == dim else 1 for i in range(dims)])
     return (whole / counts).to(dtype).numpy()
@@ -238,7 +229,7 @@ def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str
     before = _spatial(self, dims)
     if not all(isinstance(size, int) and size % wanted == 0 for size, wanted in zip(before, output_size, strict=True)):
         return _by_windows(g, self, before, output_size, kind)
-    window = [int(size) // wanted for size, wanted in zip(before, output_size, strict=True)]  # type: ignore[call-overload]
+    window = [int(size) // wanted for size, wanted in zip(before, output_size, strict=True)]
     attributes: dict[str, Any] = {"kernel_shape": window, "strides": window}
     if kind == "Average":
         return _batched(g, self, dims, lambda value: g.ops("AveragePool", 1, value, **attributes))[0]

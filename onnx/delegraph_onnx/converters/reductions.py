@@ -11,19 +11,12 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import named_arguments
+from delegraph.aot.authoring import named_arguments, reduced_dims
 from delegraph_onnx.converters.not_a_number import extreme, first_in_order, position
 from delegraph_onnx.converters.table import convert_with, has_dims, name_of
 from delegraph_onnx.dtypes import INDICES, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, Size
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
-
-
-def _axes(self: Node, dim: int | Sequence[int] | None) -> list[int]:
-    """The dims reduced, not negative; none or an empty list means all."""
-    rank = rank_of(self)
-    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
-    return [d % rank for d in dims] if rank else []
 
 
 def _reduce(g: GraphBuilder, op_type: str, value: ir.Value, axes: Sequence[int], keepdim: bool) -> ir.Value:
@@ -46,10 +39,10 @@ def reduction(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
     return _reduce(g, op_type, value, axes, keepdim)
 
 
-def _reduced(node: Node, self: Node) -> tuple[list[int], bool]:
+def _reduced(node: Node, self: Node) -> tuple[Sequence[int], bool]:
     """Which dims, and whether they are kept: by default all, and not."""
     told = named_arguments(node)
-    return _axes(self, told.get("dim")), told.get("keepdim", False)
+    return reduced_dims(rank_of(self), told.get("dim")), told.get("keepdim", False)
 
 
 def reduce_integers(
@@ -112,7 +105,7 @@ def _may_be_none(g: GraphBuilder, size: int | torch.SymInt) -> bool:
 def mean(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
     """The mean over an image is a pool, which onnxruntime has for its blocked layouts too; it refuses an empty one."""
     (axes, keepdim), value = _reduced(node, self), g.tensor(self, dtype_of(node))
-    if rank_of(self) == 4 and sorted(axes) == [2, 3] and dtype_of(node) == torch.float32:
+    if rank_of(self) == 4 and axes == (2, 3) and dtype_of(node) == torch.float32:
         pooled = g.op("GlobalAveragePool", value)
         return pooled if keepdim else g.op("Squeeze", pooled, g.ints([2, 3]))
     return _mean(g, self, value, dtype_of(node), axes, keepdim)
@@ -150,7 +143,7 @@ def _kind(node: Node) -> str:
 def any_all(g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False) -> ir.Value:
     """Whether one is true; not all are if one is false. Of nothing onnxruntime's largest is the least integer."""
     truth, none, is_any = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim, name_of(node) == "any"
-    axes = [] if none else _axes(self, dim)  # an empty list means none here, unlike elsewhere
+    axes = () if none else reduced_dims(rank_of(self), dim)  # an empty list means none here, unlike elsewhere
     if not axes:
         return truth
     deciding = truth if is_any else g.op("Not", truth)
@@ -161,13 +154,13 @@ def any_all(g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: b
 
 @convert_with("logsumexp", check=has_dims)
 def logsumexp(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool) -> ir.Value:
-    return _reduce(g, "ReduceLogSumExp", g.value(self), _axes(self, dim), keepdim)
+    return _reduce(g, "ReduceLogSumExp", g.value(self), reduced_dims(rank_of(self), dim), keepdim)
 
 
 @convert_with("linalg_vector_norm", check=lambda node, self, ord, *_: None if ord in (1, 2) else f"norm of order {ord}")
 def vector_norm(g: GraphBuilder, node: Node, self: Node, ord: Scalar, dim: Any, keepdim: bool, *_: object) -> ir.Value:
     value = g.tensor(self, dtype_of(node))
-    axes = _axes(self, dim)
+    axes = reduced_dims(rank_of(self), dim)
     return _reduce(g, f"ReduceL{int(ord)}", value, axes, keepdim) if axes else g.op("Abs", value)
 
 
@@ -178,7 +171,7 @@ def _variance(
     g: GraphBuilder, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
 ) -> tuple[ir.Value, ir.Value]:
     """Variance and mean."""
-    dtype, axes, value = dtype_of(self), _axes(self, dim), g.value(self)
+    dtype, axes, value = dtype_of(self), reduced_dims(rank_of(self), dim), g.value(self)
     mean = _mean(g, self, value, dtype, axes, True)
     deviation = g.op("Sub", value, mean)
     total = _reduce(g, "ReduceSum", g.op("Mul", deviation, deviation), axes, keepdim)
@@ -220,7 +213,7 @@ def arg(g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool)
 def extremum(g: GraphBuilder, node: Node, self: Node, dim: int, keepdim: bool) -> Sequence[ir.Value]:
     value, dtype, kind = g.value(self), dtype_of(self), _kind(node)
     return [
-        extreme(g, kind, value, dtype, _axes(self, dim), keepdim),
+        extreme(g, kind, value, dtype, reduced_dims(rank_of(self), dim), keepdim),
         position(g, kind, value, dtype, dim % rank_of(self), keepdim),
     ]
 

@@ -14,19 +14,19 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring import as_array, operator_name
-from delegraph_onnx.converters.table import aten, convert_with, name_of, schema_arguments
+from delegraph.aot.authoring import nearest_pixels, operator_name, resize_scales
+from delegraph_onnx.converters.table import convert_with, name_of, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import Dim, are_known, rank_of, shape_of
 
 
-def _same_size(node: Node, input: Node, output_size: object, *rest: Any) -> str | None:
+def _same_size(node: Node, input: Node, *_: object) -> str | None:
     """Where scales are given, onnxruntime finds the result's size from them in single precision."""
-    scales = rest[-1] if rest and isinstance(rest[-1], list | tuple) else rest
-    for before, after, scale in zip(
-        shape_of(input)[2:], shape_of(node)[2:], scales[-(rank_of(node) - 2) :] or (), strict=False
-    ):
-        if scale is None or isinstance(scale, bool):
+    scales = resize_scales(node)
+    if None in scales and any(scale is not None for scale in scales):
+        return "a scale along one dim, and none along another"
+    for before, after, scale in zip(shape_of(input)[2:], shape_of(node)[2:], scales, strict=True):
+        if scale is None:
             continue
         if isinstance(scale, Node):
             return "a scale is dynamic"
@@ -40,9 +40,25 @@ def _same_size(node: Node, input: Node, output_size: object, *rest: Any) -> str 
     return None
 
 
-def listed(scales: Sequence[Any]) -> Sequence[float | None]:
-    """Those of all dims, whether a call has one argument for each, or a list, which may be None."""
-    return scales if len(scales) != 1 or not isinstance(scales[0], list | tuple | None) else scales[0] or []
+def _but_of_copies(node: Node, input: Node, scales: Sequence[float | None]) -> tuple[float | None, ...]:
+    """1 where the size stays the same: torch copies there, of linear ones, whatever the scale."""
+    sizes = zip(shape_of(input)[2:], shape_of(node)[2:], scales, strict=True)
+    return tuple(
+        1.0 if scale and are_known(before, after) and before == after else scale for before, after, scale in sizes
+    )
+
+
+def _cubic_scales(node: Node, input: Node, output_size: object, align_corners: bool, *_: object) -> str | None:
+    """What stays as large onnxruntime copies; torch does so only of linear ones."""
+    for before, after, scale in zip(shape_of(input)[2:], shape_of(node)[2:], resize_scales(node), strict=True):
+        known = are_known(before, after)
+        if scale not in (None, 1) and not align_corners and (before == after if known else 1 < scale < _COPIES_TWO):
+            return f"a scale of {scale} that may leave an image as large"
+    return _same_size(node, input)
+
+
+_COPIES_TWO: Final = 1.5
+"""From this scale on, two pixels and more become more."""
 
 
 def _resize(
@@ -55,7 +71,7 @@ def _resize(
     **attributes: Any,
 ) -> ir.Value:
     """To the result's size; by the given scales where there are any, since they set where torch samples."""
-    if scales and all(scale is not None for scale in scales):
+    if all(scale is not None for scale in scales):
         factors = g.constant(np.array([1.0, 1.0, *scales], np.float32))
         return g.op("Resize", g.value(input), None, factors, mode=mode, **attributes)
     known = [size for size in shape_of(node)[2:] if isinstance(size, int)]
@@ -77,11 +93,14 @@ class Rule:
 
     terms: dict[str, str]
     pixel: Callable[[NDArray[np.floating], np.floating], NDArray[np.floating]]
-    pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value], ir.Value]
+    pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value, int], ir.Value]
 
 
-def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value) -> ir.Value:
-    """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up."""
+def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value, dims: int) -> ir.Value:
+    """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up; of images the
+    product alone, rounded down."""
+    if dims == 2:
+        return g.op("Mul", g.op("Add", g.cast(place, torch.float32), g.tensor(0.5, torch.float32)), step)
     half = g.tensor(0.5, torch.float64)
     middle = g.op("Mul", g.op("Add", g.cast(place, torch.float64), half), g.cast(step, torch.float64))
     return g.op("Add", g.cast(g.op("Sub", middle, half), torch.float32), g.tensor(0.5, torch.float32))
@@ -91,7 +110,7 @@ RULES: Final = {
     "upsample_nearest": Rule(
         {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
         lambda place, factor: np.floor(place / factor),
-        lambda g, place, step: g.op("Mul", g.cast(place, torch.float32), step),
+        lambda g, place, step, dims: g.op("Mul", g.cast(place, torch.float32), step),
     ),
     "_upsample_nearest_exact": Rule(
         {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},
@@ -104,7 +123,7 @@ RULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Nearest:
-    """A call: of which rule, of what, to which sizes (None: the scales say it), by which scales, if any are given."""
+    """A call: of which rule, of what, to which sizes (None: the scales say it), by which scales, None where none is."""
 
     name: str
     node: Node
@@ -114,9 +133,8 @@ class _Nearest:
 
     @classmethod
     def of(cls, node: Node) -> _Nearest:
-        name = name_of(node)[:-2]
-        input, output_size, *scales = schema_arguments(node)
-        return cls(name, node, input, output_size, listed(scales))
+        input, output_size, *_ = schema_arguments(node)
+        return cls(name_of(node)[:-2], node, input, output_size, resize_scales(node))
 
     @property
     def dims(self) -> int:
@@ -126,10 +144,6 @@ class _Nearest:
         """Before and after, of a spatial dim."""
         return shape_of(self.input)[2 + dim], shape_of(self.node)[2 + dim]
 
-    def scale(self, dim: int) -> float | None:
-        """What is given, if anything is."""
-        return self.scales[dim] if self.scales else None
-
 
 def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, *_: object) -> ir.Value:
     """By ONNX's operator where that reads torch's pixels: of floats it is several times as fast."""
@@ -138,8 +152,8 @@ def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Siz
     def resized() -> ir.Value:
         return _resize(g, node, input, output_size, call.scales, "nearest", **RULES[call.name].terms)
 
-    if are_known(*shape_of(input)[2:], *shape_of(node)[2:]):
-        return resized() if _reads_the_same(call) else nearest_gathered(g, node)
+    if _is_known(node, input):
+        return resized() if _same_size(node, input) is None and _reads_the_same(call) else nearest_gathered(g, node)
     if any(scale is not None for scale in call.scales):
         by_powers = all(scale is not None and frexp(scale)[0] == 0.5 for scale in call.scales)
         return resized() if by_powers else nearest_gathered(g, node)
@@ -147,9 +161,17 @@ def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Siz
     return result
 
 
+def _is_known(node: Node, input: Node) -> bool:
+    return are_known(*shape_of(input)[2:], *shape_of(node)[2:])
+
+
+def _size_from_scales(node: Node, input: Node, *_: object) -> str | None:
+    return None if _is_known(node, input) else _same_size(node, input)
+
+
 for _name in RULES:
     _all = [f"{_name}{n}d{overload}" for n in (1, 2, 3) for overload in ("", ".vec")]
-    convert_with(" ".join(_all), check=_same_size, keep=True)(_nearest)
+    convert_with(" ".join(_all), check=_size_from_scales, keep=True)(_nearest)
 
 
 def nearest_gathered(g: GraphBuilder, node: Node) -> ir.Value:
@@ -168,15 +190,25 @@ def _pixels(g: GraphBuilder, call: _Nearest, dim: int) -> ir.Value | None:
     """What torch reads along a dim; None if that is each pixel, once."""
     before, after = call.sizes(dim)
     if isinstance(before, int) and isinstance(after, int):
-        known = _read_by_torch(call.name, call.dims, before, after, call.scale(dim))
-        return None if np.array_equal(known, range(before)) else g.constant(known)
+        known = nearest_pixels(call.name, call.dims, before, after, call.scales[dim])
+        return None if known == list(range(before)) else g.ints(known)
     counts = _counts(g, call, dim)
     few, many = (g.cast(count, torch.float32) for count in counts)
-    scale = call.scale(dim)
+    scale = call.scales[dim]
     step = g.op("Div", few, many) if scale is None else g.tensor(1 / scale, torch.float32)
     places = g.op("Range", g.tensor(0, torch.int64), counts[1], g.tensor(1, torch.int64))
-    pixel = g.op("Floor", RULES[call.name].pixel_of_torch(g, places, step))
-    return g.op("Min", g.cast(pixel, torch.int64), g.op("Sub", counts[0], g.tensor(1, torch.int64)))
+    pixel = g.cast(g.op("Floor", RULES[call.name].pixel_of_torch(g, places, step, call.dims)), torch.int64)
+    if scale is not None and (call.name, call.dims) == ("upsample_nearest", 2):
+        pixel = _copied(g, counts, places, pixel)
+    return g.op("Min", pixel, g.op("Sub", counts[0], g.tensor(1, torch.int64)))
+
+
+def _copied(g: GraphBuilder, counts: tuple[ir.Value, ir.Value], places: ir.Value, pixel: ir.Value) -> ir.Value:
+    """`pixel`, but in an image as large, or twice as large: torch overlooks the scale there."""
+    before, after = counts
+    halves = g.op("Div", places, g.tensor(2, torch.int64))
+    pixel = g.op("Where", g.op("Equal", after, g.op("Add", before, before)), halves, pixel)
+    return g.op("Where", g.op("Equal", after, before), places, pixel)
 
 
 def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Value]:
@@ -184,7 +216,7 @@ def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Val
     before = g.size(g.value(call.input), 2 + dim)
     if call.output_size is not None:
         return before, g.tensor(call.output_size[dim], torch.int64)
-    scale = call.scale(dim)
+    scale = call.scales[dim]
     assert scale is not None
     made = g.op("Mul", g.cast(before, torch.float64), g.tensor(scale, torch.float64))
     return before, g.cast(g.op("Floor", made), torch.int64)
@@ -210,18 +242,10 @@ def _reads_the_same(call: _Nearest) -> bool:
     by_scale = [scale for scale in call.scales if scale is not None]
     factors = by_scale if len(by_scale) == len(sizes) else [many / few for few, many in sizes]
     for dim, (pair, factor) in enumerate(zip(sizes, factors, strict=True)):
-        own = _read_by_torch(call.name, call.dims, *pair, call.scale(dim))
+        own = nearest_pixels(call.name, call.dims, *pair, call.scales[dim])
         if not all(np.array_equal(own, other) for other in _read_by_onnx(RULES[call.name], *pair, factor)):
             return False
     return True
-
-
-def _read_by_torch(name: str, dims: int, before: int, after: int, scale: float | None) -> NDArray[np.int64]:
-    """Which pixel is at each place, by torch's own operator: in its last dim, as kernels of 1, 2 and 3 dims differ."""
-    numbered = torch.arange(before, dtype=torch.float32).reshape([1] * (dims + 1) + [before])
-    rest = dims - 1
-    read = aten(f"{name}{dims}d")(numbered, [1] * rest + [after], *[None] * rest, scale)
-    return as_array(read.flatten().to(torch.int64))
 
 
 def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterator[NDArray[np.floating]]:
@@ -235,12 +259,16 @@ def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterato
 _SMOOTH: Final = "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
 
 
-@convert_with(f"{_SMOOTH} {_SMOOTH.replace(' ', '.vec ')}.vec", check=_same_size, keep=True)
+def _check(node: Node, input: Node, output_size: object, align_corners: bool, *_: object) -> str | None:
+    return (_cubic_scales if "cubic" in operator_name(node) else _same_size)(node, input, output_size, align_corners)
+
+
+@convert_with(f"{_SMOOTH} {_SMOOTH.replace(' ', '.vec ')}.vec", check=_check, keep=True)
 def smooth(
-    g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, align_corners: bool, *scales: Any
+    g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, align_corners: bool, *_: object
 ) -> ir.Value:
-    mode = "cubic" if "cubic" in operator_name(node) else "linear"
+    mode, scales = "cubic" if "cubic" in operator_name(node) else "linear", resize_scales(node)
+    if mode == "linear":
+        scales = _but_of_copies(node, input, scales)
     where = "align_corners" if align_corners else "half_pixel"
-    return _resize(
-        g, node, input, output_size, listed(scales), mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
-    )
+    return _resize(g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75)

@@ -81,6 +81,40 @@ def index_put(
     return g.transpose(written, [front.index(dim) for dim in range(len(front))])
 
 
+def _one_index(node: Node, self: Node, dim: int, index: Node, source: Node, alpha: Scalar = 1) -> str | None:
+    if not rank_of(self) or rank_of(index) != 1 or rank_of(source) != rank_of(self):
+        return "a tensor, an index or a source that is one number"
+    if dtype_of(source) != dtype_of(self):
+        return "a source of another dtype"
+    return "slices that are added times a number" if alpha != 1 else None
+
+
+@convert_with(
+    "index_add",
+    dtypes=NUMBERS | INDICES,
+    keep=True,
+    check=_one_index,
+)
+def index_add(
+    g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, source: Node, alpha: Scalar = 1
+) -> ir.Value:
+    return _put_along(g, node, self, dim, index, source, True)
+
+
+@convert_with("index_copy", dtypes=NUMBERS_OR_BOOL, keep=True, check=_one_index)
+def index_copy(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, source: Node) -> ir.Value:
+    return _put_along(g, node, self, dim, index, source, False)
+
+
+def _put_along(
+    g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, source: Node, accumulate: bool
+) -> ir.Value:
+    """As `index_put`, at places that are not counted from the end."""
+    indices = [*[None] * (dim % rank_of(self)), index]
+    with g.standing_for({index: places(g, index)}):
+        return index_put(g, node, self, indices, source, accumulate)
+
+
 def _puts_rows(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
     """Whether one dim is indexed, and a whole row behind it is put at each place, as into a cache.
 

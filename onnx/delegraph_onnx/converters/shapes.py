@@ -244,7 +244,7 @@ def padded(
     """torch lists (before, after) from the last dim on; ONNX all befores, then all afters, for the dims named."""
     if all(amount == 0 for amount in amounts):
         return g.value(self)
-    if mode not in g.target.pad_modes:
+    if mode not in g.target.pad_modes or (mode == "wrap" and are_known(*amounts) and _may_be_empty(g, self)):
         return _wrapped(g, self, amounts)
     constant = g.tensor(fill, dtype_of(node)) if mode == "constant" else None
     if are_known(*amounts):
@@ -255,6 +255,11 @@ def padded(
     axes = [rank_of(self) - 1 - i for i in range(len(amounts) // 2)]
     pads = g.sizes([*amounts[::2], *amounts[1::2]])
     return g.op("Pad", g.value(self), pads, constant, g.ints(axes), mode=mode)
+
+
+def _may_be_empty(g: GraphBuilder, self: Node) -> bool:
+    """Whether there may be no elements, which onnxruntime's Pad has no way to repeat (1.31: "Unexpected mode")."""
+    return any(not isinstance(size, int) and g.may_run_with_none(size) for size in shape_of(self))
 
 
 def _wrapped(g: GraphBuilder, self: Node, amounts: Sequence[Size]) -> ir.Value:

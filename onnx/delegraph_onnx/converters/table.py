@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -38,7 +38,6 @@ __all__ = [
     "has_dims",
     "name_of",
     "only_first_result_used",
-    "per_dim",
     "schema_arguments",
     "tensors_of",
     "unless",
@@ -217,9 +216,3 @@ def _check_sizes(node: Node, takes_empty: bool) -> str | None:
     operands = (operand.meta.get("val") for operand in node.all_input_nodes)
     empty = any(isinstance(operand, torch.Tensor) and is_empty(operand) for operand in operands)
     return "a tensor is empty" if empty and not takes_empty else None
-
-
-def per_dim(values: Sequence[int] | int, dims: int) -> list[int]:
-    """One number for each spatial dim: schemas let a single one stand for all."""
-    values = [values] if isinstance(values, int) else list(values)
-    return values * dims if len(values) == 1 else values

@@ -30,11 +30,11 @@ LAST_3D = VOLUME.contiguous(memory_format=torch.channels_last_3d)
 NANS = IMAGE.masked_fill(torch.rand(IMAGE.shape) < 0.1, math.nan)
 
 # sizes, and scales, which need not be their ratio
-LINES = [([14], None), ([5], None), ([9], 1.3), ([7], None), ([1], None)]
+LINES = [([14], None), ([5], None), ([9], 1.3), ([7], None), ([1], None), ([14], 2.1), ([7], 1.1)]
 IMAGES = [([14, 12], None, None), ([5, 9], None, None), ([11, 3], 1.7, 0.6), ([1, 1], None, None), ([7, 6], None, 1.0),
-          ([3, 20], None, None)]  # fmt: skip
+          ([3, 20], None, None), ([14, 6], 2.1, 1.1), ([14, 12], 1.5, None)]  # fmt: skip
 VOLUMES = [([8, 10, 12], None, None, None), ([3, 9, 2], None, None, None), ([5, 3, 8], 1.3, 0.7, 1.5),
-           ([1, 1, 1], None, None, None)]  # fmt: skip
+           ([1, 1, 1], None, None, None), ([8, 5, 12], 2.1, 1.1, 1.5)]  # fmt: skip
 
 CASES: dict[str, list[tuple[Any, ...]]] = {}
 for _name in ("upsample_nearest{}d.out", "_upsample_nearest_exact{}d.out"):
@@ -44,6 +44,9 @@ for _name in ("upsample_nearest{}d.out", "_upsample_nearest_exact{}d.out"):
     CASES[_name.format(1)] += [(rand(1, 2, 5, dtype=d), [8], None) for d in (*FLOATS, U8)]
     CASES[_name.format(2)] += [(rand(1, 2, 5, 4, dtype=d), [8, 3], None, None) for d in (*FLOATS, U8)]
     CASES[_name.format(2)] += [(rand(0, 2, 5, 4), [8, 3], None, None)]
+    CASES[_name.format(1)] += [(rand(1, 1, 2), [41], None)]
+    CASES[_name.format(2)] += [(rand(1, 1, 2, 2), [41, 47], None, None)]
+    CASES[_name.format(3)] += [(rand(1, 1, 1, 2, 2), [1, 41, 47], None, None, None)]
 for _name in ("upsample_bilinear2d.out", "upsample_bicubic2d.out", "_upsample_bilinear2d_aa.out",
               "_upsample_bicubic2d_aa.out", "_upsample_lanczos2d_aa.out"):  # fmt: skip
     CASES[_name] = [
@@ -128,8 +131,11 @@ REFUSED: list[tuple[str, list[Any], list[Any], type[Exception], str]] = [
 @pytest.mark.parametrize("op", ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"])
 @pytest.mark.parametrize("scales", [(0.1, 5.0), (5.0, 0.2), (0.05, 0.05)])
 def test_a_scale_that_leads_out_of_the_image(oracle: Oracle, op: str, scales: tuple[float, float]) -> None:
-    """It contradicts the sizes: where no place is left to weigh, torch gives 0."""
-    oracle.check(f"aten::{op}.out", rand(1, 2, 3, 3), [6, 6], False, *scales)
+    """It contradicts the sizes: where no place is left to weigh, torch gives 0, times what lies behind the image."""
+    args = rand(1, 2, 3, 3), [6, 6], False, *scales
+    expected = getattr(torch.ops.aten, op).default(*args).nan_to_num(0)
+    for mode in oracle.modes:
+        oracle.compare(f"aten::{op}.out", args, {}, [expected], mode)
 
 
 @pytest.mark.parametrize(("op", "inputs", "outs", "fault", "message"), REFUSED)

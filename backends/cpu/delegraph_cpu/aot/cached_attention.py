@@ -55,12 +55,19 @@ class _Write:
             _, indices, new, accumulate = schema_arguments(put)
             if len(indices) != 3 or indices[0] is not None or indices[1] is not None or accumulate:
                 return None
-            begin = positions_of(indices[2], constants)
-            counts_up = begin is not None and begin.dim in (None, -1) and rank_of(indices[2]) == 1
-            return cls(put, new, indices[2], begin) if begin is not None and counts_up else None
+            return cls._at(put, new, indices[2], constants)
+        if put.target == aten("index_copy"):
+            _, dim, places, new = schema_arguments(put)
+            return cls._at(put, new, places, constants) if dim in (2, -2) else None
         _, new, dim, start, _, step = schema_arguments(put)
         in_a_row = dim in (2, -2) and step == 1 and isinstance(start, Node)
         return cls(put, new, None, Positions(start=start, dim=-1)) if in_a_row else None
+
+    @classmethod
+    def _at(cls, put: Node, new: Node, places: Node, constants: Mapping[Node, torch.Tensor]) -> _Write | None:
+        begin = positions_of(places, constants)
+        counts_up = begin is not None and begin.dim in (None, -1) and rank_of(places) == 1
+        return cls(put, new, places, begin) if begin is not None and counts_up else None
 
     def count(self, g: GraphBuilder) -> ir.Value:
         """How many rows there are."""
@@ -186,7 +193,7 @@ def _rotations(
     return None if any(size % _ROTATED_SIZE for size in sizes) else (turned, turned_key)
 
 
-_WRITES: Final = frozenset({aten("index_put"), aten("slice_scatter")})
+_WRITES: Final = frozenset({aten("index_put"), aten("index_copy"), aten("slice_scatter")})
 """Operators that put rows into a cache: at places, or from one to another."""
 
 

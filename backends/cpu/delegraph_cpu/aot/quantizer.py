@@ -14,12 +14,14 @@ import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot import (
+    VALUE_MOVES,
     Recipe,
     activation_spec,
     annotate,
     annotation_of,
     channel_dim,
     cut_attention,
+    float_operand,
     is_float_tensor,
     is_read_once,
     is_weight,
@@ -27,7 +29,7 @@ from delegraph.aot import (
     shared_spec,
     weight_spec,
 )
-from delegraph.aot.authoring import schema_arguments
+from delegraph.aot.authoring import reduced_dims, schema_arguments
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
 
@@ -44,16 +46,10 @@ SUMS: Final = frozenset({aten.add.Tensor, aten.mul.Tensor})
 JOINS: Final = frozenset({aten.cat.default})
 WINDOWS: Final = frozenset({aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default})
 AVERAGES: Final = frozenset({aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default, aten.mean.dim})
-MOVES: Final = frozenset(
-    {
-        *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
-        *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
-        *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
-        *(aten.dropout.default, aten.pad.default, aten.constant_pad_nd.default, aten.pixel_shuffle.default),
-        *(aten.channel_shuffle.default, aten.max_pool1d.default, aten.max_pool2d.default),
-        *(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec),
-    }
-)
+MOVES: Final = VALUE_MOVES | {
+    *(aten.pad.default, aten.constant_pad_nd.default, aten.pixel_shuffle.default, aten.channel_shuffle.default),
+    *(aten.max_pool1d.default, aten.max_pool2d.default, aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec),
+}
 """What is done to the integers themselves, whatever grid they are on."""
 
 
@@ -106,6 +102,12 @@ class CpuQuantizer:
 
     def validate(self, model: GraphModule) -> None:
         """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
+
+    def reason(self, node: Node) -> str | None:
+        """Why it leaves a call of floats."""
+        if node.target in SUMS | AVERAGES | WINDOWS | MOVES | CLAMPS | JOINS:
+            return float_operand(node, lambda value: getattr(annotation_of(value), "output_qspec", None) is not None)
+        return "integers would cost accuracy or time here: onnxruntime's kernel of floats is as fast, or the only one"
 
     def _annotate(self, node: Node, integers: set[Node]) -> None:
         if channel_dim(node) is not None and not (is_float_tensor(node.args[0]) and is_weight(node.args[1])):
@@ -256,8 +258,7 @@ def _averages_everything(node: Node) -> bool:
     """Whether the average is over all dims behind the channels."""
     rank = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
     if node.target == aten.mean.dim:
-        dims = node.args[1]
-        return dims is not None and rank > 2 and sorted(int(d) % rank for d in dims) == list(range(2, rank))  # type: ignore
+        return rank > 2 and reduced_dims(rank, node.args[1]) == tuple(range(2, rank))  # type: ignore[arg-type]
     return all(size == 1 for size in node.args[1])  # type: ignore[union-attr]
 
 

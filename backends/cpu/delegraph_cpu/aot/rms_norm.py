@@ -15,7 +15,7 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
-from delegraph.aot.authoring import Constants
+from delegraph.aot.authoring import Constants, reduced_dims
 from delegraph_onnx.converters.normalization import simplified_layer_norm
 from delegraph_onnx.converters.table import aten
 from delegraph_onnx.graph_builder import GraphBuilder
@@ -59,7 +59,7 @@ def _norm(node: Node, numbers: Mapping[Node, torch.Tensor]) -> RmsNorm | None:
             if squares is None or epsilon not in numbers or dtype_of(x) != torch.float32:
                 continue
             _, dims, keepdim, dtype = schema_arguments(mean)
-            over_last = keepdim and dtype is None and [dim % rank_of(x) for dim in dims] == [rank_of(x) - 1]
+            over_last = keepdim and dtype is None and reduced_dims(rank_of(x), dims) == (rank_of(x) - 1,)
             if over_last and squares.target == aten("pow.Tensor_Scalar") and squares.args == (x, 2):
                 return RmsNorm(node, x, float(numbers[epsilon]), None, frozenset())
     return None

@@ -6,7 +6,7 @@ from it is written on the grid that the quantize call behind it asks for, limite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -21,15 +21,15 @@ from delegraph.aot.authoring import (
     Quantization,
     Quantizations,
     QuantizeCall,
+    clamp_limits,
     numpy_dtype,
     operator_name,
     quantize_call,
-    schema_arguments,
 )
 from delegraph_dsp.aot.kernel_calls import KernelCall, Use, Value, View
 from delegraph_dsp.program import Operator
 
-__all__ = ["CODE_DTYPES", "MOVES", "TABLE", "KernelGraph", "Unsupported", "activation_limits", "is_move"]
+__all__ = ["CODE_DTYPES", "MOVES", "TABLE", "KernelGraph", "Unsupported", "is_move"]
 
 TABLE: Final = ConverterTable("the DSP")
 """What `converters/` fill: rows are `(graph, node, *schema arguments) -> View`, and raise `Unsupported`."""
@@ -144,7 +144,7 @@ class KernelGraph(GraphConverter[View]):
         found = self.quantizations.wanted(node)
         if found is None and len(node.users) == 1:
             follower = next(iter(node.users))
-            limits = activation_limits(follower)
+            limits = clamp_limits(follower)
             if limits is not None or is_move(follower):
                 found = self.wanted(follower)
             if found is not None and limits is not None:
@@ -265,25 +265,6 @@ def is_move(node: Node) -> bool:
 
 
 # ---- activations behind an operator -------------------------------------------------------------------------------
-
-
-def activation_limits(node: Node) -> tuple[float, float] | None:
-    """Between what an activation limits its input: relu, relu6, hardtanh, clamp by numbers; None for other nodes."""
-    limits = _LIMITS.get(operator_name(node))
-    found = None if limits is None else limits(*schema_arguments(node)[1:])
-    return found if found is not None and all(isinstance(limit, int | float) for limit in found) else None
-
-
-def _clamped(low: Any = None, high: Any = None) -> tuple[Any, Any]:
-    return -np.inf if low is None else low, np.inf if high is None else high
-
-
-_LIMITS: Final[dict[str, Callable[..., tuple[Any, Any]]]] = {
-    "aten::relu": lambda: (0.0, np.inf),
-    "aten::relu6": lambda: (0.0, 6.0),
-    "aten::hardtanh": lambda low, high: (low, high),
-    "aten::clamp": _clamped,
-}
 
 
 def limited(grid: Quantization, low: float, high: float) -> Quantization:

@@ -24,6 +24,7 @@ from delegraph.aot import (
     annotate,
     annotation_of,
     cut_attention,
+    float_operand,
     is_float_tensor,
     is_read_once,
     is_weight,
@@ -105,6 +106,16 @@ class DspQuantizer:
 
     def validate(self, model: GraphModule) -> None:
         """Everything that `annotate` writes has a kernel."""
+
+    def reason(self, node: Node) -> str | None:
+        """Why it leaves a call of floats."""
+        if node.target in TABLES and not self._has_table(node):
+            return f"an int16 table does not give {operator_name(node)}"
+        if node.target in MOVES:
+            return float_operand(node, lambda source: annotation_of(source) is not None)
+        if node.target in PAIRS | SCALINGS:
+            return "one of its operands is neither a tensor of float32 nor a number that it scales by"
+        return f"the DSP has no kernel of integers for {operator_name(node)}"
 
     def _annotate(self, node: Node) -> None:
         sources = _values(node)

@@ -11,35 +11,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 from torch.fx import Node
 
 from delegraph.aot import lifted_number, schema_arguments
+from delegraph.aot.authoring import Granularity, clamp_limits, quantize_call
 
 __all__ = [
-    "CLAMPS",
     "Grid",
     "QuantizedCall",
     "call_at",
-    "clamp_limits",
     "dtype_of",
     "grid_of",
     "head_of",
+    "is_clamp",
     "is_dequantize",
     "is_quantize",
     "operator_name",
     "shape_of",
 ]
-
-_QUANTIZE: Final = "quantized_decomposed::quantize_per_tensor"
-_DEQUANTIZE: Final = "quantized_decomposed::dequantize_per_tensor"
-_DEQUANTIZE_CHANNELS: Final = "quantized_decomposed::dequantize_per_channel"
-
-CLAMPS: Final = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-"""Operators that only limit values: what makes the value before them limits it for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +73,12 @@ class QuantizedCall:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The lowest and the highest integer that the clamps and the grid let through."""
+        """The lowest and the highest integer that the grid and the clamps let through, each behind the one before."""
         low, high = self.out.low, self.out.high
-        for clamp in self.clamps:
-            lowest, highest = clamp_limits(clamp)
-            low, high = max(low, self.out.step(lowest)), min(high, self.out.step(highest))
-        return low, max(low, high)
+        for limits in filter(None, map(clamp_limits, (self.head, *self.clamps))):
+            least, most = map(self.out.step, limits)
+            low, high = (min(max(step, least), most) for step in (low, high))
+        return low, high
 
 
 # ---- what a node is -------------------------------------------------------------------------------------------------
@@ -105,22 +98,24 @@ _COPIES: Final = {"dim_order_ops::_clone_dim_order": "clone", "_softmax": "softm
 
 def is_quantize(node: Node) -> bool:
     """Whether `node` rounds a float tensor to one grid."""
-    return operator_name(node) == _QUANTIZE
+    call = quantize_call(node)
+    return call is not None and call.quantizes and call.granularity is Granularity.TENSOR
 
 
 def is_dequantize(node: Node) -> bool:
     """Whether `node` gives a float tensor for integers."""
-    return operator_name(node) in (_DEQUANTIZE, _DEQUANTIZE_CHANNELS)
+    call = quantize_call(node)
+    return call is not None and not call.quantizes and call.granularity in (Granularity.TENSOR, Granularity.CHANNEL)
 
 
 def grid_of(node: Node) -> Grid | None:
     """The grid of a call that quantizes or dequantizes a whole tensor; None if it is not known ahead of time."""
-    if operator_name(node) not in (_QUANTIZE, _DEQUANTIZE):
+    call = quantize_call(node)
+    if call is None or call.granularity is not Granularity.TENSOR or call.qmin is None or call.qmax is None:
         return None
-    _, scale, zero_point, low, high, dtype, *_ = schema_arguments(node)
-    if not all(isinstance(number, int | float) for number in (scale, zero_point, low, high)):
+    if isinstance(call.scale, Node) or not isinstance(call.zero_point, int):
         return None
-    return Grid(float(np.float32(scale)), int(zero_point), int(low), int(high), dtype)
+    return Grid(float(np.float32(call.scale)), call.zero_point, call.qmin, call.qmax, call.dtype)
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
@@ -134,20 +129,9 @@ def dtype_of(node: Node) -> torch.dtype:
     return dtype
 
 
-def clamp_limits(node: Node) -> tuple[float, float]:
-    """The real limits of a call of one of `CLAMPS`."""
-    name, arguments = operator_name(node), schema_arguments(node)
-    if name in ("relu", "relu6"):
-        return 0.0, math.inf if name == "relu" else 6.0
-    low, high = (_number(bound) for bound in arguments[1:3])
-    return -math.inf if low is None else low, math.inf if high is None else high
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, Node):
-        found = lifted_number(value)
-        return None if found is None or isinstance(found, complex) else float(found)
-    return None if value is None else float(value)
+def is_clamp(node: Node) -> bool:
+    """Whether `node` only limits values, by numbers: what makes the value before it limits it for nothing."""
+    return clamp_limits(node) is not None
 
 
 # ---- which call a node is part of -----------------------------------------------------------------------------------
@@ -164,7 +148,7 @@ def head_of(node: Node) -> Node:
     source = _source(node)
     if is_quantize(node):
         return node if source is None or is_dequantize(source) else head_of(source)
-    if operator_name(node) in CLAMPS and source is not None and not is_dequantize(source):
+    if is_clamp(node) and source is not None and not is_dequantize(source):
         return head_of(source)
     return node
 
@@ -177,7 +161,7 @@ def _source(node: Node) -> Node | None:
 def call_at(head: Node) -> QuantizedCall | str:
     """The call that `head` computes, or why it is not one that can be computed on integers."""
     clamps, last = [], head
-    while not is_quantize(last) and len(last.users) == 1 and operator_name(next(iter(last.users))) in CLAMPS:
+    while not is_quantize(last) and len(last.users) == 1 and is_clamp(next(iter(last.users))):
         last = next(iter(last.users))
         clamps.append(last)
     results = (head,) if is_quantize(head) else tuple(last.users)

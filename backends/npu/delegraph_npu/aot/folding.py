@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments, user_location
-from delegraph.aot.authoring import as_array
+from delegraph.aot.authoring import Constants, Quantizations, numpy_dtype
 from delegraph.errors import UnsupportedOperator
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import Grid, QuantizedCall, call_at, grid_of, head_of, is_dequantize, operator_name
@@ -81,7 +80,8 @@ class Folding:
 
     def __init__(self, program: ExportedProgram | None = None) -> None:
         """Of a program, whose constants are known; without, of a body of control flow, which has none."""
-        self._contents = {} if program is None else _contents(program)
+        self.constants = Constants() if program is None else Constants.of(program)
+        self.quantizations = Quantizations(self.constants)
         self.values: dict[Node, Laid] = {}
         self.operators: list[ir.Operator] = []
         self._moved: dict[tuple[ir.Tensor, tuple[int, int, int, int]], ir.Tensor] = {}
@@ -99,14 +99,13 @@ class Folding:
         grid = next((grid_of(user) for user in node.users if is_dequantize(user)), None)
         scale, zero_point = (grid.scale, grid.zero_point) if grid is not None else (1.0, 0)
         order = IMAGES[4] if len(shape) == 4 else rows(len(shape))
-        tensor = ir.Tensor(self.name(node.name), placed(shape, order), _numpy_dtype(value.dtype), scale, zero_point)
+        tensor = ir.Tensor(self.name(node.name), placed(shape, order), numpy_dtype(value.dtype), scale, zero_point)
         self.values[node] = Laid(tensor, shape, order)
         self._inputs[tensor] = node
 
     def content(self, node: Node) -> NDArray[Any] | None:
         """A constant's elements; None if `node` is not one."""
-        found = self._contents.get(node.name)
-        return None if found is None else as_array(found)
+        return self.constants.array(node) if node.op == "placeholder" else None
 
     # ---- operands ---------------------------------------------------------------------------------------------------
 
@@ -165,15 +164,12 @@ class Folding:
 
     def weight(self, node: Node) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """A constant int8 operand: its integers, and its scale, or one a channel."""
-        source, scale, zero_point = schema_arguments(node)[:3]
-        integers = self.content(source)
-        assert integers is not None
-        zeros = self.content(zero_point) if isinstance(zero_point, Node) else None
-        if zeros is not None and zeros.any():
+        weight = self.quantizations.weight(node)
+        if weight is None:
+            raise unsupported(node, "its weight is not known ahead of time")
+        if not weight.quantization.is_symmetric:
             raise unsupported(node, "its weight has zero points that are not 0")
-        scales = self.content(scale) if isinstance(scale, Node) else np.array(scale)
-        assert scales is not None
-        return integers, scales.astype(np.float64).reshape(-1)
+        return weight.integers, weight.quantization.scale.reshape(-1)
 
     def bias(
         self, node: Node | None, input_scale: float, kernels: NDArray[np.int8], steps: NDArray[np.float64]
@@ -191,12 +187,11 @@ class Folding:
         content = self.content(node)
         if content is not None:
             return content.astype(np.float64)
-        arguments = schema_arguments(node)
-        integers = self.content(arguments[0])
-        parameters = [self.content(a) if isinstance(a, Node) else np.array(a) for a in arguments[1:3]]
-        assert integers is not None and all(one is not None for one in parameters)
-        scale, zero_point = (np.asarray(one, np.float64).reshape(-1) for one in parameters)
-        return np.asarray((integers - zero_point) * scale)
+        stored = self.quantizations.weight(node)
+        if stored is None:
+            raise unsupported(node, "its bias is not known ahead of time")
+        scale, zero_point = stored.quantization.parameters(stored.shape)
+        return np.asarray((stored.integers - zero_point) * scale)
 
     # ---- results ----------------------------------------------------------------------------------------------------
 
@@ -213,7 +208,7 @@ class Folding:
         """A tensor for the result of `call`, which lies in `order`."""
         outside = tuple(call.head.meta["val"].shape if shape is None else shape)
         grid = call.out
-        name, dtype = self.name(call.head.name), _numpy_dtype(grid.dtype)
+        name, dtype = self.name(call.head.name), numpy_dtype(grid.dtype)
         return Laid(ir.Tensor(name, placed(outside, order), dtype, grid.scale, grid.zero_point), outside, order)
 
     def between(self, name: str, shape: ir.Shape, dtype: type, scale: float = 1.0, zero_point: int = 0) -> ir.Tensor:
@@ -234,26 +229,6 @@ class Folding:
         """Append `operator`, which came from the nodes of the call that is being converted."""
         handles = () if self._call is None else _handles(self._call)
         self.operators.append(replace(operator, debug_handles=handles))
-
-
-def _contents(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    signature = program.graph_signature
-    return {
-        **{name: program.state_dict[target] for name, target in signature.inputs_to_parameters.items()},
-        **{name: _buffer(program, target) for name, target in signature.inputs_to_buffers.items()},
-        **{name: program.constants[t] for name, t in signature.inputs_to_lifted_tensor_constants.items()},
-    }
-
-
-def _buffer(program: ExportedProgram, target: str) -> torch.Tensor:
-    found = program.state_dict.get(target)
-    tensor = program.constants[target] if found is None else found
-    assert isinstance(tensor, torch.Tensor)
-    return tensor
-
-
-def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    return np.dtype(str(dtype).removeprefix("torch."))
 
 
 def _bounds(tensor: ir.Tensor) -> tuple[int, int]:

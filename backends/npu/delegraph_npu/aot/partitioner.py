@@ -36,12 +36,18 @@ from delegraph_npu.aot.calls import (
 from delegraph_npu.aot.folding import Folding, alone
 from delegraph_npu.aot.operators import CONVERTERS, OPERATORS, Annotate, Row, row_of
 from delegraph_npu.aot.options import DEFAULT_DEVICE, Options
+from delegraph_npu.aot.scheduling import too_large
+from delegraph_npu.aot.storage import lay_out
+from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.aot.work import Work, work_of
 from delegraph_npu.blob import BACKEND_ID
 from delegraph_npu.device import Device, device_text, read_device
 from delegraph_partitioners import CapabilityBasedPartitioner
 
 __all__ = ["NpuPartitioner", "npu_partitioner", "reason_to_leave"]
+
+FUSED_TABLE: Final = 256
+"""Bytes of a function's table, of int8."""
 
 KEPT_WHOLE: Final = list(dict.fromkeys(overload for row in OPERATORS.values() for overload in row.keep))
 """Operators that edge lowering is asked not to decompose."""
@@ -107,9 +113,11 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         return operators if isinstance(operators, str) else None
 
     def _operators(self, head: Node) -> Sequence[ir.Operator] | str:
-        """What a call becomes, converted once, or why its sums cannot be rescaled."""
+        """What a call becomes, converted once, or why its sums cannot be rescaled, or have no place on the device."""
         if head not in self._alone:
-            self._alone[head] = _converted_alone(head, self._foldings[head.graph])
+            operators = _converted_alone(head, self._foldings[head.graph])
+            reason = None if isinstance(operators, str) else _too_large(operators, self.device)
+            self._alone[head] = operators if reason is None else reason
         return self._alone[head]
 
     def work(self, group: Sequence[Node]) -> Work:
@@ -171,6 +179,17 @@ def _converted_alone(head: Node, folding: Folding) -> Sequence[ir.Operator] | st
     except ValueError as error:
         return f"its scales are too far apart: {error}"
     return operators
+
+
+def _too_large(operators: Sequence[ir.Operator], device: Device) -> str | None:
+    """Why what a call becomes does not fit into SRAM, with the table of a function that may be fused behind it.
+    Weights are as large as they can be, which is without compression."""
+    tensors = {tensor for operator in operators for tensor in (*operator.inputs, operator.output)}
+    weights = sum(operator.weight.nbytes for operator in operators if isinstance(operator, ir.Convolution))
+    if 2 * (sum(tensor.nbytes for tensor in tensors) + weights) < device.sram_nbytes:
+        return None
+    layout = lay_out(ir.Graph((), tuple(operators), ()))
+    return too_large(layout, device, WeightBlocks(device.array.columns, compressed=False), FUSED_TABLE)
 
 
 def _given(head: Node) -> str | None:

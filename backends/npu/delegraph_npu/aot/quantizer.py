@@ -19,6 +19,7 @@ from delegraph.aot import (
     annotate,
     annotation_of,
     channel_dim,
+    float_operand,
     is_float_tensor,
     is_read_once,
     is_weight,
@@ -29,7 +30,7 @@ from delegraph.aot import (
 )
 from delegraph.errors import LoweringError
 from delegraph.interfaces import Quantizer
-from delegraph_npu.aot.calls import CLAMPS, operator_name
+from delegraph_npu.aot.calls import is_clamp, operator_name
 from delegraph_npu.aot.operators import Annotate, row_of
 from delegraph_npu.aot.splitting import slices_for_parts
 
@@ -84,6 +85,17 @@ class NpuQuantizer:
 
     def validate(self, model: GraphModule) -> None:
         """Everything that `annotate` writes can be compiled: both ask the same table."""
+
+    def reason(self, node: Node) -> str | None:
+        """Why it leaves a call of floats."""
+        row = row_of(node)
+        if row is None:
+            return f"the NPU has no {operator_name(node)}"
+        if not _is_float(node) or not all(map(_is_float, _values(node))):
+            return "the NPU takes tensors of float32 as integers"
+        if self._dtype not in row.dtypes:
+            return f"the NPU computes it on int8 alone, and the recipe has {str(self._dtype).removeprefix('torch.')}"
+        return row.reason(node) or float_operand(node, _gives_integers)
 
     def _annotate(self, node: Node) -> None:
         row = row_of(node)
@@ -165,8 +177,12 @@ def _takes_integers(node: Node) -> bool:
 def _fused(node: Node, normalized: bool) -> list[Node]:
     """What is computed with `node` at once: a normalization, then a limit."""
     fused: list[Node] = []
-    for kinds in (NORMALIZATIONS, CLAMPS) if normalized else (CLAMPS,):
+    for fits in (_is_normalization, is_clamp) if normalized else (is_clamp,):
         users = list((fused[-1] if fused else node).users)
-        if len(users) == 1 and operator_name(users[0]) in kinds and annotation_of(users[0]) is None:
+        if len(users) == 1 and fits(users[0]) and annotation_of(users[0]) is None:
             fused.append(users[0])
     return fused
+
+
+def _is_normalization(node: Node) -> bool:
+    return operator_name(node) in NORMALIZATIONS

@@ -22,7 +22,7 @@ from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.commands import Region
 from delegraph_npu.device import Device
 
-__all__ = ["Key", "Schedule", "schedule"]
+__all__ = ["Key", "Schedule", "schedule", "too_large"]
 
 Key = tuple[object, ...]
 """What a buffer is for: a storage; or a group's number, a tensor or operator, and a turn."""
@@ -64,13 +64,30 @@ def schedule(layout: Layout, device: Device, blocks: WeightBlocks, optimize: str
 
     Raises `PreprocessError` for an operator that does not fit, in whatever tiles.
     """
-    best = _fitting(layout, device, blocks, device.sram_nbytes)
+    try:
+        best = _fitting(layout, device, blocks, device.sram_nbytes)
+    except PreprocessError:  # gaps between buffers, if each operator has a place alone
+        best = _Planning(layout, device, blocks, device.sram_nbytes, apart=True).result()
     while optimize == "size":
         try:
             best = _fitting(layout, device, blocks, best.sram_nbytes // 2)
         except PreprocessError:
             break
     return best
+
+
+def too_large(layout: Layout, device: Device, blocks: WeightBlocks, less: int = 0) -> str | None:
+    """Why an operator cannot be planned for the device's SRAM, less `less` bytes, even with all of it to itself."""
+    everything = {view.storage for view in layout.views.values()}
+    room = device.sram_nbytes - less
+    for operator in layout.graph.operators:
+        if plan_group((operator,), layout.views, everything, room, blocks.split) is None:
+            return _told(operator, room)
+    return None
+
+
+def _told(operator: ir.Operator, room: int) -> str:
+    return f"{operator.output} does not fit into {room} bytes of SRAM, in whatever tiles"
 
 
 def _fitting(layout: Layout, device: Device, blocks: WeightBlocks, capacity: int) -> Schedule:
@@ -86,14 +103,16 @@ def _fitting(layout: Layout, device: Device, blocks: WeightBlocks, capacity: int
 
 
 class _Planning:
-    def __init__(self, layout: Layout, device: Device, blocks: WeightBlocks, room: int) -> None:
-        self.layout, self.device, self.blocks, self.room = layout, device, blocks, room
+    """`apart`: nothing stays in SRAM between two operators, each of which has all of it to itself."""
+
+    def __init__(self, layout: Layout, device: Device, blocks: WeightBlocks, room: int, *, apart: bool = False) -> None:
+        self.layout, self.device, self.blocks, self.room, self.apart = layout, device, blocks, room, apart
         self.storages = list(dict.fromkeys(view.storage for view in layout.views.values()))
-        self.outside = {storage for storage in self.storages if storage.content is not None}
+        self.outside = {storage for storage in self.storages if apart or storage.content is not None}
 
     def result(self) -> Schedule:
         plans = self._plans([(operator,) for operator in self.layout.graph.operators])
-        plans = self._plans(self._cascades(plans))
+        plans = plans if self.apart else self._plans(self._cascades(plans))
         keys, lifetimes, early = self._buffers(plans)
         sram = place(lifetimes, ALIGNMENT)
         dram_keys, dram = self._place_outside(plans)
@@ -130,8 +149,7 @@ class _Planning:
     def _send_outside(self, group: Sequence[ir.Operator], inside: Sequence[Storage]) -> None:
         if not inside:
             raise PreprocessError(
-                f"NpuBackend: {group[0].output} does not fit into {self.room} bytes of SRAM, in whatever tiles; it"
-                " needs a device with more, or smaller tensors"
+                f"NpuBackend: {_told(group[0], self.room)}; it needs a device with more, or smaller tensors"
             )
         self.outside.add(max(inside, key=lambda storage: storage.nbytes))
 
@@ -217,7 +235,8 @@ class _Planning:
             loads[number] += plan.nbytes
         early = set()
         for number, plan in enumerate(plans):
-            first = number - 1 if number and loads[number - 1] + plan.nbytes <= self.room else number
+            fits = number and not self.apart and loads[number - 1] + plan.nbytes <= self.room
+            first = number - 1 if fits else number
             if first < number:
                 early.add(number)
                 loads[first] += plan.nbytes

@@ -100,6 +100,16 @@ class OpenVinoQuantizer:
     def validate(self, model: GraphModule) -> None:
         """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
 
+    def reason(self, node: Node) -> str | None:
+        """Why it leaves a call of floats."""
+        if channel_dim(node) is not None or node.target in PRODUCTS:
+            return "of layers whose weights are the model's, and of products of two values, it rounds what they read"
+        if node.target in SUMS | AVERAGES:
+            return (
+                "it rounds sums and averages right behind convolutions: elsewhere it costs accuracy and saves no time"
+            )
+        return "OpenVINO rounds what layers, and products of two values, read, and computes this in float"
+
     def _inputs(self, node: Node) -> dict[Any, Any]:
         """How what `node` reads is quantized; nothing if that is not."""
         by_channel = self._weight_of(node)

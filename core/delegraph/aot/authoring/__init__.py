@@ -7,6 +7,10 @@ Which nodes, and how
     schema_arguments, named_arguments: the arguments of a call, defaults filled in
     tensors_of, used_results: what goes into and comes out of a node
     symbolic_shape, upper_bounds: its sizes, where they change
+What arguments mean
+    reduced_dims: the dims that a reduction goes over
+    per_dim, same_padding, overhang: of windows; nearest_pixels, resize_scales: of resized images
+    clamp_limits: of an activation that only limits
 A walk over a partition
     GraphConverter: inputs, weights, states, calls with one result or several, bodies of control flow, outputs
     body_of: the graph that a call of control flow refers to
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.converter_table import Converter, ConverterTable
     from delegraph.aot.authoring.dtypes import as_array, numpy_dtype, scalar_type, torch_dtype
     from delegraph.aot.authoring.graph_converter import GraphConverter, body_of, debug_handles
+    from delegraph.aot.authoring.limits import clamp_limits
     from delegraph.aot.authoring.node_values import (
         named_arguments,
         operator_name,
@@ -43,10 +48,13 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.authoring.quantization import Granularity, Quantization, QuantizeCall, quantize_call
     from delegraph.aot.authoring.quantized_values import Quantizations, QuantizedWeight
+    from delegraph.aot.authoring.reductions import reduced_dims
+    from delegraph.aot.authoring.resizing import nearest_pixels, resize_scales
     from delegraph.aot.authoring.sharing import lower_sharing_weights
     from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.support import Check, Support, checked_support
+    from delegraph.aot.graph.windows import overhang, per_dim, same_padding
 
 __all__ = [
     "Check",
@@ -63,13 +71,20 @@ __all__ = [
     "as_array",
     "body_of",
     "checked_support",
+    "clamp_limits",
     "debug_handles",
     "hides_nothing",
     "lower_sharing_weights",
     "named_arguments",
+    "nearest_pixels",
     "numpy_dtype",
     "operator_name",
+    "overhang",
+    "per_dim",
     "quantize_call",
+    "reduced_dims",
+    "resize_scales",
+    "same_padding",
     "scalar_type",
     "schema_arguments",
     "sees_in_every_row",
@@ -87,6 +102,7 @@ __getattr__, __dir__ = lazy_names(
         "converter_table": ("Converter", "ConverterTable"),
         "dtypes": ("as_array", "numpy_dtype", "scalar_type", "torch_dtype"),
         "graph_converter": ("GraphConverter", "body_of", "debug_handles"),
+        "limits": ("clamp_limits",),
         "node_values": (
             "named_arguments",
             "operator_name",
@@ -97,9 +113,12 @@ __getattr__, __dir__ = lazy_names(
         ),
         "quantization": ("Granularity", "Quantization", "QuantizeCall", "quantize_call"),
         "quantized_values": ("Quantizations", "QuantizedWeight"),
+        "reductions": ("reduced_dims",),
+        "resizing": ("nearest_pixels", "resize_scales"),
         "sharing": ("lower_sharing_weights",),
         ".graph.attention_masks": ("hides_nothing", "sees_in_every_row"),
         ".graph.schema_binding": ("schema_arguments",),
         ".graph.support": ("Check", "Support", "checked_support"),
+        ".graph.windows": ("overhang", "per_dim", "same_padding"),
     },
 )

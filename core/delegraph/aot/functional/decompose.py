@@ -22,8 +22,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.functional.index_writes import index_add, index_copy
 from delegraph.aot.functional.roll import roll
 from delegraph.aot.functional.trilinear import trilinear
+from delegraph.aot.functional.upsampling import UPSAMPLING
 
 aten = torch.ops.aten
 
@@ -39,9 +41,16 @@ _NEVER = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "at
 
 _OUR_OWN: Final[dict[OpOverload, Callable[..., Any]]] = {
     aten._trilinear.default: trilinear,
+    aten.index_add.default: index_add,
+    aten.index_copy.default: index_copy,
     aten.roll.default: roll,
+    **UPSAMPLING,
     torch.ops.prims.copy_strided.default: lambda x, _stride: x,  # strides are what the edge program makes of them
 }
+
+
+_MADE_FUNCTIONAL: Final = {aten.index_add_.default, aten.index_copy_.default}
+"""Left to functionalization, behind which a backend may keep what they become whole."""
 
 
 @cache
@@ -49,7 +58,8 @@ def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
     """torch's default decompositions to core ATen, `linalg_vector_norm` as ExecuTorch adds it, and our own."""
     table = dict(torch.export.default_decompositions().items())
     extra = torch._decomp.get_decompositions([torch.ops.aten.linalg_vector_norm.default])
-    return {op: rule for op, rule in {**table, **extra, **_OUR_OWN}.items() if isinstance(op, OpOverload)}
+    rules = {**table, **extra, **_OUR_OWN}
+    return {op: rule for op, rule in rules.items() if isinstance(op, OpOverload) and op not in _MADE_FUNCTIONAL}
 
 
 @cache
@@ -80,6 +90,10 @@ class Decompositions:
             return False
         return is_composite(op) and (self._only is None or self._only(node))
 
+    def chooses(self, op: OpOverload) -> bool:
+        """Whether some calls of `op` are kept whole, and others are not."""
+        return self._keep.get(op) is not None and is_composite(op)
+
     def declines(self, op: OpOverload, node: Node) -> bool:
         """Whether `op` is to be kept whole, but not in this call of it."""
         accepts = self._keep.get(op)
@@ -99,12 +113,14 @@ class Decompositions:
         return template, inputs
 
     def _trace(self, op: OpOverload, flat: list[Any], spec: pytree.TreeSpec, inputs: list[int]) -> GraphModule:
+        form = _OUR_OWN.get(op, op)  # called itself: torch's for Python's dispatcher would come before the table
+
         def call(*values: Any) -> Any:
             filled = list(flat)
             for position, value in zip(inputs, values, strict=True):
                 filled[position] = value
             call_args, call_kwargs = pytree.tree_unflatten(filled, spec)
-            return op(*call_args, **call_kwargs)
+            return form(*call_args, **call_kwargs)
 
         rule = core_aten_table().get(op)
         table = self._table if rule is None else {**self._table, op: rule}

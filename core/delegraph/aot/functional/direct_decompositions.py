@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch._ops import OpOverload
 
+from delegraph.aot.graph.windows import per_dim
+
 __all__ = ["DIRECT_DECOMPOSITIONS"]
 
 aten = torch.ops.aten
@@ -33,15 +35,10 @@ def _convolution(dims: int) -> DirectDecomposition:
         x, weight, bias, stride, padding, dilation, groups = arguments
         if len(val.shape) != dims + 2:  # unbatched
             return None
-        lists = [_per_dim(value, dims) for value in (stride, padding, dilation)]
+        lists = [per_dim(value, dims) for value in (stride, padding, dilation)]
         return emit(aten.convolution.default, (x, weight, bias, *lists, False, [0] * dims, groups), {}, val)
 
     return form
-
-
-def _per_dim(value: Any, dims: int) -> list[Any]:
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return values * dims if len(values) == 1 else values
 
 
 def _batch_norm(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:

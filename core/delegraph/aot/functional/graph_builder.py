@@ -97,6 +97,9 @@ class GraphBuilder:
         Raises `LoweringError` where torch's decomposition computes in another dtype than the operator.
         """
         args, kwargs = in_operators_dtypes(op, args, kwargs, self.cast)
+        whole = None if op is node.target else self._kept(op, args, kwargs, val)
+        if whole is not None:
+            return whole
         if not self.decompositions.applies_to(op, node):
             return self.emit(op, args, kwargs, val)
         value = self._decomposed(op, args, kwargs, node)
@@ -109,6 +112,17 @@ class GraphBuilder:
                 location=user_location(node),
             )
         return value
+
+    def _kept(self, op: OpOverload, args: Any, kwargs: Any, val: Any) -> Value | None:
+        """The call of `op` that stands for one in place, if it is kept whole by somebody who chooses among calls: asked
+        of this one, since of what writes nobody keeps any."""
+        if not self.decompositions.chooses(op):
+            return None
+        call = self.emit(op, args, kwargs, val)
+        if not self.decompositions.declines(op, call):
+            return call
+        self.graph.erase_node(call)
+        return None
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
         """A tensor of the graph in `dtype`."""

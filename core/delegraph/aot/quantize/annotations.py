@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, TypeGuard
 
 import torch
 from torch.fx import Node
 
 from delegraph.aot.graph.mutating_calls import changed_arguments
+from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.schema_binding import schema_arguments
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "VALUE_MOVES",
     "annotate",
     "annotation_of",
+    "float_operand",
     "is_float_tensor",
     "is_read_once",
     "is_weight",
@@ -33,7 +35,7 @@ VALUE_MOVES: Final[frozenset[Any]] = frozenset(
         *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
         *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
         *(aten.slice.Tensor, aten.select.int, aten.expand.default, aten.clone.default, aten.contiguous.default),
-        aten.dropout.default,
+        *(aten.dropout.default, aten.unflatten.int),
     }
 )
 """What gives elements of its first argument as they are: on its grid."""
@@ -70,6 +72,15 @@ def is_float_tensor(
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in dtypes:
         return False
     return not any(isinstance(size, int) and size == 0 for size in tensor.shape)
+
+
+def float_operand(node: Node, is_quantized: Callable[[Node], bool]) -> str | None:
+    """Which operand of floats is on no grid, as a reason why `node`, which takes grids as they are, is on none."""
+    floats = [source for source in node.all_input_nodes if is_float_tensor(source) and not is_quantized(source)]
+    if not floats:
+        return None
+    kind = {"call_function": f"what {operator_name(floats[0])} gives", "get_attr": "what the model has"}
+    return f"it takes {kind.get(floats[0].op, 'an input')}, which stays float"
 
 
 def is_weight(value: object) -> TypeGuard[Node]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+import torch
 from torch.fx import GraphModule, Node
 
-from delegraph.aot.quantize.annotations import ANNOTATION, annotate
+from delegraph.aot.quantize.annotations import ANNOTATION, VALUE_MOVES, annotate, is_float_tensor, is_weight
 from delegraph.aot.quantize.masked_scores import masked_scores
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.quantizer import Quantizer
@@ -46,6 +47,8 @@ class ComposedQuantizer:
         self._may_annotate = may_annotate
         self._finished = finished
         self._own: dict[str, dict[Node, Any]] = {}
+        self.left: dict[str, str] = {}
+        """Why calls of floats are not annotated, by name, where any values are that data show; not what only moves."""
 
     @property
     def annotated(self) -> frozenset[str]:
@@ -70,6 +73,7 @@ class ComposedQuantizer:
         """Let each annotate what those before it left."""
         self._own = {}
         kept: dict[Node, Any] = {}
+        dropped: set[Node] = set()
         masked = masked_scores(model)
         for name in self._quantizers:
             self._ask(name, "annotate", model)
@@ -78,7 +82,24 @@ class ComposedQuantizer:
             self._own[name] = _without_dangling(own, new, kept)
             kept |= self._own[name]
             _put(model, kept)
+            dropped |= new.keys()
+        if any(map(_rounds_values, kept.values())):
+            computing = [node for node in model.graph.nodes if node not in kept and _computes(node)]
+            self.left = {node.name: self._reason(node, masked, dropped) for node in computing}
         return model
+
+    def _reason(self, node: Node, masked: Collection[Node], dropped: Collection[Node]) -> str:
+        """Why nobody annotates `node`: what each quantizer says that could."""
+        if node in masked:
+            return "a mask comes into it: on one grid with what hides, all scores would be one number"
+        said = [
+            f"{name}: {reason}"
+            for name in self._quantizers
+            if self._may_annotate(name, node) and (reason := self._ask(name, "reason", node)) is not None
+        ]
+        if said:
+            return "; ".join(said)
+        return "it would share a grid with what stays float" if node in dropped else "no quantizer annotates it"
 
     def validate(self, model: GraphModule) -> None:
         """Let each look at its own annotations, without those of other devices."""
@@ -117,6 +138,35 @@ class ComposedQuantizer:
                     " a QuantizationAnnotation of torchao"
                 )
         return {node: _copy(annotation) for node, annotation in found.items()}
+
+
+def _computes(node: Node) -> bool:
+    """Whether it computes floats from what a run gives, and does not only move them."""
+    is_call = isinstance(node.target, torch._ops.OpOverload) and node.target not in VALUE_MOVES | _SPLITS
+    return is_call and _gives_floats(node) and any(map(is_float_tensor, node.all_input_nodes)) and not is_weight(node)
+
+
+_SPLITS: Final[frozenset[Any]] = frozenset(
+    {
+        *(torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default),
+        *(torch.ops.aten.chunk.default, torch.ops.aten.unbind.int),
+    }
+)
+"""They move values too, into several results."""
+
+
+def _gives_floats(node: Node) -> bool:
+    """Whether its result is a tensor of floats, or one of its results is."""
+    value = node.meta.get("val")
+    results = value if isinstance(value, tuple | list) else []
+    return is_float_tensor(node) or any(isinstance(one, torch.Tensor) and one.is_floating_point() for one in results)
+
+
+def _rounds_values(annotation: Any) -> bool:
+    """Whether it gives values a grid ahead of time."""
+    inputs = [spec for value, spec in annotation.input_qspec_map.items() if not is_weight(value)]
+    specs = [spec for spec in (*inputs, annotation.output_qspec) if spec is not None]
+    return any(not getattr(spec, "is_dynamic", False) for spec in specs)
 
 
 def _copy(annotation: Any) -> Any:

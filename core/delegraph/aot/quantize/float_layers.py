@@ -1,8 +1,8 @@
-"""A quantized module -> the layers whose weights stay float although their recipe is another one, and why."""
+"""A quantized module -> what stays float although its recipe is another one, and why: layers' weights, and values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import torch
@@ -27,9 +27,10 @@ _LEFT: Final = "no quantizer annotates it"
 
 
 def float_layers(
-    module: GraphModule, recipe_of: Callable[[Node], Recipe], kept: Collection[str]
+    module: GraphModule, recipe_of: Callable[[Node], Recipe], kept: Collection[str], left: Mapping[str, str]
 ) -> tuple[FloatLayer, ...]:
-    """Those of `module` and of the bodies in it, without those that are `kept` by name."""
+    """Those of `module` and of the bodies in it, without those that are `kept` by name. `left`: what quantizers say of
+    the calls that they have not annotated, by name."""
     found = []
     for path, part in graph_modules(module):
         for node in part.graph.nodes:
@@ -38,8 +39,11 @@ def float_layers(
             reason = None
             if is_layer(node):
                 reason = _reason(part, node, recipe_of(node), in_body=bool(path))
+                reason = left.get(node.name, _LEFT) if reason is _LEFT else reason
             elif node.target is torch.ops.aten.einsum.default and _sums_a_weight(node):
                 reason = _SUMMED
+            elif not (recipe_of(node).dynamic or recipe_of(node).weight_only):
+                reason = left.get(node.name)
             if reason is not None:
                 found.append(FloatLayer(node.name, operator_name(node), module_path(node), reason))
     return tuple(found)

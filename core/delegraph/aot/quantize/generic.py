@@ -23,6 +23,7 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.quantize.annotations import (
     annotate,
     annotation_of,
+    float_operand,
     is_float_tensor,
     is_read_once,
     is_weight,
@@ -83,6 +84,7 @@ _SAME_VALUES: Final = frozenset(
 )
 """What gives values of the first argument, or between them: the scale stays."""
 
+_NO_RULE: Final = "it has no rule for this operator, which is computed in float"
 
 _Specs: TypeAlias = tuple[dict[Any, Any], Any]
 """Of what a call takes, by value, and of its result."""
@@ -106,6 +108,16 @@ class GenericQuantizer:
 
     def validate(self, model: GraphModule) -> None:
         """Everything is allowed."""
+
+    def reason(self, node: Node) -> str | None:
+        """Why it leaves a call of floats."""
+        if node.target in _ARITHMETIC and any(map(is_weight, node.args[:2])):
+            return "what it adds or multiplies is the model's own, and better kept exact"
+        if node.target in _SAME_VALUES | {aten.cat.default}:
+            return float_operand(node, _is_quantized)
+        if node.target in _ARITHMETIC and not all(map(is_float_tensor, node.args[:2])):
+            return "one of its operands is a number"
+        return None if node.target in _ARITHMETIC | _FUSED or channel_dim(node) is not None else _NO_RULE
 
     def _specs(self, node: Node) -> _Specs | None:
         channels = channel_dim(node)

@@ -56,9 +56,10 @@ def method_report(
     kept: Sequence[FloatLayer],
     program: ExportedProgram,
     recipe_of: Callable[[Node], Recipe],
+    left: Mapping[str, str],
 ) -> MethodQuantization:
     """What quantizing did to one method: `module` is the quantized one, `program` the one in float; `layers` are those
-    that had something done to them, and `recipe_of` is what any call asks for."""
+    that had something done to them, `recipe_of` is what any call asks for, `left` is why calls are not annotated."""
     kept_names = tuple(layer.name for layer in kept)
     rows = [row for _, part in graph_modules(module) for row in _rows(part, layers, wanted, measured)]
     stored = {id(held): held for _, part in graph_modules(module) for held in attributes(part).values()}
@@ -69,7 +70,9 @@ def method_report(
         nbytes=sum(tensor.nbytes for tensor in stored.values() if isinstance(tensor, torch.Tensor)),
         float_nbytes=sum(tensor.nbytes for tensor in {**program.constants, **program.state_dict}.values()
                          if isinstance(tensor, torch.Tensor)),
-        left_float=float_layers(module, recipe_of, kept_names),
+        left_float=float_layers(
+            module, recipe_of, kept_names, {name: reason for name, reason in left.items() if name not in layers}
+        ),
         kept_layers=tuple(kept),
     )  # fmt: skip
 

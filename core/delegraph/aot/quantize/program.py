@@ -72,16 +72,18 @@ def quantize_program(method: str, program: ExportedProgram, how: Quantization) -
     report = None
     if how.report:
         found = attempt.wanted, attempt.measured
-        report = method_report(attempt.module, attempt.layers, *found, kept, program, how.recipe_of)
+        report = method_report(attempt.module, attempt.layers, *found, kept, program, how.recipe_of, attempt.left_float)
     return Quantized(exported_again(method, attempt.module, program), report)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The converted module; the recipes of the calls that are quantized, by name; and what was measured."""
+    """The converted module; by name, the recipes of the calls that are quantized, and why others are not; and what was
+    measured."""
 
     module: GraphModule
     layers: Mapping[str, Recipe]
+    left_float: Mapping[str, str]
     wanted: Recorded | None
     measured: Measured | None
 
@@ -95,9 +97,9 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     nodes = list(all_nodes(module))
     recipes = {n.name: how.recipe_of(n) for n in nodes if n.op == "call_function" and n.name not in left}
     layers = {node.name: recipes[node.name] for node in nodes if stored_bits(node, recipes.get(node.name))}
-    prepared, first, normed = module, None, dict[str, str]()
+    prepared, first, normed, left_float = module, None, dict[str, str](), dict[str, str]()
     if how.quantizers:
-        prepared, annotated, normed = _prepared(method, module, how, left)
+        prepared, annotated, normed, left_float = _prepared(method, module, how, left)
         layers |= annotated
     with first_inputs(prepared) as entered:
         if how.batches is not None:
@@ -128,7 +130,7 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     _set_buffers(converted, _clones(found))
     loss = measured(converted, inputs, wanted) if wanted is not None else None
     _set_buffers(converted, buffers)
-    return _Attempt(converted, layers, wanted, loss)
+    return _Attempt(converted, layers, left_float, wanted, loss)
 
 
 def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> tuple[GraphModule, GraphModule]:
@@ -160,9 +162,9 @@ def _module_of(program: ExportedProgram, check_guards: bool = False) -> GraphMod
 
 def _prepared(
     method: str, module: GraphModule, how: Quantization, left: Collection[str]
-) -> tuple[GraphModule, dict[str, Recipe], dict[str, str]]:
-    """`module` with observers; the recipes of the calls that have some, those that a quantizer made included; and by
-    the names of layers, those of the norms that are folded into them."""
+) -> tuple[GraphModule, dict[str, Recipe], dict[str, str], dict[str, str]]:
+    """`module` with observers; the recipes of the calls that have some, those that a quantizer made included; by the
+    names of layers, those of the norms that are folded into them; and why calls have no observers, by name."""
     recipes: dict[str, Recipe] = {}
 
     def may_annotate(quantizer: str, node: Node) -> bool:
@@ -176,11 +178,12 @@ def _prepared(
         made: GraphModule = pt2e().prepare_pt2e(graph, composed)
         join_norms(made)
         annotated.update(composed.annotated)
+        left_float.update(composed.left)
         return made
 
-    annotated, normed = set[str](), dict[str, str]()
+    annotated, normed, left_float = set[str](), dict[str, str](), dict[str, str]()
     prepared = calling_torchao(method, how.quantizers, lambda: graph_by_graph(module, step))
-    return prepared, {name: recipes[name] for name in annotated}, normed
+    return prepared, {name: recipes[name] for name in annotated}, normed, left_float
 
 
 def _converted(graph: GraphModule) -> GraphModule:

@@ -37,7 +37,7 @@ class LayerQuantization:
 
 @dataclass(frozen=True, slots=True)
 class FloatLayer:
-    """A layer that stays float, or its weights, although its recipe is another one, and why."""
+    """A call that stays float, or its weights, although its recipe is another one, and why."""
 
     name: str
     operator: str
@@ -105,6 +105,9 @@ class QuantizationReport:
         return bars("Signal to quantization noise by layer, in dB", parts)
 
 
+_SHOWN = 3
+"""Layers that a row of the report names."""
+
 _COLUMNS = ("layer", "operator", "stored", "range", "SQNR alone", "in all", "weights", "of float")
 
 
@@ -128,8 +131,18 @@ def _table(name: str, method: MethodQuantization) -> Table:
 
 
 def _float_table(title: str, layers: Sequence[FloatLayer]) -> Table:
-    rows = [(layer.module or layer.name, layer.operator, layer.reason) for layer in layers]
+    """A row for each operator and reason, which names a few layers."""
+    same: dict[tuple[str, str], list[str]] = {}
+    for layer in layers:
+        same.setdefault((layer.operator, layer.reason), []).append(layer.module or layer.name)
+    rows = [(_few(list(dict.fromkeys(names)), len(names)), *key) for key, names in same.items()]
     return Table(title, ("layer", "operator", "why"), rows)
+
+
+def _few(names: Sequence[str], count: int) -> str:
+    """The first names of so many calls."""
+    shown = names[:_SHOWN]
+    return ", ".join(shown) + (f" ({count} calls)" if count > len(shown) else "")
 
 
 def _bar(layer: LayerQuantization) -> tuple[str, float, str]:

@@ -123,7 +123,7 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
     layers = {node.name: recipe_of(node) for node in all_nodes(converted) if node.op == "call_function"}
     for _, graph in graph_modules(converted):
         store_weights(graph, layers)
-    report = method_report(converted, layers, None, None, (), origin.program, recipe_of)
+    report = method_report(converted, layers, None, None, (), origin.program, recipe_of, {})
     return Quantized(exported_again("forward", converted, origin.program), report)
 
 

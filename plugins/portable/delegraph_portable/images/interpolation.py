@@ -7,7 +7,7 @@ unless `align_corners` makes the corner samples of input and output coincide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -50,27 +50,40 @@ class Resize:
 
 def nearest(r: Resize) -> Array:
     """The input place of each output: below its left edge."""
-    if r.count == r.size:
-        return np.arange(r.count)
-    if r.count == 2 * r.size:
-        return np.arange(r.count) // 2
-    return _places(np.arange(r.count, dtype=FLOAT32), r)
+    return _places(np.arange(r.count, dtype=FLOAT32) * r.step(FLOAT32), r)
+
+
+def nearest_of_image(r: Resize) -> Array:
+    """As `nearest`, but that an image of the same size, or twice as large, is one whatever the factor."""
+    return nearest(replace(r, factor=None) if r.count in (r.size, 2 * r.size) else r)
 
 
 def nearest_exact(r: Resize) -> Array:
-    """The input place of each output: below its middle."""
-    return _places(np.arange(r.count, dtype=FLOAT32) + FLOAT32.type(0.5), r)
+    """The input place of each output: below its middle. Rounded once, as processors multiply and add."""
+    middles = (np.arange(r.count) + 0.5) * np.float64(r.step(FLOAT32)) - 0.5
+    return _places(middles.astype(FLOAT32) + FLOAT32.type(0.5), r)
 
 
-def _places(outputs: Array, r: Resize) -> Array:
-    places: Array = np.minimum(np.floor(outputs * r.step(FLOAT32)).astype(np.int64), r.size - 1)
+def nearest_exact_of_image(r: Resize) -> Array:
+    """As `nearest_exact`, of which torch's kernel of images rounds the product alone."""
+    return _places((np.arange(r.count, dtype=FLOAT32) + FLOAT32.type(0.5)) * r.step(FLOAT32), r)
+
+
+def _places(at: Array, r: Resize) -> Array:
+    places: Array = np.minimum(np.floor(at).astype(np.int64), r.size - 1)
     return places
 
 
 # ---- interpolation ----------------------------------------------------------------------------------
 
 
+def copied_if_as_large(r: Resize) -> Resize:
+    """Without a factor that contradicts equal sizes: torch copies then, but for `cubic_taps`."""
+    return replace(r, factor=None) if r.count == r.size else r
+
+
 def linear_taps(r: Resize, dtype: DType) -> Taps:
+    r = copied_if_as_large(r)
     at = np.maximum(r.centers(dtype), 0)
     first = np.minimum(at.astype(np.int64), r.size - 1)
     second = np.minimum(first + 1, r.size - 1)
@@ -117,6 +130,7 @@ LANCZOS = Filter(3, lambda d: np.where(d < 3, np.sinc(d) * np.sinc(d / 3), 0))
 
 def antialiased_taps(filter: Filter, r: Resize, dtype: DType) -> Taps:
     """Where the image shrinks, the filter is widened by as much."""
+    r = copied_if_as_large(r)
     step = r.step(dtype)
     widening = max(step, dtype.type(1))
     support = filter.radius * widening

@@ -34,6 +34,8 @@ from .interpolation import (
     linear_taps,
     nearest,
     nearest_exact,
+    nearest_exact_of_image,
+    nearest_of_image,
 )
 
 Factors = Sequence[float | None]
@@ -94,15 +96,16 @@ def _upsample_nearest(
 
 
 for _rank in (1, 2, 3):
-    kernel(f"aten::upsample_nearest{_rank}d.out")(partial(_upsample_nearest, nearest))
-    kernel(f"aten::_upsample_nearest_exact{_rank}d.out")(partial(_upsample_nearest, nearest_exact))
+    _rules = (nearest_of_image, nearest_exact_of_image) if _rank == 2 else (nearest, nearest_exact)
+    kernel(f"aten::upsample_nearest{_rank}d.out")(partial(_upsample_nearest, _rules[0]))
+    kernel(f"aten::_upsample_nearest_exact{_rank}d.out")(partial(_upsample_nearest, _rules[1]))
 
 
 @kernel("aten::upsample_nearest2d.vec_out")
 def upsample_nearest2d(
     context: Context, input: Array, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None, out: Array
 ) -> BoundCall:
-    return _nearest_call(nearest, context, input, *_requested_size(2, input, output_size, scale_factors), out)
+    return _nearest_call(nearest_of_image, context, input, *_requested_size(2, input, output_size, scale_factors), out)
 
 
 # ---- interpolation ----------------------------------------------------------------------------------

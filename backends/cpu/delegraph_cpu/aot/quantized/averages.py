@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from torch.fx import Node
 
+from delegraph.aot.authoring import per_dim, reduced_dims
 from delegraph_cpu.aot.quantized.pointwise import unary
 from delegraph_cpu.aot.quantized.table import activation, integers_for
-from delegraph_onnx.converters.table import per_dim
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.integers import Integers
 from delegraph_onnx.node_facts import are_known, rank_of, shape_of
@@ -41,7 +41,7 @@ def mean(
 ) -> Integers | None:
     """Over all dims behind the channels."""
     rank = rank_of(self)
-    if dim is None or rank < 3 or sorted(d % rank for d in dim) != list(range(2, rank)):
+    if rank < 3 or reduced_dims(rank, dim) != tuple(range(2, rank)):
         return None
     average = _global_average(g, node, self)
     if average is None or keepdim:

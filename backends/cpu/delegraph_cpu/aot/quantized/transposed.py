@@ -22,10 +22,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring import named_arguments
+from delegraph.aot.authoring import named_arguments, per_dim
 from delegraph_cpu.aot.quantized.table import activation
 from delegraph_cpu.aot.quantized.weights import float_bias, in_steps, symmetric_weight
-from delegraph_onnx.converters.table import per_dim
 from delegraph_onnx.dtypes import INT64_MAX
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.integers import Integers

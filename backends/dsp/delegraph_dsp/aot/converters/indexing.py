@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph.aot.authoring import nearest_pixels, resize_scales
 from delegraph_dsp.aot.grids import output_integers
 from delegraph_dsp.aot.kernel_calls import Use, View
 from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported
@@ -65,15 +66,11 @@ def gather(graph: KernelGraph, node: Node, table: View, index: View) -> View:
 @TABLE.converts(aten.upsample_nearest2d.vec, keep_whole=True)
 def upsample_nearest(graph: KernelGraph, node: Node, source: Node, size: Any, scales: Any) -> View:
     x, shape = _images(graph, node, source)
-    rows, columns = (_nearest(x.shape[dim], shape[dim], None if scales is None else scales[dim - 1]) for dim in (1, 2))
+    rows, columns = (
+        np.array(nearest_pixels("upsample_nearest", 2, x.shape[dim], shape[dim], scale), np.int32)
+        for dim, scale in enumerate(resize_scales(node), 1)
+    )
     return _resize(graph, node, source, "resize_nearest", x, shape, [rows, columns])
-
-
-def _nearest(before: int, after: int, scale: float | None) -> NDArray[np.int32]:
-    """torch's `upsample_nearest`: floor(i * before / after), by its own scale where it was given, in float32."""
-    step = np.float32(1.0 / scale) if scale else np.float32(before) / np.float32(after)
-    index = np.floor(np.arange(after, dtype=np.float32) * step)
-    return np.asarray(np.minimum(index, before - 1), np.int32)
 
 
 @TABLE.converts(aten.upsample_bilinear2d.vec, keep_whole=True)
@@ -81,9 +78,7 @@ def upsample_bilinear(
     graph: KernelGraph, node: Node, source: Node, size: Any, align_corners: bool, scales: Any
 ) -> View:
     x, shape = _images(graph, node, source)
-    steps = [
-        _step(x.shape[dim], shape[dim], align_corners, None if scales is None else scales[dim - 1]) for dim in (1, 2)
-    ]
+    steps = [_step(x.shape[dim], shape[dim], align_corners, scale) for dim, scale in enumerate(resize_scales(node), 1)]
     lists = [_between(x.shape[dim], shape[dim], steps[dim - 1], align_corners) for dim in (1, 2)]
     if graph.codes(source) is None:
         real = [part if part.dtype == np.int32 else part.astype(np.float32) for group in lists for part in group]
@@ -100,7 +95,9 @@ def _step(before: int, after: int, align_corners: bool, scale: float | None) -> 
     """How far apart two pixels of the result are, in pixels of the source."""
     if align_corners:
         return Fraction(before - 1, after - 1) if after > 1 else Fraction(0)
-    return 1 / Fraction(scale).limit_denominator(2**15) if scale else Fraction(before, after)
+    if not scale or before == after:  # torch copies what stays as large
+        return Fraction(before, after)
+    return 1 / Fraction(scale).limit_denominator(2**15)
 
 
 def _between(before: int, after: int, step: Fraction, align_corners: bool) -> list[NDArray[Any]]:

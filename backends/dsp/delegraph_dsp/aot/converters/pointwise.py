@@ -8,10 +8,10 @@ from typing import Any, Final
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import Quantization
+from delegraph.aot.authoring import Quantization, clamp_limits
 from delegraph_dsp.aot.grids import function_table, output_integers, scaled
 from delegraph_dsp.aot.kernel_calls import View
-from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported, activation_limits
+from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported
 from delegraph_dsp.program import BINARY_FUNCTIONS, FUNCTIONS
 from delegraph_dsp.runtime.functions import REAL_FUNCTIONS
 from delegraph_machines.fixed_point import not_interpolated
@@ -113,9 +113,9 @@ def elu(graph: KernelGraph, node: Node, source: Node, alpha: float, scale: float
 
 @TABLE.converts(aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default, keep_whole=True)
 def clamp(graph: KernelGraph, node: Node, source: Node, *_: Any) -> View:
-    limits = activation_limits(node)
+    limits = clamp_limits(node)
     if limits is None:
-        raise Unsupported("its limits are tensors")
+        raise Unsupported("its limits are tensors, or not numbers")
     codes = graph.codes(source)
     if codes is not None:
         return _clamp_codes(graph, node, codes, limits)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from delegraph.aot.authoring import reduced_dims
 from delegraph_dsp.aot.grids import exponentials, output_integers
 from delegraph_dsp.aot.kernel_calls import Use, View
 from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported
@@ -187,8 +188,7 @@ def reduction(graph: KernelGraph, node: Node, source: Node, dims: Any, function:
     """Over `dims`, which are moved behind the others and become one."""
     given = graph.value(source)
     rank = len(given.shape)
-    listed = [dims] if isinstance(dims, int) else list(dims or range(rank))
-    reduced = sorted({dim % rank for dim in listed}) if rank else []
+    reduced = reduced_dims(rank, dims)
     if not reduced:
         raise Unsupported("reduces no dim")
     kept = [dim for dim in range(rank) if dim not in reduced]

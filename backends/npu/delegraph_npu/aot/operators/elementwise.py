@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot import lifted_number, schema_arguments
+from delegraph.aot.authoring import clamp_limits
 from delegraph_machines.fixed_point import not_interpolated, table_of
 from delegraph_npu.aot import ir
-from delegraph_npu.aot.calls import QuantizedCall, clamp_limits, grid_of, operator_name, shape_of
+from delegraph_npu.aot.calls import QuantizedCall, grid_of, operator_name, shape_of
 from delegraph_npu.aot.folding import Folding
 from delegraph_npu.aot.ir import Laid
 from delegraph_npu.aot.layout import raised, rows
@@ -157,16 +158,17 @@ def _keywords(node: Node) -> dict[str, Any]:
     return dict(node.kwargs)
 
 
-@operator("relu relu6 hardtanh clamp", Annotate.MOVES, None, "relu6", int16=True)
+def _check_clamp(node: Node, *arguments: Any) -> str | None:
+    return "its limits are tensors, or not numbers" if clamp_limits(node) is None else None
+
+
+@operator("relu relu6 hardtanh clamp", Annotate.MOVES, _check_clamp, "relu6", int16=True)
 def clamp(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
     """The same integers, limited; on another grid if that is asked for."""
     laid = f.operand(input)
     laid = f.ordered(laid, laid.order)
     result = f.result(call, laid.order, laid.shape)
-    low, high = call.limits
-    lowest, highest = (call.out.step(bound) for bound in clamp_limits(call.head))
-    low, high = max(low, lowest), min(high, highest)
-    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, low, max(low, high)))
+    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, *call.limits))
     return result
 
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot import is_weight, schema_arguments
+from delegraph.aot import is_weight
+from delegraph.aot.authoring import per_dim, quantize_call, same_padding
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import QuantizedCall, dtype_of, is_dequantize, shape_of
 from delegraph_npu.aot.folding import Folding
@@ -35,20 +36,21 @@ def _check_weight(weight: Node, channel_axis: int) -> str | None:
     if not isinstance(weight, Node) or not is_dequantize(weight):
         constant = isinstance(weight, Node) and (weight.op == "placeholder" or is_weight(weight))
         return None if constant else "its weight is computed: the NPU's are compressed ahead of time"
-    source, scales, zero_points, axis = schema_arguments(weight)[:4]
-    if source.op == "call_function":
+    call = quantize_call(weight)
+    assert call is not None
+    if call.source.op == "call_function":
         return "its weight is computed: the NPU's are compressed ahead of time"
-    if dtype_of(source) != torch.int8:
-        return f"its weight is {dtype_of(source)}: the NPU's are int8"
-    if isinstance(scales, Node) and axis != channel_axis:
-        return f"its weight has scales along dim {axis}: the NPU's are one for each channel of the output"
-    return "its weight has a zero point that is not 0" if isinstance(zero_points, int) and zero_points else None
+    if dtype_of(call.source) != torch.int8:
+        return f"its weight is {dtype_of(call.source)}: the NPU's are int8"
+    if call.axis not in (None, channel_axis):
+        return f"its weight has scales along dim {call.axis}: the NPU's are one for each channel of the output"
+    return "its weight has a zero point that is not 0" if isinstance(call.zero_point, int) and call.zero_point else None
 
 
 def _pair(values: Sequence[int], dims: int) -> tuple[int, int]:
     """Numbers for h and w from those for the places of a convolution of one or two dims."""
-    both = [int(value) for value in values] * (dims if len(values) == 1 else 1)
-    return (both[0], both[1]) if dims == 2 else (0, both[0])
+    first, second = [0, *per_dim(values, dims)][-2:]
+    return first, second
 
 
 def _window(
@@ -68,13 +70,13 @@ def _window(
     kernel = (sizes[0], sizes[1]) if dims == 2 else (1, sizes[0])
     steps = _ones(_pair(stride, dims))
     spread = _ones(_pair(dilation, dims))
-    reach = [spread[axis] * (kernel[axis] - 1) for axis in (0, 1)]
     if padding == "same":
-        return Window(kernel, steps, (reach[0] // 2, reach[1] // 2, -(-reach[0] // 2), -(-reach[1] // 2)), spread)
+        (top, bottom), (left, right) = same_padding(kernel, spread)
+        return Window(kernel, steps, (top, left, bottom, right), spread)
     pads = (0, 0) if isinstance(padding, str) else _pair(padding, dims)
     if not transposed:
         return Window(kernel, steps, (*pads, *pads), spread)
-    before = [reach[axis] - pads[axis] for axis in (0, 1)]
+    before = [spread[axis] * (kernel[axis] - 1) - pads[axis] for axis in (0, 1)]
     more = _pair(output_padding, dims)
     behind = [before[axis] + more[axis] for axis in (0, 1)]
     return Window(kernel, (1, 1), (before[0], before[1], behind[0], behind[1]), spread, steps)

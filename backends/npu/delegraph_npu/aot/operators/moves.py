@@ -34,7 +34,7 @@ def _limits(tensor: ir.Tensor) -> tuple[int, int]:
     return int(bounds.min), int(bounds.max)
 
 
-@operator("view reshape flatten unsqueeze squeeze", Annotate.MOVES, int16=True)
+@operator("view reshape flatten unflatten unsqueeze squeeze", Annotate.MOVES, int16=True)
 def reshape(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
     """Only what lies as outside can have another shape."""
     laid, shape = f.operand(input), shape_of(call.head)

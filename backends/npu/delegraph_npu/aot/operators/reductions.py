@@ -10,6 +10,7 @@ import numpy as np
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
+from delegraph.aot.authoring import nearest_pixels, overhang, per_dim, reduced_dims, resize_scales
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.calls import QuantizedCall, operator_name, shape_of
 from delegraph_npu.aot.folding import Folding
@@ -29,7 +30,7 @@ def _pool_window(
     kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
 ) -> Window:
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (
-        (values[0], values[-1]) for values in (kernel, stride or kernel, padding, dilation)
+        per_dim(values, 2) for values in (kernel, stride or kernel, padding, dilation)
     )
     return Window((kh, kw), (sh, sw), (ph, pw, ph, pw), (dh, dw))
 
@@ -39,10 +40,9 @@ def _check_pool(node: Node, input: Node, window: Window) -> str | None:
         return "a pool over something other than a batch of images"
     if window.dilation != (1, 1):
         return "a dilated pool: the NPU's windows of pools have no gaps"
-    for axis in (0, 1):
-        size, given = shape_of(input)[2 + axis], shape_of(node)[2 + axis]
-        if window.reach((given - 1, given), axis)[1] >= size + window.padding[axis + 2]:
-            return "a last window that is not full (ceil_mode)"
+    window_of = window.kernel, window.stride, window.padding[:2], window.dilation
+    if any(overhang(shape_of(input)[2:], shape_of(node)[2:], *window_of)):
+        return "a last window that is not full (ceil_mode)"
     return check_window(window)
 
 
@@ -122,23 +122,17 @@ def adaptive_average_pool(f: Folding, call: QuantizedCall, input: Node, sizes: S
 # ---- whole dims -----------------------------------------------------------------------------------------------------
 
 
-def _dims(node: Node, dims: Sequence[int] | int | None) -> tuple[int, ...]:
-    rank = len(shape_of(node))
-    given = [dims] if isinstance(dims, int) else dims or range(rank)
-    return tuple(sorted({dim % rank for dim in given}))
-
-
 def _check_reduce(node: Node, input: Node, dims: Any = None, keepdim: bool = False, *options: Any) -> str | None:
     if not shape_of(input):
         return "a tensor without dims: there is nothing to reduce"
-    along = math.prod(shape_of(input)[dim] for dim in _dims(input, dims))
+    along = math.prod(shape_of(input)[dim] for dim in reduced_dims(len(shape_of(input)), dims))
     return f"sums of {along} elements: an accumulator holds {MOST_PRODUCTS}" if along > MOST_PRODUCTS else None
 
 
 @operator("mean sum", Annotate.VALUES, _check_reduce)
 def total(f: Folding, call: QuantizedCall, input: Node, dims: Any = None, keepdim: bool = False, *_: Any) -> Laid:
     """A sum of integers, rounded once to the grid of the result."""
-    over = _dims(input, dims)
+    over = reduced_dims(len(shape_of(input)), dims)
     along = math.prod(shape_of(input)[dim] for dim in over)
     return _reduced(f, call, input, over, "sum", 1 / along if operator_name(call.head) == "mean" else 1.0, keepdim)
 
@@ -146,7 +140,7 @@ def total(f: Folding, call: QuantizedCall, input: Node, dims: Any = None, keepdi
 @operator("amax", Annotate.MOVES, _check_reduce)
 def largest(f: Folding, call: QuantizedCall, input: Node, dims: Any = None, keepdim: bool = False) -> Laid:
     """The largest integer."""
-    return _reduced(f, call, input, _dims(input, dims), "max", 1.0, keepdim)
+    return _reduced(f, call, input, reduced_dims(len(shape_of(input)), dims), "max", 1.0, keepdim)
 
 
 def _reduced(
@@ -208,11 +202,14 @@ MOST_SCALE: Final = 1 << 11
 def _check_resize(node: Node, input: Node, *arguments: Any) -> str | None:
     if len(shape_of(input)) != 4:
         return "a resized tensor that is not a batch of images"
-    factors = next((a for a in arguments if isinstance(a, list | tuple) and a and isinstance(a[0], float)), None)
-    for axis in (0, 1):
+    for axis, scale in enumerate(resize_scales(node)):
         taken, given = shape_of(input)[2 + axis], shape_of(node)[2 + axis]
-        if factors is not None and taken * factors[axis] != given:
-            return f"a factor of {factors[axis]} that does not give whole rows and columns"
+        if scale is not None and taken * scale != given:
+            return f"a factor of {scale} that does not give whole rows and columns"
+        if operator_name(node) == "upsample_nearest2d":
+            read = nearest_pixels("upsample_nearest", 2, taken, given, scale)
+            if read != [place * taken // given for place in range(given)]:
+                return f"from {taken} to {given}: torch rounds which rows it reads, and the NPU's steps are exact"
         numerator, denominator, _ = _steps(node, taken, given)
         if numerator > MOST_SCALE or denominator >= 16 * numerator:
             return f"from {taken} to {given}: the NPU's steps are fractions of at most {MOST_SCALE}"

@@ -1,0 +1,16 @@
+"""A reduction's argument -> the dims that it goes over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["reduced_dims"]
+
+
+def reduced_dims(rank: int, dims: Sequence[int] | int | None) -> tuple[int, ...]:
+    """Those of a tensor of `rank` dims that `dims` are, from the first on, each once and not negative.
+
+    None and an empty list are all of them, as in torch's schemas of sums, means and norms.
+    """
+    given = [dims] if isinstance(dims, int) else dims or range(rank)
+    return tuple(sorted({dim % rank for dim in given})) if rank else ()

@@ -1,0 +1,31 @@
+"""`index_add`, `index_copy` -> `index_put`, as torch has it, at places that never count from the end.
+
+torch raises an error for a place below 0 in these two, and counts it from the end in `index_put`. Without its sign it
+is too large for any tensor, so that whoever puts there refuses it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._decomp.decompositions import index_add as _index_add
+from torch._decomp.decompositions import index_copy as _index_copy
+
+__all__ = ["index_add", "index_copy"]
+
+
+def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1) -> torch.Tensor:
+    """`x` with slices of `source` added along `dim`, at each of the places `index`."""
+    added: torch.Tensor = _index_add(x, dim, _without_sign(index), source, alpha=alpha)
+    return added
+
+
+def index_copy(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """`x` with slices of `source` along `dim` at each of the places `index`."""
+    copied: torch.Tensor = _index_copy(x, dim, _without_sign(index), source)
+    return copied
+
+
+def _without_sign(index: torch.Tensor) -> torch.Tensor:
+    return torch.bitwise_and(index, torch.iinfo(index.dtype).max)
