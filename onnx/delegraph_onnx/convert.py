@@ -1,9 +1,10 @@
-"""Edge program -> ONNX model: its inputs, weights, states and outputs, and its calls as `nodes.py` converts them."""
+"""Edge program -> ONNX model: its inputs, weights, states and outputs, and its calls, each by its converter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 import onnx_ir as ir
@@ -12,23 +13,23 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from delegraph.aot import HeldTensor, ResolvedSignature, external_tag, layout_of
-from delegraph.aot.authoring import symbolic_shape
+from delegraph.aot.authoring import GraphConverter, symbolic_shape
 from delegraph.errors import UnsupportedOperator
-from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES, onnx_type
-from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph.interfaces import BlobTensor
+from delegraph_onnx.converters import TargetTable
+from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES
+from delegraph_onnx.graph_builder import Converted, Fusion, GraphBuilder
 from delegraph_onnx.node_facts import Dim, common_sizes, dtype_of, inner_shape_of, outer_dtype_of
-from delegraph_onnx.nodes import CallConverter
-from delegraph_onnx.signature import TensorInfo
 from delegraph_onnx.target import Target
 
-__all__ = ["ConvertedModel", "ExternalWeight", "convert"]
+__all__ = ["CallConverter", "ConvertedModel", "ExternalWeight", "State", "convert"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalWeight:
     """A weight that is in the file `<tag>.ptd` under `key`, and an input of the ONNX model as `info` says."""
 
-    info: TensorInfo
+    info: BlobTensor
     key: str
     tag: str
     tensor: torch.Tensor
@@ -39,8 +40,8 @@ class State:
     """A buffer that the delegate changes: `input` is what it holds, `output` what it holds next, at first `tensor`."""
 
     buffer: str
-    input: TensorInfo
-    output: TensorInfo
+    input: BlobTensor
+    output: BlobTensor
     tensor: torch.Tensor
 
 
@@ -51,8 +52,8 @@ class ConvertedModel:
     those of the calls whose conversion made them."""
 
     model: ir.Model
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
+    inputs: tuple[BlobTensor, ...]
+    outputs: tuple[BlobTensor, ...]
     states: tuple[State, ...] = ()
     external: tuple[ExternalWeight, ...] = ()
     debug_handles: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -78,17 +79,62 @@ def convert(program: ExportedProgram, builder: GraphBuilder) -> ConvertedModel:
     )
 
 
+class CallConverter(GraphConverter[ir.Value]):
+    """Adds the calls of a graph to what `builder` makes: those of a fusion together, every other by itself."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        super().__init__()
+        self.table = TargetTable(builder.target)  # type: ignore[misc]  # a table for each target
+        self.builder = builder
+        self.values = builder.values
+        self._fused: Mapping[Node, Fusion] = MappingProxyType({})
+        self._replaced: frozenset[Node] = frozenset()
+
+    def fuse(self, fused: Mapping[Node, Fusion]) -> None:
+        """Let these be converted together, each where its root is."""
+        self._fused = fused
+        self._replaced = frozenset(node for fusion in fused.values() for node in fusion.replaced)
+
+    def convert_calls(self, graph: Graph) -> None:
+        self.builder.prepare(graph)
+        super().convert_calls(graph)
+
+    def convert_call(self, node: Node) -> None:
+        if node in self._fused:
+            with self.builder.on_behalf_of(node, *self._fused[node].replaced):
+                self._fused[node].convert(self.builder)
+        elif node not in self._replaced:
+            with self.builder.on_behalf_of(node):
+                super().convert_call(node)
+
+    def call(self, node: Node) -> Converted:
+        convert = self.table.required(node)
+        value = self.builder.own(node)
+        if value is None:
+            value = convert(self.builder, node)
+        if isinstance(value, ir.Value) and isinstance(node.meta["val"], torch.Tensor):
+            self.builder.record(value, inner_shape_of(node))
+        return value
+
+    def element(self, node: Node) -> ir.Value:
+        source, index = node.args
+        integers = self.builder.integers.get(source)  # type: ignore[arg-type]
+        if isinstance(integers, Sequence):
+            self.builder.integers[node] = integers[index]  # type: ignore[index]
+        return super().element(node)
+
+
 class PartitionConverter(CallConverter):
     """Adds a partition to a graph: inputs, states and outputs in the order of the delegate's call."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         super().__init__(builder)
         self.inputs: list[ir.Value] = []
-        self.input_infos: list[TensorInfo] = []
-        self.output_infos: list[TensorInfo] = []
+        self.input_infos: list[BlobTensor] = []
+        self.output_infos: list[BlobTensor] = []
         self.externals: dict[Node, ExternalWeight] = {}
         self.held: list[ir.Value] = []
-        self.held_infos: dict[Node, TensorInfo] = {}
+        self.held_infos: dict[Node, BlobTensor] = {}
         self.new_values: list[ir.Value] = []
         self.states: dict[Node, State] = {}
 
@@ -107,7 +153,7 @@ class PartitionConverter(CallConverter):
     def input(self, node: Node) -> ir.Value | None:  # type: ignore[override]  # nothing refers to a constant argument
         """The graph's input for a user input; None for a constant argument."""
         if not isinstance(node.meta.get("val"), _TENSOR_OR_NUMBER):
-            self.input_infos.append(TensorInfo(node.name, "", (), scalar=True))
+            self.input_infos.append(BlobTensor(node.name, "", (), scalar=True))
             return None
         outer, inner, info = _input(self.builder, node)
         self.inputs.append(outer)
@@ -167,7 +213,7 @@ _NEW: Final = "new:"
 """How the names of states' new values begin; no node of a graph has such a name."""
 
 
-def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, TensorInfo]:
+def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, BlobTensor]:
     """An input of the graph, what stands for it within, and how it is called."""
     info = _tensor_info(builder.target, node, node.name)
     value = _declared(ir.Value(), info, node)
@@ -175,20 +221,20 @@ def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, Tenso
     return value, builder.record(inner, inner_shape_of(node)), info
 
 
-def _declared(value: ir.Value, info: TensorInfo, node: Node) -> ir.Value:
+def _declared(value: ir.Value, info: BlobTensor, node: Node) -> ir.Value:
     dtype = outer_dtype_of(node)
     value.name = info.name
     value.shape = ir.Shape((*info.shape, 2) if dtype in COMPLEX else info.shape)
-    value.type = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
+    value.type = ir.TensorType(ONNX_TYPES[COMPLEX.get(dtype, dtype)])
     return value
 
 
-def _tensor_info(target: Target, node: Node, name: str) -> TensorInfo:
+def _tensor_info(target: Target, node: Node, name: str) -> BlobTensor:
     dtype = outer_dtype_of(node)
     if dtype not in ONNX_TYPES and dtype not in COMPLEX:
         raise UnsupportedOperator(f"{target.name} has no tensors of {dtype}", node=node.name)
     value = node.meta["val"]
     text = str(dtype).removeprefix("torch.")
     if not isinstance(value, torch.Tensor):
-        return TensorInfo(name, text, (), scalar=True)
-    return TensorInfo(name, text, symbolic_shape(node))
+        return BlobTensor(name, text, (), scalar=True)
+    return BlobTensor(name, text, symbolic_shape(node))

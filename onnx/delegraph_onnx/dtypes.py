@@ -20,7 +20,6 @@ __all__ = [
     "ONNX_TYPES",
     "REALS",
     "computed_in",
-    "onnx_type",
 ]
 
 ONNX_TYPES: Final[dict[torch.dtype, ir.DataType]] = {
@@ -57,11 +56,6 @@ ALL: Final = frozenset(ONNX_TYPES) - HALVES
 
 INT64_MAX: Final = torch.iinfo(torch.int64).max
 """Where a Slice ends that goes on to the end."""
-
-
-def onnx_type(dtype: torch.dtype) -> ir.DataType:
-    """The ONNX element type of `dtype`, one of `ONNX_TYPES`."""
-    return ONNX_TYPES[dtype]
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -16,9 +16,10 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
+from delegraph.interfaces import BlobTensor
 from delegraph.program.flat_tensor import TensorLayout
-from delegraph_onnx.bodies import nodes_within
-from delegraph_onnx.dtypes import COMPLEX, HALVES, computed_in, onnx_type
+from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES, computed_in
+from delegraph_onnx.ir_values import nodes_within
 from delegraph_onnx.node_facts import (
     Dim,
     are_known,
@@ -26,14 +27,12 @@ from delegraph_onnx.node_facts import (
     in_words,
     outer_dtype_of,
 )
-from delegraph_onnx.signature import TensorInfo
 from delegraph_onnx.target import Target
 
 if TYPE_CHECKING:
-    from delegraph_onnx.fusion import Fusion
     from delegraph_onnx.integers import Affine, Integers
 
-__all__ = ["Converted", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
+__all__ = ["Converted", "Fusion", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
 
 OPSET_OF_ATTENTION: Final = 23
 """The first with `_OF_ATTENTION`: what has none of these is written for older engines as well."""
@@ -47,6 +46,21 @@ TensorLike: TypeAlias = "Node | ir.Value | Scalar"
 """What may stand for a tensor."""
 Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
 """The value of a call, or one for each of its results; None for those that are not used."""
+
+
+class Fusion(Protocol):
+    """Calls that are converted together: where, and the calls that are not converted besides."""
+
+    @property
+    def root(self) -> Node:
+        """The call in whose place they are converted: the last one."""
+
+    @property
+    def replaced(self) -> frozenset[Node]:
+        """Calls whose values `convert` gives, or that nobody else reads."""
+
+    def convert(self, g: GraphBuilder) -> None:
+        """Add its operators to the graph, and the values of the root and of what it replaced to `g.values`."""
 
 
 class GraphBuilder:
@@ -75,7 +89,7 @@ class GraphBuilder:
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self.external: dict[Node, TensorLayout] = {}
-        self.copies: list[tuple[Node, TensorInfo]] = []
+        self.copies: list[tuple[Node, BlobTensor]] = []
         self._external: list[ir.Value] = []
         self._shapes: dict[ir.Value, tuple[int | str, ...]] = {}
 
@@ -124,7 +138,7 @@ class GraphBuilder:
         self.constants.hold(node, array)
         self.values[node] = self._initializer(node.name, array)
 
-    def add_external(self, node: Node, layout: TensorLayout) -> TensorInfo:
+    def add_external(self, node: Node, layout: TensorLayout) -> BlobTensor:
         """Make the placeholder `node` an input of the graph, which lies as in a `.ptd`: of its content nothing is
         known. The dims of what is returned are in the order in which they lie there."""
         self.external[node] = layout
@@ -133,28 +147,25 @@ class GraphBuilder:
 
     def external_value(self, node: Node) -> ir.Value:
         """An external weight, as an input of the graph for each use: see `quantized/weights.py` for who needs that."""
-        if not self._is_read(node):
+        if all(use.node.op_type in ("Cast", "DequantizeLinear") for use in self.value(node).uses()):
             return self.value(node)
         value, info = self._external_input(node, f"{node.name}.{self._count}")
         self.copies.append((node, info))
         return value
 
-    def _is_read(self, node: Node) -> bool:
-        return any(use.node.op_type not in ("Cast", "DequantizeLinear") for use in self.value(node).uses())
-
-    def _external_input(self, node: Node, name: str) -> tuple[ir.Value, TensorInfo]:
+    def _external_input(self, node: Node, name: str) -> tuple[ir.Value, BlobTensor]:
         layout = self.external[node]
         order = layout.dim_order
         shape = tuple(layout.sizes[dim] for dim in order)
         dtype = outer_dtype_of(node)
         pair = [2] if dtype in COMPLEX else []
-        held = ir.TensorType(onnx_type(COMPLEX.get(dtype, dtype)))
+        held = ir.TensorType(ONNX_TYPES[COMPLEX.get(dtype, dtype)])
         stored = ir.Value(name=name, shape=ir.Shape([*shape, *pair]), type=held)
         self._external.append(self.record(stored, [*shape, *pair]))
         inner = self.record(self.cast(stored, dtype_of(node)), shape) if dtype in HALVES else stored
         permutation = [order.index(dim) for dim in range(len(order))]
         value = self.transpose(inner, [*permutation, len(order)] if pair else permutation)
-        return value, TensorInfo(name, str(dtype).removeprefix("torch."), shape)
+        return value, BlobTensor(name, str(dtype).removeprefix("torch."), shape)
 
     def bind(self, placeholder: Node, argument: TensorLike) -> None:
         """Let the input of a control-flow body be what its call gives for it, with all that is known of that."""
@@ -233,13 +244,9 @@ class GraphBuilder:
         """A 1-D int64 constant."""
         return self.constant(np.array(sizes, np.int64))
 
-    def tensor_of_ones(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
-        """A constant of ones; the sizes must be known."""
-        return self.constant(np.ones(tuple(sizes), numpy_dtype(dtype)))
-
-    def tensor_of_zeros(self, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
-        """A constant of zeros; the sizes must be known."""
-        return self.constant(np.zeros(tuple(sizes), numpy_dtype(dtype)))
+    def filled(self, number: int, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """A constant of these sizes, which must be known, that has one number everywhere."""
+        return self.constant(np.full(tuple(sizes), number, numpy_dtype(dtype)))
 
     def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
         """A 1-D int64 value of sizes, each known or a SymInt."""
@@ -276,7 +283,11 @@ class GraphBuilder:
         self, op_type: str, results: int, *inputs: ir.Value | None, domain: str = "", **attributes: object
     ) -> Sequence[ir.Value]:
         """Add an operator with several results."""
-        node = ir.Node(domain, op_type, _without_trailing_none(inputs), _attributes(attributes), num_outputs=results)
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        known = {name: value for name, value in attributes.items() if value is not None}
+        given = [ir.convenience.convert_attribute(*item) for item in known.items()]  # type: ignore[arg-type]
+        node = ir.Node(domain, op_type, inputs, given, num_outputs=results)
         for index, output in enumerate(node.outputs):
             output.name = f"{op_type}_{self._count}_{index}"
         self._count += 1
@@ -296,7 +307,7 @@ class GraphBuilder:
     def input(self, name: str, dtype: torch.dtype, shape: Sequence[Dim]) -> ir.Value:
         """An input for a `subgraph`; `name` need not be unique."""
         self._count += 1
-        held = ir.TensorType(onnx_type(dtype))
+        held = ir.TensorType(ONNX_TYPES[dtype])
         value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(in_words(shape)), type=held)
         return self.record(value, shape)
 
@@ -320,7 +331,7 @@ class GraphBuilder:
         if dtype == torch.bool and not self.target.has("Cast", torch.bool):
             number = self.cast(value, torch.float32)
             return self.op("Not", self.op("Equal", number, self.tensor(0.0, torch.float32)))
-        return self.op("Cast", value, to=int(onnx_type(dtype)))
+        return self.op("Cast", value, to=int(ONNX_TYPES[dtype]))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim], sizes: Callable[[], ir.Value] | None = None) -> ir.Value:
         """`value` in `shape`; a reshape of a reshape is one, and to the same shape none.
@@ -365,8 +376,9 @@ class GraphBuilder:
         before = len(self.nodes)
         yield
         found = debug_handles(*calls)
-        for value in _results(self.nodes[before:]):
-            self.debug_handles.setdefault(value, found)
+        for node in nodes_within(self.nodes[before:]):
+            for value in node.outputs:
+                self.debug_handles.setdefault(value, found)
 
     @contextmanager
     def standing_for(self, values: Mapping[Node, ir.Value]) -> Iterator[None]:
@@ -385,13 +397,14 @@ class GraphBuilder:
         nodes = self.finished(_needed(self.nodes, outputs), outputs)
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
+        later = any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes))
         graph = ir.Graph(
             [*inputs, *self._external],
             outputs,
             nodes=nodes,
             initializers=weights,
             opset_imports={
-                "": _opset(nodes, self.target.opset),
+                "": OPSET_OF_ATTENTION if later else self.target.opset,
                 **{node.domain: 1 for node in nodes_within(nodes) if node.domain},
             },
             name="delegate",
@@ -410,25 +423,10 @@ def array_of(number: Scalar, dtype: torch.dtype) -> NDArray[Any]:
     return as_array(torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None).to(dtype))
 
 
-def initializer(name: str, array: NDArray[Any]) -> ir.Value:
-    """A constant of a graph, over the memory of `array`."""
-    tensor = ir.Tensor(array, name=name)
+def initializer(name: str, content: NDArray[Any] | ir.PackedTensor[Any]) -> ir.Value:
+    """A constant of a graph, over the memory of an array."""
+    tensor = content if isinstance(content, ir.PackedTensor) else ir.Tensor(content, name=name)
     return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-
-
-def _opset(nodes: Iterable[ir.Node], usual: int) -> int:
-    return OPSET_OF_ATTENTION if any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes)) else usual
-
-
-def _attributes(attributes: Mapping[str, object]) -> list[ir.Attr]:
-    return [ir.convenience.convert_attribute(k, v) for k, v in attributes.items() if v is not None]  # type: ignore[arg-type]
-
-
-def _without_trailing_none(inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
-    end = len(inputs)
-    while end and inputs[end - 1] is None:
-        end -= 1
-    return inputs[:end]
 
 
 def _written(wanted: Sequence[Dim], before: Sequence[Dim] | None) -> list[int]:
@@ -453,12 +451,6 @@ def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.No
             kept.append(node)
             wanted.update(id(value) for value in _read(node))
     return kept[::-1]
-
-
-def _results(nodes: Iterable[ir.Node]) -> Iterator[ir.Value]:
-    """What `nodes` give, those of their branches included."""
-    for node in nodes_within(nodes):
-        yield from node.outputs
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value | None]:

@@ -1,17 +1,18 @@
-"""What fusions ask of a partition's graph: both readings of a sum or product, parts of the last dim."""
+"""What fusions ask of a partition's graph: both readings of a sum or product, parts of the last dim, heads repeated."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, Final
 
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.node_facts import rank_of, shape_of
+from delegraph_onnx.node_facts import COPIES, in_words, rank_of, shape_of
 
-__all__ = ["is_last", "products", "slice_of", "sliced_from", "sums"]
+__all__ = ["REPEATING", "is_last", "products", "repeats_heads", "slice_of", "sliced_from", "sums", "unrepeated"]
 
 
 def products(node: Any) -> list[tuple[Node, Node]]:
@@ -71,3 +72,50 @@ def _part_of(part: Node, x: Node) -> tuple[int, int] | None:
     if not is_last(dim, x) or not all(isinstance(size, int) for size in sizes):
         return None
     return sum(sizes[:index]), sum(sizes[: index + 1])
+
+
+# ---- keys or values whose heads are repeated for groups of queries, which attention takes as they are -------------
+#
+# k ── unsqueeze 2 ── expand ── view ──> (batch, groups * repetitions, length, size)   ──>  k of (batch, groups, …)
+
+REPEATING: Final = frozenset([aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy"), *COPIES])
+"""Of what a repetition is made, if it is one."""
+
+
+def unrepeated(node: Node) -> Node:
+    """What `node` repeats the heads of; itself if it does not."""
+    chain: list[Node] = []
+    source = node
+    while source.op == "call_function" and source.target in REPEATING and len(chain) < _LONGEST:
+        chain.append(source)
+        source = source.args[0]  # type: ignore[assignment]
+        if source.op != "get_attr" and rank_of(source) == 4 and _steps(chain) and repeats_heads(chain[::-1], source):
+            return source
+    return node
+
+
+_LONGEST: Final = 8
+
+
+def repeats_heads(chain: Sequence[Node], source: Node) -> bool:
+    """Whether `chain` is nothing, or repeats each head r times: (batch, heads, …) -> (batch, heads, r, …) -> joined."""
+    steps = _steps(chain)
+    if not steps:
+        return True
+    batch, heads, length, size = shape_of(source)
+    if [node.target for node in steps] != [aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy")]:
+        return False
+    repetitions = shape_of(steps[1])[2]
+    shapes = [in_words(shape_of(node)) for node in steps]
+    if not isinstance(heads, int) or not isinstance(repetitions, int):
+        return False
+    wanted = [
+        (batch, heads, 1, length, size),
+        (batch, heads, repetitions, length, size),
+        (batch, heads * repetitions, length, size),
+    ]
+    return shapes == [in_words(shape) for shape in wanted]
+
+
+def _steps(chain: Sequence[Node]) -> list[Node]:
+    return [node for node in chain if node.target not in COPIES]

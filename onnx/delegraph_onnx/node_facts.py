@@ -1,4 +1,5 @@
-"""A node of a partition's graph -> what converters ask of its value: dtype, shape, and whether sizes are the same.
+"""A node of a partition's graph -> what converters ask of its value: dtype, shape, and whether sizes are the same; and
+which operators copy: what they give is what goes in, of another dtype or layout at most.
 
 Sizes may be dynamic: compared as such, they would become numbers. So they are compared as they are written.
 """
@@ -6,14 +7,17 @@ Sizes may be dynamic: compared as such, they would become numbers. So they are c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch.fx import Node
 
+from delegraph.aot import exir_ops
 from delegraph_onnx.dtypes import COMPLEX, computed_in
 
 __all__ = [
+    "CASTS",
+    "COPIES",
     "Dim",
     "are_known",
     "common_sizes",
@@ -27,6 +31,20 @@ __all__ = [
 ]
 
 Dim: TypeAlias = "int | str | torch.SymInt"
+
+
+_aten = torch.ops.aten
+
+CASTS: Final = frozenset(
+    {
+        *(_aten._to_copy.default, _aten.to.dtype, _aten.to.dtype_layout, _aten.to.device, _aten.type_as.default),
+        exir_ops.edge.dim_order_ops._to_dim_order_copy.default,
+        exir_ops.edge.dim_order_ops._clone_dim_order.default,
+    }
+)
+"""Those that may cast. Of a layout nothing is left within a delegate: it is onnxruntime's business."""
+
+COPIES: Final = CASTS | {_aten.clone.default, _aten.alias.default, _aten.alias_copy.default}
 
 
 def dtype_of(node: Node) -> torch.dtype:

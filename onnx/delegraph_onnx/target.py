@@ -37,10 +37,6 @@ class QuantizedAs(Enum):
     """By operators on integers of its own, which its `GraphBuilder` writes (`own`); where none applies, as Q/DQ."""
 
 
-def _nothing_declined(node: Node) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """An engine as converters see it.
@@ -81,15 +77,13 @@ class Target:
     exact_max_pool: bool = False
     recurrent_nan: bool = False
     refuses_places: bool = True
-    negative_places: frozenset[str] = frozenset(
-        {"Gather", "GatherND", "ScatterND", "GatherElements", "ScatterElements"}
-    )
+    negative_places: frozenset[str] = _BY_PLACES
     partial_gather: bool = True
     pad_modes: frozenset[str] = frozenset({"constant", "reflect", "edge", "wrap"})
     loops: bool = True
     external_weights: bool = False
     states: bool = False
-    declines: Callable[[Node], str | None] = _nothing_declined
+    declines: Callable[[Node], str | None] = lambda node: None
 
     def has(self, op_type: str, dtype: torch.dtype) -> bool:
         """Whether the engine computes the ONNX operator `op_type` of `dtype` as torch does."""

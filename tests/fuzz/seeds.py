@@ -11,13 +11,13 @@ from core.tests.runtime.test_control_flow import loop_over_rows
 from core.tests.runtime.test_module import LEAF, arguments, node, text
 from onnx import TensorProto, helper
 
-from delegraph.interfaces import BlobStamp
+from delegraph.interfaces import BlobStamp, BlobTensor
 from delegraph.program import serialize_flat_tensor, serialize_program
 from delegraph.program.contract import CONTRACT_KEY, DimRange, MethodContract, write_contracts
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.raw_tables import read_tables, write_tables
 from delegraph.program.schema import NamedData, OptionalTensorList, Program, ScalarType
-from delegraph_cpu.blob import Blob, TensorInfo, Weight, pack
+from delegraph_cpu.blob import Blob, Weight, pack
 
 __all__ = ["SEEDS"]
 
@@ -91,7 +91,7 @@ def blob() -> bytes:
         [own, helper.make_tensor("c", TensorProto.BOOL, [], [True])],
     )
     model = onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    borders = (TensorInfo("x", "float32", (2,)),), (TensorInfo("y", "float32", (2,)),)
+    borders = (BlobTensor("x", "float32", (2,)),), (BlobTensor("y", "float32", (2,)),)
     weights = (Weight("w", "float32", (2,), 8),)
     return pack(Blob("1.23.0", *borders, weights, model.SerializeToString()), [np.float32([1, 2]).tobytes()])
 

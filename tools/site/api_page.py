@@ -51,8 +51,6 @@ PUBLIC: Final = (
     "delegraph_onnx.converters",
     "delegraph_onnx.graph_builder",
     "delegraph_onnx.convert",
-    "delegraph_onnx.fusion",
-    "delegraph_onnx.signature",
     "delegraph_onnx.indexed",
 )
 """In the order of the page."""

@@ -59,7 +59,11 @@ def use_shared_pool(options: onnxruntime.SessionOptions, num_threads: int) -> No
     global _pool_size  # noqa: PLW0603
     with _lock:
         if _pool_size is None:
-            _make_pool(num_threads)
+            try:
+                ort.set_global_thread_pool_sizes(num_threads, 1)
+            except Exception as error:  # pybind's exceptions have no common base
+                if "already been created" not in str(error):  # by the application itself: that pool is shared
+                    raise
             _pool_size = num_threads
     if num_threads not in (0, _pool_size):
         raise InvalidArgument(
@@ -149,12 +153,3 @@ def _product_of_integers() -> bytes:
 
 def _field(number: int, content: bytes | int) -> bytes:
     return b"".join(encoded(number, content if isinstance(content, int) else [content]))
-
-
-def _make_pool(num_threads: int) -> None:
-    try:
-        ort.set_global_thread_pool_sizes(num_threads, 1)
-    except Exception as error:  # pybind's exceptions have no common base
-        if "already been created" not in str(error):
-            raise
-        # The application made the pool itself: that one is shared.

@@ -70,7 +70,7 @@ class Lowered:
         arrays = [as_array(a) if isinstance(a, torch.Tensor) else a for a in args]
         outs = [
             np.full([d if isinstance(d, int) else LARGEST for d in info.shape], 7).astype(numpy_dtype(info.dtype))
-            for info in self.handle.outputs
+            for info in self.handle.blob.outputs
         ]
         context = Context()
         self.backend.execute(context, self.handle, [*arrays, *outs])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph_cpu.blob import ALIGNMENT, BLOB_VERSION, Blob, TensorInfo, Weight, pack, unpack
+from delegraph.interfaces import BlobTensor
+from delegraph_cpu.blob import ALIGNMENT, BLOB_VERSION, Blob, Weight, pack, unpack
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -20,8 +21,8 @@ X = {"name": "x", "dtype": "float32", "shape": [2], "scalar": False}
 def sample() -> bytes:
     blob = Blob(
         "1.2.3",
-        (TensorInfo("x", "float32", (1, "s0")), TensorInfo("n", "int64", (), scalar=True)),
-        (TensorInfo("y", "bool", (4,)),),
+        (BlobTensor("x", "float32", (1, "s0")), BlobTensor("n", "int64", (), scalar=True)),
+        (BlobTensor("y", "bool", (4,)),),
         (
             Weight("w", "float32", (2, 3), 24),
             Weight("elsewhere", "int8", (5,), 5, key="k"),
@@ -98,7 +99,7 @@ def test_every_flipped_bit_before_the_weights_is_told() -> None:
         ({"onnxruntime": ["1"]}, "expected a string"),
         ({"inputs": [{**X, "name": 5}]}, "expected a string, not 5"),
         ({"inputs": [{**X, "dtype": "string"}]}, "describes neither a tensor nor a number"),
-        ({"inputs": [{**X, "scalar": "yes"}]}, "describes neither a tensor nor a number"),
+        ({"inputs": [{**X, "scalar": "yes"}]}, "expected true or false, not 'yes'"),
         ({"inputs": [{**X, "shape": [1.5]}]}, r"expected a size, not 1\.5"),
         ({"inputs": [{**X, "shape": 4}]}, "header cannot be read"),
         ({"outputs": [X, X]}, "an output is listed twice, or is an input"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from backends.cpu.tests.harness import Function, as_array
@@ -17,7 +18,8 @@ from torch.nn.functional import gelu
 
 import delegraph
 import delegraph.aot
-from delegraph_cpu.aot.body_constants import bring_out_constants
+from delegraph_cpu.aot.beside import bring_out_of_bodies, lay_beside, lies_beside, taken_out
+from delegraph_onnx.ir_values import content_of
 
 ROWS = Dim("ROWS", min=2, max=16)
 
@@ -150,27 +152,27 @@ def test_where_a_body_is_not_whole_its_parts_are_delegates() -> None:
         compare(loaded(as_array(x)), module(x))
 
 
-def body(name: str, constant: onnx.TensorProto, result: str = "y") -> onnx.GraphProto:
+def body(name: str, constant: str, content: list[float], result: str = "y") -> onnx.GraphProto:
     outputs = [onnx.helper.make_tensor_value_info(result, onnx.TensorProto.FLOAT, [2])]
-    nodes = [onnx.helper.make_node("Add", ["x", constant.name], [f"{name}.sum"])]
-    return onnx.helper.make_graph(nodes, name, [], outputs, [constant])
+    nodes = [onnx.helper.make_node("Add", ["x", constant], [f"{name}.sum"])]
+    tensor = onnx.numpy_helper.from_array(np.array(content, np.float32), constant)
+    return onnx.helper.make_graph(nodes, name, [], outputs, [tensor])
 
 
 def test_constants_leave_bodies_unless_their_names_are_taken() -> None:
-    def external(name: str, offset: int) -> onnx.TensorProto:
-        tensor = onnx.TensorProto(name=name, dims=[2], data_type=onnx.TensorProto.FLOAT)
-        for key, value in (("location", "weights"), ("offset", offset), ("length", 8)):
-            tensor.external_data.add(key=key, value=str(value))
-        return tensor
-
-    yes, no = body("yes", external("own", 0)), body("no", external("w", 8))
-    other, given = body("other", external("w", 16)), body("given", external("given", 24), result="given")
+    yes, no = body("yes", "own", [0, 1]), body("no", "w", [2, 3])
+    other, given = body("other", "w", [4, 5]), body("given", "given", [6, 7], result="given")
     nodes = [
-        onnx.helper.make_node("If", ["p"], ["y"], then_branch=a, else_branch=b) for a, b in ((yes, no), (other, given))
+        onnx.helper.make_node("If", ["p"], [name], then_branch=a, else_branch=b)
+        for name, a, b in (("y", yes, no), ("z", other, given))
     ]
-    graph = onnx.helper.make_graph(nodes, "main", [], [])
-    bring_out_constants(graph, np.arange(8, dtype=np.float32).view(np.uint8))
-    assert [tensor.name for tensor in graph.initializer] == ["own"]
-    inside = [a.g for node in graph.node for a in node.attribute]
-    kept = {g.name: [onnx.numpy_helper.to_array(t).tolist() for t in g.initializer] for g in inside}
+    model = ir.from_proto(onnx.helper.make_model(onnx.helper.make_graph(nodes, "main", [], [])))
+    for graph in model.graph.subgraphs():
+        for value in graph.initializers.values():
+            lay_beside(value)
+    bring_out_of_bodies(model)
+    assert list(taken_out(model.graph)) == ["own"]
+    inside = list(model.graph.subgraphs())
+    assert not any(map(lies_beside, (value for g in inside for value in g.initializers.values())))
+    kept = {g.name: [content_of(value).tolist() for value in g.initializers.values()] for g in inside}
     assert kept == {"yes": [], "no": [[2, 3]], "other": [[4, 5]], "given": [[6, 7]]}

@@ -15,8 +15,8 @@ from torch import nn
 
 import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
-from delegraph.interfaces import PlacesInfo
-from delegraph_cpu.blob import Blob, TensorInfo, pack, unpack
+from delegraph.interfaces import BlobTensor, PlacesInfo
+from delegraph_cpu.blob import Blob, pack, unpack
 from delegraph_cpu.runtime.faults import fault_of
 
 Tensor = torch.Tensor
@@ -128,7 +128,7 @@ def test_integers_are_not_divided_by_zero(name: str, dtype: torch.dtype) -> None
 # ---- what stands in the header -------------------------------------------------------------------------------------
 
 PLACES = PlacesInfo("i", "table", 8)
-BLOB = Blob("1", (TensorInfo("x", "float32", (2,)), TensorInfo("i", "int64", (2,))), (), (), b"", places=(PLACES,))
+BLOB = Blob("1", (BlobTensor("x", "float32", (2,)), BlobTensor("i", "int64", (2,))), (), (), b"", places=(PLACES,))
 
 
 def fault(blob: Blob, *inputs: Any) -> Exception:

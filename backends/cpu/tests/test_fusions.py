@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from backends.cpu.tests.harness import run
@@ -648,9 +649,9 @@ def test_a_rotation_by_as_many_rows_as_there_are() -> None:
 # ---- what may be changed in place ---------------------------------------------------------------------------------
 
 
-def graph(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("new",)) -> onnx.GraphProto:
+def graph(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("new",)) -> ir.Graph:
     values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in ("cache", *outputs)]
-    return onnx.helper.make_graph(nodes, "g", values[:1], values[1:])
+    return ir.from_proto(onnx.helper.make_graph(nodes, "g", values[:1], values[1:]))
 
 
 PUT = onnx.helper.make_node("ScatterND", ["cache", "at", "rows"], ["new"])

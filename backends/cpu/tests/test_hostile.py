@@ -16,12 +16,12 @@ from backends.cpu.tests.harness import Context
 from onnx import TensorProto, helper
 
 from delegraph.errors import DelegateInvalidCompatibility, Internal
-from delegraph.interfaces import BackendInitContext
-from delegraph_cpu.blob import Blob, TensorInfo, UnpackedWeight, Weight, pack
+from delegraph.interfaces import BackendInitContext, BlobTensor
+from delegraph_cpu.blob import Blob, UnpackedWeight, Weight, pack
 from delegraph_cpu.runtime.backend import CpuBackend
 from delegraph_cpu.runtime.unpacking import unpacked_weights
 
-X, Y = TensorInfo("x", "float32", (2,)), TensorInfo("y", "float32", (2,))
+X, Y = BlobTensor("x", "float32", (2,)), BlobTensor("y", "float32", (2,))
 ONES = np.ones(2, np.float32)
 
 
@@ -167,9 +167,9 @@ def test_borders_are_those_of_the_header() -> None:
     assert run(blob(negative)) == [-1, -1]
     for fields in (
         {"inputs": ()},
-        {"outputs": (TensorInfo("z", "float32", (2,)),)},
-        {"outputs": (TensorInfo("y", "int32", (2,)),)},
-        {"inputs": (X, TensorInfo("n", "int64", (), scalar=True))},
+        {"outputs": (BlobTensor("z", "float32", (2,)),)},
+        {"outputs": (BlobTensor("y", "int32", (2,)),)},
+        {"inputs": (X, BlobTensor("n", "int64", (), scalar=True))},
     ):
         with pytest.raises(DelegateInvalidCompatibility, match="other inputs or outputs than its header says"):
             load(blob(negative, **fields))

@@ -11,7 +11,7 @@ from typing import Final
 from xml.parsers import expat
 
 from delegraph.interfaces import Buffer
-from delegraph_openvino.blob import CODES, DTYPES, Weight, damaged
+from delegraph_openvino.blob import ELEMENT_TYPES, Weight, damaged
 
 __all__ = ["OPERATIONS", "check_ir"]
 
@@ -35,7 +35,7 @@ _NAMES: Final = """
 OPERATIONS: Final = frozenset(_NAMES.split())
 """What the converters write."""
 
-_DTYPES: Final = {name: dtype for dtype, (name, _) in DTYPES.items()} | {"u4": CODES, "u64": "int64"}
+_DTYPES: Final = {name: dtype for dtype, name in ELEMENT_TYPES.items()} | {"u64": "int64"}
 
 
 def check_ir(xml: Buffer, bin_size: int) -> None:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Final
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces import CompileSpec
+from delegraph.interfaces import CompileSpec, DelegateOptions, OptionValue
 from delegraph_openvino.blob import BACKEND_ID
 
-__all__ = ["OPTION_NAMES", "OpenVinoOptions", "OptionValue"]
-
-OptionValue: TypeAlias = bool | int | str
+__all__ = ["OpenVinoOptions"]
 
 _READ: Final = {"True": True, "False": False}
 HINTS: Final = ("latency", "throughput")
 PRECISIONS: Final = ("f32", "f16", "bf16", "device")
+_DEVICES: Final = "CPU, GPU, NPU (GPU.1 where there are several) or AUTO"
 _DEVICE: Final = re.compile(r"(CPU|GPU|NPU|AUTO)(\.\d{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenVinoOptions:
+class OpenVinoOptions(DelegateOptions):
     """Options of one delegate.
 
     device: "CPU", "GPU", "NPU", with a number behind a dot where there are several, or "AUTO".
@@ -36,6 +35,7 @@ class OpenVinoOptions:
     cache: a folder in which compiled models are kept for later loads; empty: nowhere. At load only.
     """
 
+    backend_id: ClassVar[str] = BACKEND_ID
     device: str = "CPU"
     num_threads: int = 0
     performance_hint: str = "latency"
@@ -45,24 +45,18 @@ class OpenVinoOptions:
     profiling: bool = False
 
     def __post_init__(self) -> None:
-        known = isinstance(self.device, str) and _DEVICE.fullmatch(self.device)
-        _require(bool(known), "device", self.device, "CPU, GPU, NPU (GPU.1 where there are several) or AUTO")
-        threads = type(self.num_threads) is int and 0 <= self.num_threads <= 1024
-        _require(threads, "num_threads", self.num_threads, "0 to 1024")
-        _require(self.performance_hint in HINTS, "performance_hint", self.performance_hint, " or ".join(HINTS))
-        _require(self.precision in PRECISIONS, "precision", self.precision, " or ".join(PRECISIONS))
-        for name in ("int8_products", "profiling"):
-            _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "true or false")
-        _require(isinstance(self.cache, str), "cache", self.cache, "a folder's path")
-
-    def updated(self, options: Mapping[str, OptionValue]) -> OpenVinoOptions:
-        """These options but for those given. Raises `InvalidArgument` for what is not an option or not its value."""
-        unknown = sorted(set(options) - OPTION_NAMES)
-        if unknown:
-            raise InvalidArgument(
-                f"{BACKEND_ID} has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}"
-            )
-        return replace(self, **options)  # type: ignore[arg-type]
+        device, threads = self.device, self.num_threads
+        for name, holds, admitted in (
+            ("device", isinstance(device, str) and _DEVICE.fullmatch(device), _DEVICES),
+            ("num_threads", type(threads) is int and 0 <= threads <= 1024, "0 to 1024"),
+            ("performance_hint", self.performance_hint in HINTS, " or ".join(HINTS)),
+            ("precision", self.precision in PRECISIONS, " or ".join(PRECISIONS)),
+            ("int8_products", isinstance(self.int8_products, bool), "true or false"),
+            ("profiling", isinstance(self.profiling, bool), "true or false"),
+            ("cache", isinstance(self.cache, str), "a folder's path"),
+        ):
+            if not holds:
+                raise InvalidArgument(f"{BACKEND_ID}: {name} is {getattr(self, name)!r:.40}; it may be {admitted}")
 
     @classmethod
     def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
@@ -70,7 +64,7 @@ class OpenVinoOptions:
         profile."""
         found: dict[str, Any] = {}
         for spec in specs:
-            if spec.key in OPTION_NAMES - {"cache", "profiling"}:
+            if spec.key in cls.names() - {"cache", "profiling"}:
                 text = bytes(spec.value).decode(errors="replace")
                 found[spec.key] = _READ.get(text, int(text) if spec.key == "num_threads" and text.isdecimal() else text)
         return cls(**found)
@@ -95,11 +89,3 @@ class OpenVinoOptions:
         if self.cache:
             properties["CACHE_DIR"] = self.cache
         return properties
-
-
-OPTION_NAMES: Final = frozenset(field.name for field in fields(OpenVinoOptions))
-
-
-def _require(holds: bool, name: str, value: object, admitted: str) -> None:
-    if not holds:
-        raise InvalidArgument(f"{BACKEND_ID}: {name} is {value!r:.40}; it may be {admitted}")

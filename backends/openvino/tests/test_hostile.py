@@ -70,16 +70,16 @@ def in_header(key: str, value: Any) -> Callable[[bytes], bytes]:
 
 CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "nothing": (lambda b: b"", "it has 0 bytes"),
-    "another backend's": (lambda b: b"DLGRCPU\x02" + b[8:], "these bytes are not a blob of OpenVinoIR"),
+    "another backend's": (lambda b: b"DLGRCPU\x02" + b[8:], "these bytes are no blob of OpenVinoIR"),
     "newer": (lambda b: b[:7] + b"\x09" + b[8:], f"has format 9, this delegraph-openvino reads {BLOB_VERSION}"),
     "cut": (lambda b: b[:400], "it is cut short"),
     "a bit": (lambda b: b[:700] + bytes([b[700] ^ 1]) + b[701:], "its checksum is wrong"),
     "no header": (lambda b: b[:8] + bytes(8) + b[16:], "its header cannot be read"),
     "a huge header": (lambda b: b[:8] + b"\xff" * 8 + b[16:], "its header cannot be read"),
     "a field that is missing": (lambda b: with_header(b, lambda f: f.pop("weights")), "cannot be read, KeyError"),
-    "a field of another type": (in_header("inputs", {}), "expected list, not {}"),
+    "a field of another type": (in_header("inputs", {}), "expected a list, not {}"),
     "a size below zero": (in_header("xml", -1), "expected a size, not -1"),
-    "a size that is true": (in_header("bin", True), "expected int, not True"),
+    "a size that is true": (in_header("bin", True), "expected a size, not True"),
     "an input too many": (
         lambda b: with_header(b, lambda f: f["inputs"].append(f["inputs"][0])), "has other inputs or outputs",
     ),
@@ -100,7 +100,7 @@ CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "an input of codes": (
         lambda b: with_header(b, lambda f: f["inputs"][0].__setitem__("dtype", "uint4")), "no dtype 'uint4'",
     ),
-    "rounding that is a number": (in_header("int8_products", 1), "expected bool, not 1"),
+    "rounding that is a number": (in_header("int8_products", 1), "expected true or false, not 1"),
     "a dtype that is not": (
         lambda b: with_header(b, lambda f: f["weights"][0].__setitem__("dtype", "object")), "no dtype 'object'",
     ),

@@ -26,6 +26,7 @@ otherwise, and have more where they have defaults.
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
     blob.py              a blob's bytes, for backends that need no format of their own
+    blob_format.py       a blob's bytes in a backend's own format: header, parts, checksum; records that strangers wrote
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
     memory_hierarchy.py  a board's TOML file -> its memories
     memory_planner.py    lifetimes -> plan, and when a plan is sound
@@ -58,9 +59,16 @@ if TYPE_CHECKING:
         Verdict,
     )
     from delegraph.interfaces.blob import pack_blob, unpack_blob
+    from delegraph.interfaces.blob_format import BlobFormat, BlobTensor, Size, UnpackedBlob, read_record
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
-    from delegraph.interfaces.delegate_checks import shared_data, split_arguments
+    from delegraph.interfaces.delegate_checks import (
+        is_used_in_place,
+        shape_in_run,
+        shared_data,
+        sizes_in_run,
+        split_arguments,
+    )
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
@@ -92,7 +100,7 @@ if TYPE_CHECKING:
     )
     from delegraph.interfaces.memory_hierarchy import Memory, MemoryHierarchy, read_memory_hierarchy
     from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
-    from delegraph.interfaces.options import Options
+    from delegraph.interfaces.options import DelegateOptions, Options, OptionValue
     from delegraph.interfaces.places import PlacesInfo, UnusableValue, missing_place
     from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
@@ -110,7 +118,9 @@ __all__ = [
     "BackendInitContext",
     "BackendInterface",
     "BindContext",
+    "BlobFormat",
     "BlobStamp",
+    "BlobTensor",
     "BoundCall",
     "Buffer",
     "Compatibility",
@@ -118,6 +128,7 @@ __all__ = [
     "ConformanceKit",
     "DataLoader",
     "DataLoaderFactory",
+    "DelegateOptions",
     "DelegationSpec",
     "Device",
     "DeviceAllocator",
@@ -139,6 +150,7 @@ __all__ = [
     "MemoryHierarchy",
     "MemoryPlanner",
     "NamedDataStoreOutput",
+    "OptionValue",
     "Options",
     "PartitionResult",
     "Partitioner",
@@ -153,17 +165,23 @@ __all__ = [
     "PreprocessResult",
     "Quantizer",
     "QuantizerFactory",
+    "Size",
     "TensorMeta",
     "ToolHooks",
+    "UnpackedBlob",
     "UnusableValue",
     "Verdict",
     "check_plan",
+    "is_used_in_place",
     "kernel_key_text",
     "missing_place",
     "pack_blob",
     "read_memory_hierarchy",
+    "read_record",
     "read_stamp",
+    "shape_in_run",
     "shared_data",
+    "sizes_in_run",
     "split_arguments",
     "unpack_blob",
 ]
@@ -186,8 +204,9 @@ __getattr__, __dir__ = lazy_names(
             "Verdict",
         ),
         "blob": ("pack_blob", "unpack_blob"),
+        "blob_format": ("BlobFormat", "BlobTensor", "Size", "UnpackedBlob", "read_record"),
         "conformance_kit": ("ConformanceKit",),
-        "delegate_checks": ("shared_data", "split_arguments"),
+        "delegate_checks": ("is_used_in_place", "shape_in_run", "shared_data", "sizes_in_run", "split_arguments"),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "graph_pass": ("ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"),
         "kernel": (
@@ -214,7 +233,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "memory_hierarchy": ("Memory", "MemoryHierarchy", "read_memory_hierarchy"),
         "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
-        "options": ("Options",),
+        "options": ("DelegateOptions", "OptionValue", "Options"),
         "places": ("PlacesInfo", "UnusableValue", "missing_place"),
         "platform": ("LogLevel", "Platform", "PlatformFactory"),
         "data_loader": ("DataLoader", "DataLoaderFactory"),

@@ -6,6 +6,7 @@ device that is not there, and a check of the blob's stamp before `init`.
 
 from __future__ import annotations
 
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -69,6 +70,13 @@ class Availability:
 
     def __bool__(self) -> bool:
         return self.available
+
+    @classmethod
+    def of_package(cls, name: str) -> Availability:
+        """Whether a package is installed, without importing it."""
+        if importlib.util.find_spec(name) is not None:
+            return cls(True)
+        return cls(False, f"{name} is not installed", f"pip install {name}")
 
 
 class EventTracer(Protocol):

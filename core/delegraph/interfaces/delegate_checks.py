@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidExternalData
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from delegraph.interfaces.backend import Argument
     from delegraph.program.schema import Buffer
 
-__all__ = ["shared_data", "split_arguments"]
+__all__ = ["is_used_in_place", "shape_in_run", "shared_data", "sizes_in_run", "split_arguments"]
 
 
 def split_arguments(
@@ -47,3 +49,32 @@ def shared_data(backend_id: str, named_data: Mapping[str, Buffer], key: str, nby
             f" {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
         )
     return found
+
+
+def is_used_in_place(argument: Argument) -> TypeGuard[NDArray[Any]]:
+    """Whether an engine may read or write it where it lies: a contiguous array, aligned."""
+    import numpy as np
+
+    return isinstance(argument, np.ndarray) and argument.flags.c_contiguous and argument.flags.aligned
+
+
+def sizes_in_run(
+    backend_id: str, shapes: Iterable[Sequence[int | str]], arrays: Iterable[NDArray[Any] | None]
+) -> dict[str, int]:
+    """The value of each symbol in the `shapes` of a delegate's inputs, of which a call gives `arrays`; None: no matter.
+
+    Raises `Internal` for an array of another number of dims.
+    """
+    sizes: dict[str, int] = {}
+    for shape, array in zip(shapes, arrays, strict=True):
+        if array is not None:
+            if len(shape) != array.ndim:
+                raise Internal(f"an input of a delegate of {backend_id} has {array.ndim} dims, not {len(shape)}")
+            sizes.update({dim: size for dim, size in zip(shape, array.shape, strict=True) if isinstance(dim, str)})
+    return sizes
+
+
+def shape_in_run(shape: Sequence[int | str], sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The shape of an output where symbols have these `sizes`; None: the run alone tells."""
+    known = tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in shape)
+    return None if -1 in known else known

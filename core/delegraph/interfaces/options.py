@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self, TypeAlias
 
-__all__ = ["Options"]
+from delegraph.errors import InvalidArgument
+
+__all__ = ["DelegateOptions", "OptionValue", "Options"]
+
+OptionValue: TypeAlias = bool | int | str
+"""What a caller may give a delegate for an option, as ExecuTorch has it."""
 
 
 class Options(Mapping[str, Any]):
@@ -42,3 +48,33 @@ class Options(Mapping[str, Any]):
     def unread(self) -> tuple[str, ...]:
         """The options that nobody looked at."""
         return tuple(name for name in self._options if name not in self._asked)
+
+
+class DelegateOptions:
+    """What a caller may choose for a delegate: the base of a frozen dataclass, whose fields are the options."""
+
+    __slots__ = ()
+
+    backend_id: ClassVar[str]
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Those of the options."""
+        return frozenset(field.name for field in fields(cls))  # type: ignore[arg-type]  # a dataclass
+
+    def updated(self, changes: Mapping[str, OptionValue]) -> Self:
+        """These options with `changes`. Raises `InvalidArgument` for what is not an option or not its value."""
+        self._refuse_unknown(changes)
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def chosen(self, names: Iterable[str]) -> dict[str, OptionValue]:
+        """The values of options. Raises `InvalidArgument` for names that none has."""
+        self._refuse_unknown(names)
+        return {name: getattr(self, name) for name in names}
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        unknown = sorted(set(names) - self.names())
+        if unknown:
+            raise InvalidArgument(
+                f"{self.backend_id} has no option {', '.join(unknown)}; it has {', '.join(sorted(self.names()))}"
+            )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces.blob_format import Size
 
 __all__ = ["PlacesInfo", "UnusableValue", "missing_place"]
 
@@ -25,7 +26,7 @@ class PlacesInfo:
 
     input: str
     tensor: str
-    size: int
+    size: Size
     first: int = 0
     last: int = 0
     from_end: bool = False

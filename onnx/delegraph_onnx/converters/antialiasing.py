@@ -8,8 +8,6 @@ onnxruntime's Resize has an antialiasing of its own, with Pillow's rules at the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -17,51 +15,31 @@ from numpy.typing import NDArray
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from delegraph.aot.authoring import as_array
-from delegraph_onnx.converters.table import convert_with
-from delegraph_onnx.graph_builder import GraphBuilder, Size
+from delegraph.aot.authoring import as_array, resize_scales
+from delegraph_onnx.converters.table import convert_with, unless
+from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
 
 
-def _sizes_known(node: Node, input: Node, *_: object) -> str | None:
-    static = are_known(*shape_of(input)[2:], *shape_of(node)[2:])
-    return None if static else "antialiasing to or from a size that is dynamic"
-
-
 @convert_with(
-    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa",
-    check=_sizes_known,
+    """_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_lanczos2d_aa
+    _upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec""",
+    check=unless(
+        lambda node, input, *_: are_known(*shape_of(input)[2:], *shape_of(node)[2:]),
+        "antialiasing to or from a size that is dynamic",
+    ),
     keep=True,
     needs_elements=True,
 )
-def _antialiased(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    output_size: Sequence[Size],
-    align_corners: bool,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
+def antialiased(
+    g: GraphBuilder, node: Node, input: Node, output_size: object, align_corners: bool, *_: object
 ) -> ir.Value:
+    scales_h, scales_w = resize_scales(node)
     (height, width), (new_height, new_width) = shape_of(input)[2:], shape_of(node)[2:]
     rows = _matrix(node, int(height), int(new_height), align_corners, scales_h)
     columns = _matrix(node, int(width), int(new_width), align_corners, scales_w)
     wide = g.op("MatMul", g.value(input), g.weight(f"{node.name}.columns", np.ascontiguousarray(columns.T)))
     return g.op("MatMul", g.weight(f"{node.name}.rows", rows), wide)
-
-
-@convert_with(
-    "_upsample_bilinear2d_aa.vec _upsample_bicubic2d_aa.vec", check=_sizes_known, keep=True, needs_elements=True
-)
-def _antialiased_vec(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    output_size: Sequence[Size] | None,
-    align_corners: bool,
-    scale_factors: Sequence[float] | None,
-) -> ir.Value:
-    return _antialiased(g, node, input, output_size or (), align_corners, *(scale_factors or ()))
 
 
 def _matrix(node: Node, size: int, new_size: int, align_corners: bool, scale: float | None) -> NDArray[np.floating]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,12 +11,12 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import as_array, hides_nothing, sees_in_every_row
+from delegraph.aot.authoring import as_array, hides_nothing, named_arguments, sees_in_every_row
 from delegraph_onnx.converters.table import convert_with, schema_arguments
 from delegraph_onnx.dtypes import FLOATS
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, shape_of
-from delegraph_onnx.repeated_heads import unrepeated
+from delegraph_onnx.graph_patterns import unrepeated
+from delegraph_onnx.node_facts import Dim, are_known, dtype_of, rank_of, shape_of
 
 
 def _inference(
@@ -35,19 +35,10 @@ def _inference(
     "scaled_dot_product_attention", dtypes=FLOATS | {torch.bool}, check=_inference, keep=True, needs_elements=True
 )
 def attention(
-    g: GraphBuilder,
-    node: Node,
-    query: Node,
-    key: Node,
-    value: Node,
-    attn_mask: Node | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
+    g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, attn_mask: Node | None, *_: object
 ) -> ir.Value:
     """onnxruntime's fused operator where it fits, else its parts."""
-    factor = scale_of(node)
+    factor, is_causal = scale_of(node), named_arguments(node)["is_causal"]
     content = None if attn_mask is None else g.constants.computed(attn_mask)
     if content is not None and hides_nothing(content):
         attn_mask = content = None
@@ -56,7 +47,9 @@ def attention(
     in_one = whole and _fused(query, key, value, attn_mask)
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
     bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
-    if is_causal and not (in_one and _fused(query, key, value, None) and _same_length(query, key)):
+    if is_causal and not (
+        in_one and _fused(query, key, value, None) and str(shape_of(query)[-2]) == str(shape_of(key)[-2])
+    ):
         bias = _causal_bias(g, query, key)
     if in_one and not (is_causal and bias is not None):
         result = _in_one(g, query, key, value, bias, factor, is_causal)
@@ -93,7 +86,8 @@ def _in_one(
     once = unrepeated(key), unrepeated(value)
     keys, values = once if shape_of(once[0])[1] == shape_of(once[1])[1] else (key, value)
     joined = joined_heads(g, query), joined_heads(g, keys), joined_heads(g, values)
-    if bias is None and not is_causal and keys is key and _is_long(key):
+    rows = shape_of(key)[2]
+    if bias is None and not is_causal and keys is key and isinstance(rows, int) and rows >= LONG_ROWS:
         attended = g.attention_to_long_rows(*joined, heads=int(heads), scale=factor)
     else:
         attended = g.op(
@@ -105,8 +99,7 @@ def _in_one(
             scale=factor,
             is_causal=int(is_causal),
         )
-    g.record(attended, [batch, length, heads * size])
-    return g.transpose(g.reshape(attended, [batch, length, heads, size]), [0, 2, 1, 3])
+    return parted_heads(g, attended, [batch, heads, length, size])
 
 
 def _has_rows(g: GraphBuilder, query: Node, key: Node) -> bool:
@@ -118,15 +111,18 @@ def _has_rows(g: GraphBuilder, query: Node, key: Node) -> bool:
 LONG_ROWS: Final = 1024
 
 
-def _is_long(key: Node) -> bool:
-    length = shape_of(key)[2]
-    return isinstance(length, int) and length >= LONG_ROWS
-
-
 def joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
     """[batch, heads, length, size] -> [batch, length, heads * size], which is where models mostly come from."""
     batch, heads, length, size = shape_of(node)
     return g.reshape(g.transpose(g.value(node), [0, 2, 1, 3]), [batch, length, heads * size])
+
+
+def parted_heads(g: GraphBuilder, joined: ir.Value, shape: Sequence[Dim]) -> ir.Value:
+    """[batch, length, heads * size] -> `shape`, [batch, heads, length, size]."""
+    batch, heads, length, size = shape
+    g.record(joined, [batch, length, heads * size])  # type: ignore[operator]
+    parted = g.transpose(g.reshape(joined, [batch, length, heads, size]), [0, 2, 1, 3])
+    return g.record(parted, shape)
 
 
 def _from_primitives(
@@ -181,10 +177,6 @@ def _repeat_heads(g: GraphBuilder, node: Node, repetitions: int) -> ir.Value:
 # ---- masks --------------------------------------------------------------------------------------------------------
 
 
-def _same_length(query: Node, key: Node) -> bool:
-    return str(shape_of(query)[-2]) == str(shape_of(key)[-2])
-
-
 def _causal_bias(g: GraphBuilder, query: Node, key: Node) -> ir.Value:
     """Row i attends to the columns up to i, whatever the lengths."""
     lengths = [shape_of(node)[-2] for node in (query, key)]
@@ -228,22 +220,16 @@ def _masked(
     bias is a constant, and of a mask that repeats along the batch, where `periodic` says so, one part.
     """
     if mask is None:
-        return None, _as_it_is
+        return None, lambda result: result
     if content is not None and sees_in_every_row(content):
-        return g.constant(as_array(_bias_of(_without_repetitions(content, periodic), dtype))), _as_it_is
+        known = _without_repetitions(content, periodic)
+        if known.dtype == torch.bool:
+            seen, hidden = torch.tensor(0.0, dtype=dtype), torch.tensor(torch.finfo(dtype).min, dtype=dtype)
+            known = torch.where(known, seen, hidden)
+        return g.constant(as_array(known)), lambda result: result
     is_bool = dtype_of(mask) == torch.bool
     bias = g.op("Where", g.value(mask), g.tensor(0.0, dtype), lowest(g, dtype)) if is_bool else g.value(mask)
     return bias, partial(_times_seen if is_bool else _where_seen, g, mask, bias, dtype)
-
-
-def _as_it_is(result: ir.Value) -> ir.Value:
-    return result
-
-
-def _bias_of(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.where(mask, torch.tensor(0.0, dtype=dtype), torch.tensor(torch.finfo(dtype).min, dtype=dtype))
 
 
 def _without_repetitions(mask: torch.Tensor, periodic: bool) -> torch.Tensor:

@@ -19,13 +19,12 @@ import delegraph_onnx.converters.indexing  # the rows that pairs are moved by
 import delegraph_onnx.converters.reductions
 import delegraph_onnx.converters.scatter
 import delegraph_onnx.converters.shapes  # noqa: F401
-from delegraph.aot.authoring import numpy_dtype, reduced_dims
+from delegraph.aot.authoring import named_arguments, numpy_dtype, operator_name, reduced_dims
 from delegraph_onnx.converters.pointwise import arc_tangent, length
-from delegraph_onnx.converters.table import TABLE, Check, OnnxConverter, aten
-from delegraph_onnx.copies import CASTS
+from delegraph_onnx.converters.table import TABLE, Check, OnnxConverter, aten, unless
 from delegraph_onnx.dtypes import COMPLEX
 from delegraph_onnx.graph_builder import Converted, GraphBuilder, Scalar
-from delegraph_onnx.node_facts import are_known, dtype_of, outer_dtype_of, rank_of, same_sizes, shape_of
+from delegraph_onnx.node_facts import CASTS, are_known, dtype_of, outer_dtype_of, rank_of, same_sizes, shape_of
 
 __all__ = ["convert_complex", "parts"]
 
@@ -118,40 +117,23 @@ def conj(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return _pair(g, real, g.op("Neg", imag))
 
 
-for _names, _op_type in (("add.Tensor add.Scalar", "Add"), ("sub.Tensor sub.Scalar", "Sub")):
-
-    def _sum(
-        g: GraphBuilder, node: Node, self: Operand, other: Operand, alpha: Scalar, op_type: str = _op_type
-    ) -> ir.Value:
-        dtype = dtype_of(node)
-        (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
-        if alpha != 1:
-            factor = g.tensor(alpha, dtype)
-            c, d = g.op("Mul", c, factor), None if d is None else g.op("Mul", d, factor)
-        real, zero = g.op(op_type, a, c), g.op("Sub", a, a) if b is None else g.op("Sub", c, c)
-        imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
-        return _pair(g, real, imag)
-
-    convert_complex(_names, check=lambda node, self, other, alpha: (
-        "a complex alpha" if isinstance(alpha, complex) else None))(_sum)  # fmt: skip
+@convert_complex("add.Tensor add.Scalar sub.Tensor sub.Scalar", check=lambda node, self, other, alpha: (
+    "a complex alpha" if isinstance(alpha, complex) else None))  # fmt: skip
+def total(g: GraphBuilder, node: Node, self: Operand, other: Operand, alpha: Scalar) -> ir.Value:
+    op_type, dtype = "Add" if operator_name(node).startswith("aten::add") else "Sub", dtype_of(node)
+    (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
+    if alpha != 1:
+        factor = g.tensor(alpha, dtype)
+        c, d = g.op("Mul", c, factor), None if d is None else g.op("Mul", d, factor)
+    real, zero = g.op(op_type, a, c), g.op("Sub", a, a) if b is None else g.op("Sub", c, c)
+    imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
+    return _pair(g, real, imag)
 
 
-@convert_complex("mul.Tensor mul.Scalar")
-def mul(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
-    dtype = dtype_of(node)
-    return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "Mul")
-
-
-@convert_complex("mm bmm matmul")
-def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
-    dtype = dtype_of(node)
-    return _product(g, _operand(g, self, dtype), _operand(g, other, dtype), "MatMul")
-
-
-def _product(
-    g: GraphBuilder, one: tuple[ir.Value, ir.Value | None], two: tuple[ir.Value, ir.Value | None], op_type: str
-) -> ir.Value:
-    (a, b), (c, d) = one, two
+@convert_complex("mul.Tensor mul.Scalar mm bmm matmul")
+def product(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
+    (a, b), (c, d) = (_operand(g, operand, dtype_of(node)) for operand in (self, other))
+    op_type = "Mul" if operator_name(node).startswith("aten::mul") else "MatMul"
     if b is None or d is None:
         real, imag = g.op(op_type, a, c), g.op(op_type, *((a, d) if b is None else (b, c)))
         return _pair(g, real, imag)
@@ -216,50 +198,38 @@ def exp(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 # ---- moves: those of the pairs ------------------------------------------------------------------------------------
 
-_SIZED: Final = "view view_copy _unsafe_view reshape expand expand_copy"
-_ALONG_A_DIM: Final = """unsqueeze unsqueeze_copy squeeze.dim squeeze_copy.dim slice.Tensor slice_copy.Tensor cat
-select.int select_copy.int index_select cumsum transpose.int transpose_copy.int split_with_sizes
-split_with_sizes_copy unbind.int slice_scatter select_scatter"""
-_NEVER_OF_SCALARS: Final = frozenset({"index_select", "cumsum", "flip"})
-_WITHOUT_DIMS: Final = "clone alias alias_copy detach detach_copy index.Tensor"
-_DIM_AT: Final = {"cat": 1, "split_with_sizes": 2, "split_with_sizes_copy": 2, "slice_scatter": 2, "select_scatter": 2}
+_MOVES: Final = """
+view view_copy _unsafe_view reshape expand expand_copy unsqueeze unsqueeze_copy squeeze.dim squeeze_copy.dim
+squeeze.dims squeeze_copy.dims slice.Tensor slice_copy.Tensor cat select.int select_copy.int index_select cumsum flip
+transpose.int transpose_copy.int permute permute_copy split_with_sizes split_with_sizes_copy unbind.int slice_scatter
+select_scatter clone alias alias_copy detach detach_copy index.Tensor constant_pad_nd"""
+_CHECKS: Final = {
+    "constant_pad_nd": unless(lambda node, self, pad, value: not value, "a padding other than 0"),  # of both parts
+    **dict.fromkeys(  # the first dim cannot be the pairs' own
+        ("index_select", "cumsum", "flip"),
+        unless(lambda node, self, *_: rank_of(self) > 0, "a complex number without dims"),
+    ),
+}
+"""Of moves, in the place of those of real tensors."""
 _JOINS: Final = frozenset(map(aten, ("cat", "slice_scatter", "select_scatter")))
 """What casts its operands to its result's dtype."""
 
 
-def _move(
-    operator: torch._ops.OpOverload, rewrite: Callable[[Node, list[Any]], list[Any]], check: Check | None = None
-) -> None:
-    """Let pairs be moved as `operator` moves real tensors, its arguments changed by `rewrite` for the dim more.
-
-    `check` is in place of that of real tensors.
-    """
+def _move(operator: torch._ops.OpOverload) -> None:
+    """Let pairs be moved as `operator` moves real tensors, its arguments changed for the dim more."""
     real = TABLE[operator]
-    check = check or real.check
-    if str(operator).split(".")[1] in _NEVER_OF_SCALARS:
-        check = _has_a_dim(check)
+    check = _CHECKS.get(str(operator).split(".")[1], real.check)
 
     def convert(g: GraphBuilder, node: Node, *arguments: Any) -> Converted:
         joins = operator in _JOINS
         twins = {operand: _as_pairs(g, operand, node if joins else operand) for operand in node.all_input_nodes}
-        changed = rewrite(node, list(arguments))
+        changed = _with_a_dim_more(node, arguments)
         twin = Graph().call_function(operator, ())
         twin.meta = {**node.meta, "val": pytree.tree_map_only(torch.Tensor, _with_pairs, node.meta["val"])}
         moved: Converted = real.convert(g, twin, *pytree.tree_map_only(Node, lambda n: twins.get(n, n), changed))
         return moved
 
     TABLE.of_complex.add(operator, OnnxConverter(convert, _DTYPES, check))
-
-
-def _has_a_dim(check: Check | None) -> Check:
-    """`check`, where the first dim cannot be the pairs' own."""
-
-    def checked(node: Node, self: Node, *arguments: Any) -> str | None:
-        if not rank_of(self):
-            return "a complex number without dims"
-        return None if check is None else check(node, self, *arguments)
-
-    return checked
 
 
 def _as_pairs(g: GraphBuilder, operand: Node, like: Node) -> Node:
@@ -280,42 +250,25 @@ def _with_pairs(value: torch.Tensor) -> torch.Tensor:
     return torch.empty([*value.shape, 2], dtype=dtype, device="meta")
 
 
-def _one_size_more(node: Node, arguments: list[Any]) -> list[Any]:
-    return [arguments[0], [*arguments[1], 2], *arguments[2:]]
+def _with_a_dim_more(node: Node, arguments: Sequence[Any]) -> list[Any]:
+    """The arguments for pairs: dims are counted from the front, and the last one stays as it is."""
+    first = arguments[0] if isinstance(arguments[0], Node) else arguments[0][0]
+    rank, name = rank_of(first), operator_name(node)
+    count = rank + 1 if "unsqueeze" in name else max(rank, 1)
+
+    def changed(argument: str, value: Any) -> Any:
+        if argument.startswith("dim"):
+            dims = value % count if isinstance(value, int) else [dim % count for dim in value]
+            return [*dims, rank] if "permute" in name and isinstance(dims, list) else dims
+        if argument in ("size", "shape"):
+            return [*value, 2]
+        return [0, 0, *value] if argument == "pad" else value
+
+    return list(map(changed, named_arguments(node), arguments))
 
 
-def _dims_from_the_front(node: Node, arguments: list[Any]) -> list[Any]:
-    name = str(node.target).split(".")[1]
-    rank = rank_of(arguments[0]) if isinstance(arguments[0], Node) else rank_of(arguments[0][0])
-    rank = rank + 1 if "unsqueeze" in name else max(rank, 1)
-    at = [1, 2] if name.startswith("transpose") else [_DIM_AT.get(name, 1)]
-    return [argument % rank if i in at else argument for i, argument in enumerate(arguments)]
-
-
-def _last_dim_stays(node: Node, arguments: list[Any]) -> list[Any]:
-    rank = rank_of(node)
-    return [arguments[0], [*(dim % rank for dim in arguments[1]), rank]]
-
-
-def _listed_dims_from_the_front(node: Node, arguments: list[Any]) -> list[Any]:
-    return [arguments[0], [dim % max(rank_of(arguments[0]), 1) for dim in arguments[1]]]
-
-
-for _name in ("squeeze.dims", "squeeze_copy.dims", "flip"):
-    _move(aten(_name), _listed_dims_from_the_front)
-for _name in _SIZED.split():
-    _move(aten(_name), _one_size_more)
-for _name in _ALONG_A_DIM.split():
-    _move(aten(_name), _dims_from_the_front)
-for _name in _WITHOUT_DIMS.split():
-    _move(aten(_name), lambda node, arguments: arguments)
-_move(
-    aten("constant_pad_nd"),
-    lambda node, arguments: [arguments[0], [0, 0, *arguments[1]], *arguments[2:]],
-    lambda node, self, pad, value, *_: "a padding other than 0" if value else None,  # of both parts it would be
-)
-for _name in ("permute", "permute_copy"):
-    _move(aten(_name), _last_dim_stays)
+for _name in _MOVES.split():
+    _move(aten(_name))
 
 
 def _cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:

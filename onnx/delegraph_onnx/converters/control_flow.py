@@ -97,7 +97,7 @@ def map_rows(
 
 def _inlined(g: GraphBuilder, reference: Node, arguments: Iterable[TensorLike]) -> Sequence[ir.Value]:
     """Convert the calls of a body on `arguments`; what it gives."""
-    from delegraph_onnx.nodes import CallConverter  # which calls this module again
+    from delegraph_onnx.convert import CallConverter  # which calls this module again
 
     graph = body_of(reference)
     for placeholder, argument in zip(_placeholders(graph), arguments, strict=True):

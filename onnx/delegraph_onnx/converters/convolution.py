@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph.aot.authoring import per_dim, same_padding
+from delegraph.aot.authoring import named_arguments, operator_name, per_dim, same_padding
 from delegraph_onnx.converters.table import aten, convert_with, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import rank_of, shape_of
@@ -16,113 +15,52 @@ from delegraph_onnx.node_facts import rank_of, shape_of
 PADDINGS = frozenset({aten("pad"), aten("constant_pad_nd")})
 
 
-@convert_with("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding", keep=True)
-def conv(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: Sequence[int],
-    padding: Sequence[int] | str,
-    dilation: Sequence[int],
-    groups: int,
-) -> ir.Value:
-    batched = rank_of(input) == rank_of(weight)
-    source, attributes = geometry(input, weight, stride, padding, dilation, groups, look_through=batched)
-    value = g.value(source) if batched else g.op("Unsqueeze", g.value(source), g.ints([0]))
-    result = g.op("Conv", value, g.value(weight), None if bias is None else g.value(bias), **attributes)
-    return result if batched else g.op("Squeeze", result, g.ints([0]))
+def is_transposed(node: Node) -> bool:
+    """Whether `node` is a transposed convolution, of whatever name."""
+    return bool(named_arguments(node).get("transposed", "transpose" in operator_name(node)))
 
 
-def geometry(
-    input: Node,
-    weight: Node,
-    stride: Sequence[int],
-    padding: Sequence[int] | str,
-    dilation: Sequence[int],
-    groups: int,
-    *,
-    look_through: bool = True,
-) -> tuple[Node, dict[str, Any]]:
-    """What is convolved and the attributes of Conv, with `look_through` those of a padding before it among them."""
-    dims = rank_of(weight) - 2
-    dilations = per_dim(dilation, dims)
-    if padding == "same":
-        begins, ends = map(
-            list, zip(*same_padding([int(size) for size in shape_of(weight)[2:]], dilations), strict=True)
-        )
-    else:
-        begins = ends = [0] * dims if isinstance(padding, str) else per_dim(padding, dims)
-    source, before, after = _without_padding(input, dims) if look_through else (input, [0] * dims, [0] * dims)
-    pads = [a + b for a, b in zip(begins, before, strict=True)] + [a + b for a, b in zip(ends, after, strict=True)]
-    return source, {"strides": per_dim(stride, dims), "pads": pads, "dilations": dilations, "group": groups}
-
-
-def _pads_within_strides(
-    node: Node, input: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, output_padding: Any, *_: object
-) -> str | None:
+def _pads_within_strides(node: Node, input: Node, weight: Node, *_: object) -> str | None:
     """onnxruntime holds an output padding that the stride cannot leave for an error; torch allows the dilation's."""
-    dims = rank_of(weight) - 2
-    pairs = zip(per_dim(output_padding, dims), per_dim(stride, dims), strict=True)
+    told, dims = named_arguments(node), rank_of(weight) - 2
+    if not is_transposed(node):
+        return None
+    pairs = zip(per_dim(told["output_padding"], dims), per_dim(told["stride"], dims), strict=True)
     return "an output padding as large as the stride" if any(0 < step <= pad for pad, step in pairs) else None
 
 
-def _transposed_pads_within_strides(
-    node: Node, input: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, *_: object,
-) -> str | None:  # fmt: skip
-    return _pads_within_strides(node, input, weight, bias, stride, padding, output_padding) if transposed else None
-
-
-@convert_with("convolution _convolution", check=_transposed_pads_within_strides)
-def convolution(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    *_: object,
-) -> ir.Value:
-    if transposed:
-        return _conv_transpose(g, node, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return conv(g, node, input, weight, bias, stride, padding, dilation, groups)
-
-
-@convert_with("conv_transpose1d conv_transpose2d.input conv_transpose3d.input", check=_pads_within_strides, keep=True)
-def _conv_transpose(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-    dilation: Sequence[int],
-) -> ir.Value:
-    dims = rank_of(weight) - 2
-    batched = rank_of(input) == rank_of(weight)
-    value = g.value(input) if batched else g.op("Unsqueeze", g.value(input), g.ints([0]))
-    result = g.op(
-        "ConvTranspose",
-        value,
-        g.value(weight),
-        None if bias is None else g.value(bias),
-        strides=per_dim(stride, dims),
-        pads=per_dim(padding, dims) * 2,
-        output_padding=per_dim(output_padding, dims),
-        dilations=per_dim(dilation, dims),
-        group=groups,
-    )
+@convert_with("convolution _convolution", check=_pads_within_strides)
+@convert_with(
+    """conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding
+    conv_transpose1d conv_transpose2d.input conv_transpose3d.input""",
+    check=_pads_within_strides,
+    keep=True,
+)
+def convolution(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None, *_: object) -> ir.Value:
+    transposed, batched = is_transposed(node), rank_of(input) == rank_of(weight)
+    source, attributes = geometry(node, input, look_through=batched and not transposed)
+    value = g.value(source) if batched else g.op("Unsqueeze", g.value(source), g.ints([0]))
+    added = None if bias is None else g.value(bias)
+    result = g.op("ConvTranspose" if transposed else "Conv", value, g.value(weight), added, **attributes)
     return result if batched else g.op("Squeeze", result, g.ints([0]))
+
+
+def geometry(node: Node, input: Node, *, look_through: bool = True) -> tuple[Node, dict[str, Any]]:
+    """What the convolution `node` convolves if it is one of `input`, and the attributes of Conv or ConvTranspose, with
+    `look_through` those of a padding before it among them."""
+    told = named_arguments(node)
+    dims = rank_of(told["weight"]) - 2
+    dilations = per_dim(told["dilation"], dims)
+    if told["padding"] == "same":
+        kernel = [int(size) for size in shape_of(told["weight"])[2:]]
+        begins, ends = map(list, zip(*same_padding(kernel, dilations), strict=True))
+    else:
+        begins = ends = [0] * dims if told["padding"] == "valid" else per_dim(told["padding"], dims)
+    source, before, after = _without_padding(input, dims) if look_through else (input, [0] * dims, [0] * dims)
+    pads = [a + b for a, b in zip(begins, before, strict=True)] + [a + b for a, b in zip(ends, after, strict=True)]
+    more = {"output_padding": per_dim(told["output_padding"], dims)} if is_transposed(node) else {}
+    strides = per_dim(told["stride"], dims)
+    return source, {"strides": strides, "pads": pads, **more, "dilations": dilations, "group": told["groups"]}
 
 
 def _without_padding(input: Node, dims: int) -> tuple[Node, list[int], list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 from torch.fx import Node
@@ -40,15 +42,9 @@ def histc(g: GraphBuilder, node: Node, self: Node, bins: int, low: Scalar, high:
 
 @convert_with("searchsorted.Tensor searchsorted.Scalar", dtypes=NUMBERS | NARROW)
 def searchsorted(
-    g: GraphBuilder,
-    node: Node,
-    sorted_sequence: Node,
-    self: TensorLike,
-    out_int32: bool,
-    right: bool,
-    side: str | None,
-    sorter: Node | None,
+    g: GraphBuilder, node: Node, sorted_sequence: Node, self: TensorLike, out_int32: bool, right: bool, *how: Any
 ) -> ir.Value:
+    side, sorter = how
     sequence, value = compared(g, "Greater", sorted_sequence, self)
     if sorter is not None:
         sequence = g.op("GatherElements", sequence, g.value(sorter), axis=-1)

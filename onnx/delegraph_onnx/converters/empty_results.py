@@ -57,7 +57,7 @@ def nothing(g: GraphBuilder, node: Node) -> Converted:
 def _empty(g: GraphBuilder, node: Node, result: torch.Tensor) -> ir.Value:
     dtype, pair = computed_in(result.dtype), [2] if result.dtype in COMPLEX else []
     if are_known(*result.shape):
-        return g.tensor_of_zeros([*result.shape, *pair], dtype)
+        return g.filled(0, [*result.shape, *pair], dtype)
     sizes = [*_sizes(g, node, result.shape)]
     return g.op("Expand", g.tensor(0, dtype), g.sizes([*sizes, *pair]))
 

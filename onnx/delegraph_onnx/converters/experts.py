@@ -34,7 +34,9 @@ def _rows_by_known_groups(node: Node, self: Node, mat2: Node, offs: Node | None 
 )
 def grouped_mm(g: GraphBuilder, node: Node, self: Node, mat2: Node, offs: Node, *_: object) -> ir.Value:
     rows, dtype = g.value(self), dtype_of(node)
-    ends = [g.op("Slice", g.tensor(offs, torch.int64), g.ints([i]), g.ints([i + 1])) for i in range(_groups(mat2))]
+    ends = [
+        g.op("Slice", g.tensor(offs, torch.int64), g.ints([i]), g.ints([i + 1])) for i in range(int(shape_of(mat2)[0]))
+    ]
     starts = [g.ints([0]), *ends[:-1]]
     product = _product(g, mat2)
     parts = [
@@ -45,10 +47,6 @@ def grouped_mm(g: GraphBuilder, node: Node, self: Node, mat2: Node, offs: Node, 
     width = g.op("Shape", g.value(mat2), start=2, end=3)
     parts.append(g.op("Expand", g.tensor(0.0, dtype), g.op("Concat", left, width, axis=0)))
     return g.op("Concat", *parts, axis=0)
-
-
-def _groups(mat2: Node) -> int:
-    return int(shape_of(mat2)[0])
 
 
 def _product(g: GraphBuilder, mat2: Node) -> Callable[[ir.Value, int], ir.Value]:

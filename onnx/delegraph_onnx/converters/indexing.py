@@ -9,7 +9,7 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import convert_with, has_dims
+from delegraph_onnx.converters.table import aten, convert_with, has_dims, unless
 from delegraph_onnx.dtypes import ALL, INDICES, NUMBERS_OR_BOOL
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import are_known, dtype_of, in_words, rank_of, shape_of
@@ -55,13 +55,9 @@ def _cut(g: GraphBuilder, value: ir.Value, self: Node, dim: int, index: Node) ->
 # ---- by several indices -------------------------------------------------------------------------------------------
 
 
-def _known_indices(node: Node, self: Node, indices: Sequence[Node | None], *_: object) -> str | None:
-    if any(i is not None and dtype_of(i) not in INDICES for i in indices):
-        return "an index that is a mask: the size of the result depends on data"
-    return None
-
-
-@convert_with("index.Tensor", dtypes=ALL, check=_known_indices)
+@convert_with("index.Tensor", dtypes=ALL, check=unless(
+    lambda node, self, indices: all(i is None or dtype_of(i) in INDICES for i in indices),
+    "an index that is a mask: the size of the result depends on data"))  # fmt: skip
 def index(g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None]) -> ir.Value:
     """One index: Gather. Several: GatherND on the indexed dims, brought to the front."""
     dims = [dim for dim, i in enumerate(indices) if i is not None]
@@ -109,24 +105,21 @@ def _known_places(node: Node, self: Node, *_: object) -> str | None:
     return f"more than {MOST_PLACES} elements that are picked one by one" if many else None
 
 
-def _known_strides(node: Node, self: Node, *_: object) -> str | None:
-    in_order = self.meta["val"].is_contiguous()
-    return _known_places(node, self) if in_order else "strides over a tensor that is not contiguous"
-
-
 @convert_with("diagonal diagonal_copy", dtypes=ALL, check=_known_places)
 def diagonal(g: GraphBuilder, node: Node, self: Node, offset: int, dim1: int, dim2: int) -> ir.Value:
-    return _picked(g, self, torch.diagonal(_numbered(self), offset, dim1, dim2))
+    return _picked(g, self, torch.diagonal(numbered(self), offset, dim1, dim2))
 
 
-@convert_with("as_strided as_strided_copy", dtypes=ALL, check=_known_strides)
+@convert_with("as_strided as_strided_copy", dtypes=ALL, check=lambda node, self, *_: (
+    _known_places(node, self) if self.meta["val"].is_contiguous() else "strides over a tensor that is not contiguous"
+))  # fmt: skip
 def as_strided(
     g: GraphBuilder, node: Node, self: Node, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> ir.Value:
-    return _picked(g, self, torch.as_strided(_numbered(self), size, stride, offset or 0))
+    return _picked(g, self, torch.as_strided(numbered(self), size, stride, offset or 0))
 
 
-def _numbered(self: Node) -> torch.Tensor:
+def numbered(self: Node) -> torch.Tensor:
     """The places of the elements of `self`, in its shape."""
     return torch.arange(self.meta["val"].numel()).reshape([int(size) for size in shape_of(self)])
 
@@ -138,10 +131,8 @@ def _picked(g: GraphBuilder, self: Node, places: torch.Tensor) -> ir.Value:
 
 # ---- triangles ----------------------------------------------------------------------------------------------------
 
-for _name, _upper in (("tril", 0), ("triu", 1)):
 
-    def _triangle(g: GraphBuilder, node: Node, self: Node, diagonal: Size, upper: int = _upper) -> ir.Value:
-        offset = g.constant(np.array(diagonal)) if isinstance(diagonal, int) else g.value(diagonal)
-        return g.op("Trilu", g.value(self), offset, upper=upper)
-
-    convert_with(_name, dtypes=NUMBERS_OR_BOOL)(_triangle)
+@convert_with("tril triu", dtypes=NUMBERS_OR_BOOL)
+def triangle(g: GraphBuilder, node: Node, self: Node, diagonal: Size) -> ir.Value:
+    offset = g.constant(np.array(diagonal)) if isinstance(diagonal, int) else g.value(diagonal)
+    return g.op("Trilu", g.value(self), offset, upper=int(node.target == aten("triu")))

@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from delegraph_onnx.converters.attention import causal_bias
 from delegraph_onnx.converters.scatter import put_rows
-from delegraph_onnx.converters.table import convert_named
+from delegraph_onnx.converters.table import convert_named, unless
 from delegraph_onnx.dtypes import ALL, FLOATS
 from delegraph_onnx.graph_builder import GraphBuilder, TensorLike
 from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
@@ -27,11 +27,8 @@ from delegraph_onnx.node_facts import are_known, dtype_of, shape_of
 FLOAT, INT64 = torch.float32, torch.int64
 
 
-def _batch_is_known(node: Node, value: Node, *_: object) -> str | None:
-    return None if are_known(shape_of(value)[0]) else "a batch of a dynamic size"
-
-
-@convert_named("llama::update_cache", dtypes=ALL, check=_batch_is_known)
+@convert_named("llama::update_cache", dtypes=ALL, check=unless(
+    lambda node, value, *_: are_known(shape_of(value)[0]), "a batch of a dynamic size"))  # fmt: skip
 def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_pos: TensorLike) -> Sequence[ir.Value]:
     """Rows are written where they lie; the first result is a number that nobody reads."""
     given = g.reshape(g.tensor(start_pos, INT64), [])
@@ -40,7 +37,7 @@ def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_po
     first = g.op("Where", g.op("Less", given, g.tensor(0, INT64)), g.reshape(behind, []), given)
     places = g.op("Range", first, g.op("Add", first, g.size(g.value(value), 1)), g.tensor(1, INT64))
     written = put_rows(g, g.value(cache), [int(shape_of(value)[0])], places, 1, g.value(value))
-    return [g.tensor_of_zeros([1], dtype_of(value)), written]
+    return [g.filled(0, [1], dtype_of(value)), written]
 
 
 def _attends(node: Node, query: Node, key: Node, value: Node, start: object, mask: object, dropout_p: float,
@@ -53,16 +50,6 @@ def _attends(node: Node, query: Node, key: Node, value: Node, start: object, mas
     return None if are_known(heads, groups, size) else "heads of a dynamic number or size"
 
 
-@convert_named("llama::custom_sdpa", dtypes=FLOATS, check=_attends)
-def custom_sdpa(
-    g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, start_pos: TensorLike, mask: Node | None,
-    dropout_p: float, is_causal: bool, scale: float | None,
-) -> ir.Value:  # fmt: skip
-    full = None if mask is not None else _full_places(g, query, start_pos)
-    keys, values = (_first_places(g, g.value(cache), full) for cache in (key, value))
-    return _attended(g, query, g.value(query), keys, values, key, start_pos, mask, is_causal, scale)
-
-
 def _heads_in_place(node: Node, query: Node, key: Node, value: Node, *rest: object) -> str | None:
     *grids, heads_first = rest[-7:]
     if heads_first:
@@ -72,23 +59,29 @@ def _heads_in_place(node: Node, query: Node, key: Node, value: Node, *rest: obje
     return _attends(node, query, key, value, *rest)  # type: ignore[arg-type]
 
 
+@convert_named("llama::custom_sdpa", dtypes=FLOATS, check=_attends)
 @convert_named("llama::custom_quantized_sdpa", dtypes=ALL, check=_heads_in_place)
-def custom_quantized_sdpa(
+def custom_sdpa(
     g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, start_pos: TensorLike, mask: Node | None,
-    dropout_p: float, is_causal: bool, scale: float | None, q_zero_points: Node, q_scales: Node,
-    k_zero_points: Node, k_scales: Node, v_zero_points: Node, v_scales: Node, is_seq_at_dim_2: bool,
+    dropout_p: float, is_causal: bool, scale: float | None, *grids: Node,
 ) -> ir.Value:  # fmt: skip
-    """The places that are full are dequantized, and no others."""
+    """The places that are full are read, and dequantized if there are zero points and scales, and no others."""
     full = None if mask is not None else _full_places(g, query, start_pos)
-    keys, values = (
-        _real(g, *(_first_places(g, g.value(part), full) for part in parts))
-        for parts in ((key, k_zero_points, k_scales), (value, v_zero_points, v_scales))
-    )
-    queries = _real(g, *map(g.value, (query, q_zero_points, q_scales)))
+    of_query, of_key, of_value = grids[:2], grids[2:4], grids[4:6]
+
+    def first_places(cache: Node) -> ir.Value:
+        return g.value(cache) if full is None else g.op("Slice", g.value(cache), g.ints([0]), full, g.ints([1]))
+
+    keys, values = (_real(g, *map(first_places, parts)) for parts in ((key, *of_key), (value, *of_value)))
+    queries = _real(g, *map(g.value, (query, *of_query)))
     return _attended(g, query, queries, keys, values, key, start_pos, mask, is_causal, scale)
 
 
-def _real(g: GraphBuilder, integers: ir.Value, zero_points: ir.Value, scales: ir.Value) -> ir.Value:
+def _real(g: GraphBuilder, integers: ir.Value, *grid: ir.Value) -> ir.Value:
+    """What integers stand for that have zero points and scales; what is real already."""
+    if not grid:
+        return integers
+    zero_points, scales = grid
     moved = g.op("Sub", g.cast(integers, FLOAT), g.cast(zero_points, FLOAT))
     return g.op("Mul", moved, g.cast(scales, FLOAT))
 
@@ -96,10 +89,6 @@ def _real(g: GraphBuilder, integers: ir.Value, zero_points: ir.Value, scales: ir
 def _full_places(g: GraphBuilder, query: Node, start_pos: TensorLike) -> ir.Value:
     """How many places are full when the query's rows are written."""
     return g.op("Add", g.reshape(g.tensor(start_pos, INT64), [1]), g.op("Shape", g.value(query), start=1, end=2))
-
-
-def _first_places(g: GraphBuilder, cache: ir.Value, full: ir.Value | None) -> ir.Value:
-    return cache if full is None else g.op("Slice", cache, g.ints([0]), full, g.ints([1]))
 
 
 def _attended(

@@ -9,8 +9,9 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
+from delegraph.aot.authoring import named_arguments
 from delegraph_onnx.converters.not_a_number import extreme
-from delegraph_onnx.converters.table import aten, convert_with, has_dims, only_first_result_used
+from delegraph_onnx.converters.table import aten, convert_with, has_dims
 from delegraph_onnx.dtypes import REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import are_known, dtype_of, outer_dtype_of, rank_of, shape_of
@@ -24,51 +25,23 @@ def _known_shape(
     return None
 
 
-def _layer_norm(
-    g: GraphBuilder, node: Node, input: Node, shape: Sequence[Size], weight: Node | None, bias: Node | None, eps: float
-) -> ir.Value:
-    dtype = dtype_of(input)
-    scale = g.value(weight) if weight is not None else g.tensor_of_ones(shape, dtype)
-    return g.op(
-        "LayerNormalization",
-        g.value(input),
-        scale,
-        None if bias is None else g.value(bias),
-        axis=-len(shape),
-        epsilon=float(eps),
-    )
-
-
 @convert_with("layer_norm", check=_known_shape, keep=True)
+@convert_with("native_layer_norm", check=_known_shape, results=3)
 def layer_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    normalized_shape: Sequence[Size],
-    weight: Node | None,
-    bias: Node | None,
-    eps: float,
-    *_: object,
+    g: GraphBuilder, node: Node, input: Node, shape: Sequence[Size], weight: Node | None, bias: Node | None, *_: object
 ) -> ir.Value:
-    return _layer_norm(g, node, input, normalized_shape, weight, bias, eps)
+    scale = g.value(weight) if weight is not None else g.filled(1, shape, dtype_of(input))
+    shift = None if bias is None else g.value(bias)
+    return g.op("LayerNormalization", g.value(input), scale, shift, axis=-len(shape), epsilon=_epsilon(node))
 
 
-@convert_with("native_layer_norm", check=lambda node, *a: only_first_result_used(node) or _known_shape(node, *a))
-def native_layer_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    normalized_shape: Sequence[Size],
-    weight: Node | None,
-    bias: Node | None,
-    eps: float,
-) -> Sequence[ir.Value | None]:
-    return [_layer_norm(g, node, input, normalized_shape, weight, bias, eps), None, None]
+def _epsilon(node: Node) -> float:
+    return float(named_arguments(node)["eps"])
 
 
 def simplified_layer_norm(g: GraphBuilder, input: Node, weight: Node | None, eps: float) -> ir.Value:
     """Of float32, over the last dim; a root mean square norm is what onnxruntime calls so."""
-    scale = g.tensor_of_ones(shape_of(input)[-1:], torch.float32) if weight is None else g.value(weight)
+    scale = g.filled(1, shape_of(input)[-1:], torch.float32) if weight is None else g.value(weight)
     return g.op("SimplifiedLayerNormalization", g.value(input), scale, axis=-1, epsilon=eps)
 
 
@@ -99,25 +72,9 @@ def _channels_known(node: Node, input: Node, *_: object) -> str | None:
 def _scale_and_shift(g: GraphBuilder, input: Node, weight: Node | None, bias: Node | None) -> tuple[ir.Value, ir.Value]:
     """Of each channel; by default 1 and 0."""
     dtype, channels = dtype_of(input), [shape_of(input)[1]]
-    scale = g.value(weight) if weight is not None else g.tensor_of_ones(channels, dtype)
-    shift = g.value(bias) if bias is not None else g.tensor_of_zeros(channels, dtype)
+    scale = g.value(weight) if weight is not None else g.filled(1, channels, dtype)
+    shift = g.value(bias) if bias is not None else g.filled(0, channels, dtype)
     return scale, shift
-
-
-def _batch_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node | None,
-    bias: Node | None,
-    mean: Node,
-    variance: Node,
-    eps: float,
-) -> ir.Value:
-    scale, shift = _scale_and_shift(g, input, weight, bias)
-    return g.op(
-        "BatchNormalization", g.value(input), scale, shift, g.value(mean), g.value(variance), epsilon=float(eps)
-    )
 
 
 def _is_evaluation(
@@ -129,66 +86,30 @@ def _is_evaluation(
 
 
 @convert_with("batch_norm", check=_is_evaluation, keep=True)
+@convert_with("_native_batch_norm_legit_no_training", check=_channels_known, keep=True, results=3)
 def batch_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node | None,
-    bias: Node | None,
-    mean: Node,
-    variance: Node,
-    training: bool,
-    momentum: float,
-    eps: float,
+    g: GraphBuilder, node: Node, input: Node, weight: Node | None, bias: Node | None, mean: Node, variance: Node,
     *_: object,
-) -> ir.Value:
-    return _batch_norm(g, node, input, weight, bias, mean, variance, eps)
+) -> ir.Value:  # fmt: skip
+    inputs = (g.value(input), *_scale_and_shift(g, input, weight, bias), g.value(mean), g.value(variance))
+    return g.op("BatchNormalization", *inputs, epsilon=_epsilon(node))
 
 
-@convert_with(
-    "_native_batch_norm_legit_no_training",
-    check=lambda node, input, *_: only_first_result_used(node) or _channels_known(node, input),
-    keep=True,
-)
-def native_batch_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node | None,
-    bias: Node | None,
-    mean: Node,
-    variance: Node,
-    momentum: float,
-    eps: float,
-) -> Sequence[ir.Value | None]:
-    return [_batch_norm(g, node, input, weight, bias, mean, variance, eps), None, None]
-
-
-@convert_with(
-    "_native_batch_norm_legit.no_stats",
-    check=lambda node, input, *_: only_first_result_used(node) or _channels_known(node, input),
-)
+@convert_with("_native_batch_norm_legit.no_stats", check=_channels_known, results=3)
 def batch_norm_of_the_batch(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node | None,
-    bias: Node | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Sequence[ir.Value | None]:
+    g: GraphBuilder, node: Node, input: Node, weight: Node | None, bias: Node | None, *_: object
+) -> ir.Value:
     """Each channel of the whole batch is an instance: weights are standardised so, which is folded."""
     channels, value = int(shape_of(input)[1]), g.value(input)
-    scale, shift = _scale_and_shift(g, input, weight, bias)
+    parameters = _scale_and_shift(g, input, weight, bias)
     if shape_of(input)[0] == 1 and rank_of(input) > 2:
-        return [g.op("InstanceNormalization", value, scale, shift, epsilon=float(eps)), None, None]
+        return g.op("InstanceNormalization", value, *parameters, epsilon=_epsilon(node))
     swapped = [1, 0, *range(2, rank_of(input))]
     raised = g.op("Transpose", value, perm=swapped)
     flat = g.op("Reshape", raised, g.ints([1, channels, -1]))
-    normalized = g.op("InstanceNormalization", flat, scale, shift, epsilon=float(eps))
+    normalized = g.op("InstanceNormalization", flat, *parameters, epsilon=_epsilon(node))
     result = g.op("Reshape", normalized, g.op("Shape", raised))
-    return [g.op("Transpose", result, perm=swapped), None, None]
+    return g.op("Transpose", result, perm=swapped)
 
 
 @convert_with(
@@ -199,30 +120,21 @@ def batch_norm_of_the_batch(
     ),
 )
 def instance_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node | None,
-    bias: Node | None,
-    mean: object,
-    variance: object,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    *_: object,
+    g: GraphBuilder, node: Node, input: Node, weight: Node | None, bias: Node | None, *_: object
 ) -> ir.Value:
-    scale, shift = _scale_and_shift(g, input, weight, bias)
-    return g.op("InstanceNormalization", g.value(input), scale, shift, epsilon=float(eps))
+    parameters = _scale_and_shift(g, input, weight, bias)
+    return g.op("InstanceNormalization", g.value(input), *parameters, epsilon=_epsilon(node))
 
 
-def _group_norm(
-    g: GraphBuilder, node: Node, input: Node, groups: int, weight: Node | None, bias: Node | None, eps: float
+@convert_with("group_norm", keep=True, check=_channels_known, needs_elements=True)
+def group_norm(
+    g: GraphBuilder, node: Node, input: Node, groups: int, weight: Node | None, bias: Node | None, *_: object
 ) -> ir.Value:
     """Each group is an instance of one long channel; then scale and shift per channel."""
     dtype, channels, value = dtype_of(input), shape_of(input)[1], g.value(input)
-    ones, zeros = g.tensor_of_ones([groups], dtype), g.tensor_of_zeros([groups], dtype)
+    ones, zeros = g.filled(1, [groups], dtype), g.filled(0, [groups], dtype)
     grouped = g.op("Reshape", value, g.ints([0, groups, -1]))
-    normalized = g.op("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
+    normalized = g.op("InstanceNormalization", grouped, ones, zeros, epsilon=_epsilon(node))
     result = g.op("Reshape", normalized, g.op("Shape", value))
     per_channel = [int(channels), *[1] * (rank_of(input) - 2)]
     if weight is not None:
@@ -230,38 +142,11 @@ def _group_norm(
     return result if bias is None else g.op("Add", result, g.reshape(g.value(bias), per_channel))
 
 
-@convert_with("group_norm", keep=True, check=_channels_known, needs_elements=True)
-def group_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    num_groups: int,
-    weight: Node | None,
-    bias: Node | None,
-    eps: float,
-    *_: object,
-) -> ir.Value:
-    return _group_norm(g, node, input, num_groups, weight, bias, eps)
-
-
-@convert_with(
-    "native_group_norm",
-    check=lambda node, input, *_: only_first_result_used(node) or _channels_known(node, input),
-    needs_elements=True,
-)
+@convert_with("native_group_norm", check=_channels_known, needs_elements=True, results=3)
 def native_group_norm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node | None,
-    bias: Node | None,
-    n: Size,
-    c: Size,
-    hxw: Size,
-    group: int,
-    eps: float,
-) -> Sequence[ir.Value | None]:
-    return [_group_norm(g, node, input, group, weight, bias, eps), None, None]
+    g: GraphBuilder, node: Node, input: Node, weight: Node | None, bias: Node | None, *_: object
+) -> ir.Value:
+    return group_norm(g, node, input, named_arguments(node)["group"], weight, bias)
 
 
 # ---- softmax ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_onnx.converters.powers import power_of_integers
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.table import convert_with, unless
 from delegraph_onnx.dtypes import ALL, NUMBERS
 from delegraph_onnx.graph_builder import GraphBuilder, TensorLike
 from delegraph_onnx.node_facts import dtype_of, rank_of
@@ -65,7 +65,7 @@ def _operands(g: GraphBuilder, arguments: Sequence[Any]) -> list[ir.Value]:
     return [g.tensor(argument, dtype) for argument in arguments]
 
 
-OPERATORS: Final = {
+OPERATORS: Final[dict[Any, str]] = {
     operator.add: "Add",
     operator.sub: "Sub",
     operator.mul: "Mul",
@@ -82,12 +82,10 @@ OPERATORS: Final = {
 }
 """Those that ONNX has, on operands of one dtype."""
 
-for _function, _op_type in OPERATORS.items():
 
-    def _plain(g: GraphBuilder, node: Node, *arguments: Any, op_type: str = _op_type) -> ir.Value:
-        return g.op(op_type, *_operands(g, arguments))
-
-    convert_with([_function])(_plain)  # type: ignore[list-item]
+@convert_with(OPERATORS)
+def plain(g: GraphBuilder, node: Node, *arguments: Any) -> ir.Value:
+    return g.op(OPERATORS[node.target], *_operands(g, arguments))
 
 
 @convert_with([operator.ne])
@@ -105,17 +103,16 @@ def quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
     return g.op("Div", g.tensor(a, torch.float64), g.tensor(b, torch.float64))
 
 
-def _integers(node: Node, *arguments: Any) -> str | None:
-    return None if _dtype(arguments) == torch.int64 else "rounded division of floats"
+_INTEGERS: Final = unless(lambda node, *operands: _dtype(operands) == torch.int64, "rounded division of floats")
 
 
-@convert_with([operator.mod], check=_integers)
+@convert_with([operator.mod], check=_INTEGERS)
 def remainder(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
     """ONNX's has the sign of the divisor, as Python's."""
     return g.op("Mod", *_operands(g, [a, b]))
 
 
-@convert_with([operator.floordiv], check=_integers)
+@convert_with([operator.floordiv], check=_INTEGERS)
 def floor_quotient(g: GraphBuilder, node: Node, a: Any, b: Any) -> ir.Value:
     """ONNX rounds towards zero: without the remainder, the division is exact."""
     dividend, divisor = _operands(g, [a, b])
@@ -139,29 +136,21 @@ def converted(g: GraphBuilder, node: Node, a: Any) -> ir.Value:
     return g.tensor(a, dtype_of(node))
 
 
-for _rounding, _op_type in ((math.floor, "Floor"), (math.ceil, "Ceil"), (round, "Round")):
+ROUNDINGS: Final[dict[Any, str]] = {math.floor: "Floor", math.ceil: "Ceil", round: "Round"}
 
-    def _rounded(g: GraphBuilder, node: Node, a: Any, digits: None = None, op_type: str = _op_type) -> ir.Value:
-        """Halves to even, in ONNX as in Python."""
-        return g.cast(g.op(op_type, g.tensor(a, torch.float64)), dtype_of(node))
 
-    convert_with([_rounding], check=lambda node, a, digits=None: None if digits is None else "rounding to digits")(
-        _rounded
-    )
+@convert_with(ROUNDINGS, check=lambda node, a, digits=None: None if digits is None else "rounding to digits")
+def rounded(g: GraphBuilder, node: Node, a: Any, digits: None = None) -> ir.Value:
+    """Halves to even, in ONNX as in Python."""
+    return g.cast(g.op(ROUNDINGS[node.target], g.tensor(a, torch.float64)), dtype_of(node))
 
-for _logic, _op_type in (
-    (operator.and_, "And"),
-    (operator.or_, "Or"),
-    (operator.not_, "Not"),
-    (torch.sym_not, "Not"),
-):
 
-    def _logical(g: GraphBuilder, node: Node, *arguments: Any, op_type: str = _op_type) -> ir.Value:
-        return g.op(op_type, *(g.tensor(argument, torch.bool) for argument in arguments))
+LOGIC: Final[dict[Any, str]] = {operator.and_: "And", operator.or_: "Or", operator.not_: "Not", torch.sym_not: "Not"}
 
-    convert_with([_logic], check=lambda node, *_: None if dtype_of(node) == torch.bool else "bits of integers")(
-        _logical
-    )
+
+@convert_with(LOGIC, check=lambda node, *_: None if dtype_of(node) == torch.bool else "bits of integers")
+def logical(g: GraphBuilder, node: Node, *arguments: Any) -> ir.Value:
+    return g.op(LOGIC[node.target], *(g.tensor(argument, torch.bool) for argument in arguments))
 
 
 @convert_with([torch.sym_ite])

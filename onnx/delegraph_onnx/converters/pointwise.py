@@ -3,54 +3,62 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
 from delegraph_onnx.converters.extremes import limited, of_two, sign_of
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.table import Convert, aten, convert_with, name_of, unless
 from delegraph_onnx.dtypes import ALL, FLOATS, INDICES, NARROW, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, TensorLike
 from delegraph_onnx.node_facts import dtype_of, outer_dtype_of
 
 BOOL = torch.bool
 
-# ---- one operand: the result's dtype is the operand's, or float for an operation that has no integers ----------
+# ---- one operator: of operands in the result's dtype, or float for an operation that has no integers ----------------
 
-for _names, _op_type, _dtypes in (
-    ("abs", "Abs", NUMBERS),
-    ("acos", "Acos", FLOATS | INDICES),
-    ("acosh", "Acosh", FLOATS | INDICES),
-    ("asin", "Asin", FLOATS | INDICES),
-    ("asinh", "Asinh", FLOATS | INDICES),
-    ("atan", "Atan", FLOATS | INDICES),
-    ("atanh", "Atanh", FLOATS | INDICES),
-    ("ceil", "Ceil", REALS),
-    ("cos", "Cos", NUMBERS),
-    ("cosh", "Cosh", FLOATS | INDICES),
-    ("erf", "Erf", FLOATS | INDICES),
-    ("exp", "Exp", NUMBERS),
-    ("floor", "Floor", REALS),
-    ("hardswish", "HardSwish", FLOATS),
-    ("log", "Log", NUMBERS),
-    ("mish", "Mish", FLOATS),
-    ("neg", "Neg", NUMBERS),
-    ("reciprocal", "Reciprocal", NUMBERS),
-    ("relu", "Relu", REALS | {torch.int32}),
-    ("round", "Round", REALS),
-    ("sin", "Sin", NUMBERS),
-    ("sinh", "Sinh", FLOATS | INDICES),
-    ("sqrt", "Sqrt", NUMBERS),
-    ("tan", "Tan", FLOATS | INDICES),
-    ("tanh", "Tanh", NUMBERS),
+
+_BITS = INDICES | {BOOL}
+
+
+def _by(op_type: str, of_bools: str | None = None) -> Convert:
+    """The operator `op_type`, or `of_bools` where the result is one."""
+
+    def convert(g: GraphBuilder, node: Node, *operands: TensorLike) -> ir.Value:
+        dtype = dtype_of(node)
+        return g.op(of_bools if of_bools and dtype == BOOL else op_type, *(g.tensor(each, dtype) for each in operands))
+
+    return convert
+
+
+for _names, _dtypes in (
+    ("abs cos exp log neg reciprocal sin sqrt tanh", NUMBERS),
+    ("acos acosh asin asinh atan atanh cosh erf sinh tan", FLOATS | INDICES),
+    ("ceil floor round", REALS),
+    ("relu", REALS | {torch.int32}),
 ):
+    for _name in _names.split():
+        convert_with(_name, dtypes=_dtypes)(_by(_name.capitalize()))
 
-    def _unary(g: GraphBuilder, node: Node, self: Node, *_: object, op_type: str = _op_type) -> ir.Value:
-        return g.op(op_type, g.tensor(self, dtype_of(node)))
+for _name, _op_type in (("hardswish", "HardSwish"), ("mish", "Mish"), ("selu", "Selu")):
+    convert_with(_name, keep=True)(_by(_op_type))
 
-    convert_with(_names, dtypes=_dtypes, keep=_names in ("hardswish", "mish"))(_unary)
+for _names, _op_types, _dtypes in (
+    ("mul.Tensor mul.Scalar", "Mul And", NUMBERS_OR_BOOL),
+    ("div.Tensor div.Scalar true_divide.Tensor", "Div", NUMBERS_OR_BOOL),
+    ("logical_and", "And", ALL),
+    ("logical_not", "Not", ALL),
+    ("logical_or", "Or", ALL),
+    ("logical_xor", "Xor", ALL),
+    ("bitwise_not", "BitwiseNot Not", _BITS),
+    *(
+        (f"bitwise_{name}.Tensor bitwise_{name}.Scalar bitwise_{name}.Scalar_Tensor __{name}__.Tensor", kinds, _BITS)
+        for name, kinds in (("and", "BitwiseAnd And"), ("or", "BitwiseOr Or"), ("xor", "BitwiseXor Xor"))
+    ),
+):
+    convert_with(_names, dtypes=_dtypes)(_by(*_op_types.split()))
 
 
 @convert_with("rsqrt", dtypes=NUMBERS)
@@ -63,18 +71,9 @@ def exp2(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("Pow", g.tensor(2.0, dtype_of(node)), g.tensor(self, dtype_of(node)))
 
 
-@convert_with("log2", dtypes=REALS)
-def log2(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return _log_to_base(g, node, self, 2.0)
-
-
-@convert_with("log10", dtypes=REALS)
-def log10(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return _log_to_base(g, node, self, 10.0)
-
-
-def _log_to_base(g: GraphBuilder, node: Node, self: Node, base: float) -> ir.Value:
-    dtype = dtype_of(node)
+@convert_with("log2 log10", dtypes=REALS)
+def log_to_base(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    dtype, base = dtype_of(node), 2.0 if node.target == aten("log2") else 10.0
     return g.op("Mul", g.op("Log", g.tensor(self, dtype)), g.tensor(1.0 / math.log(base), dtype))
 
 
@@ -111,10 +110,11 @@ def atan2(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
 
 def arc_tangent(g: GraphBuilder, y: ir.Value, x: ir.Value, dtype: torch.dtype) -> ir.Value:
     """The angle of (x, y)."""
-    zero, pi = g.tensor(0.0, dtype), g.tensor(math.pi, dtype)
+    pi = g.tensor(math.pi, dtype)
     infinite = g.op("And", g.op("IsInf", y), g.op("IsInf", x))
-    no_angle = g.op("And", g.op("Equal", x, zero), g.op("Equal", y, zero))
     quotient = g.op("Where", infinite, g.op("Mul", g.op("Sign", y), g.op("Sign", x)), g.op("Div", y, x))
+    are_numbers = g.op("Not", g.op("IsNaN", g.op("Add", x, y)))
+    no_angle = g.op("And", g.op("IsNaN", quotient), are_numbers)  # of zeros, and of what is divided as if it was one
     angle = g.op("Atan", g.op("Where", no_angle, y, quotient))
     turned = g.op("Where", is_negative(g, y, dtype), g.op("Sub", angle, pi), g.op("Add", angle, pi))
     flat = g.op("Where", is_negative(g, y, dtype), g.op("Neg", pi), pi)
@@ -155,65 +155,31 @@ def sign(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return result if dtype in INDICES else g.op("Where", g.op("IsNaN", value), g.tensor(0.0, dtype), result)
 
 
-def _float_operand(node: Node, self: Node) -> str | None:
-    return "the operand is bool" if dtype_of(self) == BOOL else None
+_OF_FLOATS: Final = unless(lambda node, self: dtype_of(self) != BOOL, "the operand is bool")
 
 
-@convert_with("isnan", dtypes=FLOATS | {BOOL}, check=_float_operand)
-def isnan(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.op("IsNaN", g.value(self))
+@convert_with("isnan", dtypes=FLOATS | {BOOL}, check=_OF_FLOATS)
+@convert_with("isinf", dtypes=REALS | {BOOL}, check=_OF_FLOATS)
+def is_such(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    return g.op("IsNaN" if node.target == aten("isnan") else "IsInf", g.value(self))
 
 
-@convert_with("isinf", dtypes=REALS | {BOOL}, check=_float_operand)
-def isinf(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.op("IsInf", g.value(self))
+# ---- sums: numbers beside halves are rounded as they are --------------------------------------------------------
 
 
-@convert_with("logical_not", dtypes=ALL)
-def logical_not(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.op("Not", g.tensor(self, BOOL))
-
-
-@convert_with("bitwise_not", dtypes=INDICES | {BOOL})
-def bitwise_not(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.op("Not" if dtype_of(node) == BOOL else "BitwiseNot", g.value(self))
-
-
-# ---- two operands: computed in the result's dtype ---------------------------------------------------------------
-
-for _names, _op_type, _dtypes in (
-    ("mul.Tensor mul.Scalar", "Mul", NUMBERS_OR_BOOL),
-    ("div.Tensor div.Scalar true_divide.Tensor", "Div", NUMBERS_OR_BOOL),
-):
-
-    def _binary(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike, op_type: str = _op_type) -> ir.Value:
-        dtype = dtype_of(node)
-        if dtype == BOOL:
-            return g.op("And", g.tensor(self, dtype), g.tensor(other, dtype))
-        return g.op(op_type, g.tensor(self, dtype), g.tensor(other, dtype))
-
-    convert_with(_names, dtypes=_dtypes)(_binary)
+_GIVES_NUMBERS: Final = unless(lambda node, *_: dtype_of(node) != BOOL, "the result is a bool")
 
 
 @convert_with("add.Tensor add.Scalar", dtypes=NUMBERS_OR_BOOL)
-def add(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
+@convert_with("sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_GIVES_NUMBERS)
+def total(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
     if dtype_of(node) == BOOL:
         return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)
-    return g.op("Add", g.operand(self, outer_dtype_of(node)), _scaled(g, node, other, alpha))
-
-
-def _no_bool_result(node: Node, *_: object) -> str | None:
-    return "the result is a bool" if dtype_of(node) == BOOL else None
-
-
-@convert_with("sub.Tensor sub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
-def sub(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
-    return g.op("Sub", g.operand(self, outer_dtype_of(node)), _scaled(g, node, other, alpha))
-
-
-@convert_with("rsub.Tensor rsub.Scalar", dtypes=NUMBERS_OR_BOOL, check=_no_bool_result)
-def rsub(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar, alpha: Scalar) -> ir.Value:
-    return g.op("Sub", g.operand(other, outer_dtype_of(node)), _scaled(g, node, self, alpha))
+    kind = name_of(node)
+    one, scaled = (other, self) if kind == "rsub" else (self, other)
+    return g.op(
+        "Add" if kind == "add" else "Sub", g.operand(one, outer_dtype_of(node)), _scaled(g, node, scaled, alpha)
+    )
 
 
 def _scaled(g: GraphBuilder, node: Node, operand: Node | Scalar, alpha: Scalar) -> ir.Value:
@@ -224,26 +190,22 @@ def _scaled(g: GraphBuilder, node: Node, operand: Node | Scalar, alpha: Scalar) 
 
 # ---- comparison: computed in the operands' common dtype ---------------------------------------------------------
 
-for _name, _op_type in (("maximum", "Max"), ("minimum", "Min")):
 
-    def _of_two(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str = _op_type) -> ir.Value:
-        dtype = outer_dtype_of(node)
-        return of_two(g, op_type, g.operand(self, dtype), g.operand(other, dtype), dtype_of(node))
+@convert_with("maximum minimum", dtypes=NUMBERS)
+def extreme_of_two(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    a, b = (g.operand(each, outer_dtype_of(node)) for each in (self, other))
+    return of_two(g, "Max" if node.target == aten("maximum") else "Min", a, b, dtype_of(node))
 
-    convert_with(_name, dtypes=NUMBERS)(_of_two)
 
-for _name, _op_type in (("fmax", "Max"), ("fmin", "Min")):
-
-    def _number_of_two(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str = _op_type) -> ir.Value:
-        """Where one of them is not a number, the other."""
-        dtype = dtype_of(node)
-        one, two = g.tensor(self, dtype), g.tensor(other, dtype)
-        chosen = of_two(g, op_type, one, two, dtype)
-        if not dtype.is_floating_point:
-            return chosen
-        return g.op("Where", g.op("IsNaN", one), two, g.op("Where", g.op("IsNaN", two), one, chosen))
-
-    convert_with(_name, dtypes=NUMBERS)(_number_of_two)
+@convert_with("fmax fmin", dtypes=NUMBERS)
+def number_of_two(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
+    """Where one of them is not a number, the other."""
+    dtype = dtype_of(node)
+    one, two = g.tensor(self, dtype), g.tensor(other, dtype)
+    chosen = of_two(g, "Max" if node.target == aten("fmax") else "Min", one, two, dtype)
+    if not dtype.is_floating_point:
+        return chosen
+    return g.op("Where", g.op("IsNaN", one), two, g.op("Where", g.op("IsNaN", two), one, chosen))
 
 
 @convert_with("hypot", dtypes=REALS)
@@ -262,27 +224,19 @@ def length(g: GraphBuilder, x: ir.Value, y: ir.Value, dtype: torch.dtype) -> ir.
     return g.op("Where", infinite, g.tensor(math.inf, dtype), g.op("Mul", larger, root))
 
 
-for _name, _op_type, _negated in (
-    ("eq", "Equal", False),
-    ("ne", "Equal", True),
-    ("lt", "Less", False),
-    ("le", "LessOrEqual", False),
-    ("gt", "Greater", False),
-    ("ge", "GreaterOrEqual", False),
-):
+_COMPARISONS: Final = {
+    **{"eq": "Equal", "ne": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"},
+}
 
-    def _compare(
-        g: GraphBuilder,
-        node: Node,
-        self: Node,
-        other: TensorLike,
-        op_type: str = _op_type,
-        negated: bool = _negated,
-    ) -> ir.Value:
-        result = g.op(op_type, *compared(g, op_type, self, other))
-        return g.op("Not", result) if negated else result
 
-    convert_with(f"{_name}.Tensor {_name}.Scalar", dtypes=NUMBERS_OR_BOOL | NARROW)(_compare)
+@convert_with(
+    " ".join(f"{name}.{kind}" for name in _COMPARISONS for kind in ("Tensor", "Scalar")),
+    dtypes=NUMBERS_OR_BOOL | NARROW,
+)
+def compare(g: GraphBuilder, node: Node, self: Node, other: TensorLike) -> ir.Value:
+    name = name_of(node)
+    result = g.op(_COMPARISONS[name], *compared(g, _COMPARISONS[name], self, other))
+    return g.op("Not", result) if name == "ne" else result
 
 
 def compared(g: GraphBuilder, op_type: str, *operands: Any) -> list[ir.Value]:
@@ -293,37 +247,7 @@ def compared(g: GraphBuilder, op_type: str, *operands: Any) -> list[ir.Value]:
     return [g.cast(value, torch.int32) for value in values] if lacking else values
 
 
-# ---- logic ------------------------------------------------------------------------------------------------------
-
-for _names, _op_type in (
-    ("logical_and", "And"),
-    ("logical_or", "Or"),
-    ("logical_xor", "Xor"),
-):
-
-    def _logical(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str = _op_type) -> ir.Value:
-        return g.op(op_type, g.tensor(self, BOOL), g.tensor(other, BOOL))
-
-    convert_with(_names, dtypes=ALL)(_logical)
-
-for _names, _logical_type, _bitwise_type in (
-    ("bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor __and__.Tensor", "And", "BitwiseAnd"),
-    ("bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor __or__.Tensor", "Or", "BitwiseOr"),
-    ("bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor __xor__.Tensor", "Xor", "BitwiseXor"),
-):
-
-    def _bitwise(
-        g: GraphBuilder,
-        node: Node,
-        self: TensorLike,
-        other: TensorLike,
-        logical: str = _logical_type,
-        bitwise: str = _bitwise_type,
-    ) -> ir.Value:
-        dtype = dtype_of(node)
-        return g.op(logical if dtype == BOOL else bitwise, g.tensor(self, dtype), g.tensor(other, dtype))
-
-    convert_with(_names, dtypes=INDICES | {BOOL})(_bitwise)
+# ---- choices ----------------------------------------------------------------------------------------------------
 
 
 @convert_with("where.self where.ScalarOther where.ScalarSelf", dtypes=NUMBERS_OR_BOOL)
@@ -349,7 +273,7 @@ def masked_fill(g: GraphBuilder, node: Node, self: Node, mask: Node, value: Node
 
 @convert_with("clamp hardtanh relu6", dtypes=NUMBERS)
 def clamp(g: GraphBuilder, node: Node, self: Node, low: Any = None, high: Any = None) -> ir.Value:
-    if node.target == torch.ops.aten.relu6.default:
+    if node.target == aten("relu6"):
         low, high = 0, 6
     dtype = dtype_of(node)
     if dtype not in INDICES:  # a bound that is missing is the largest finite number to onnxruntime
@@ -377,11 +301,10 @@ def hardsigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     return g.op("HardSigmoid", g.value(self), alpha=1 / 6, beta=0.5)
 
 
-@convert_with("leaky_relu", keep=True)
-def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: float) -> ir.Value:
-    return g.op("LeakyRelu", g.value(self), alpha=float(negative_slope))
+_OF_ALPHA: Final = {"leaky_relu": "LeakyRelu", "celu": "Celu", "elu": "Elu"}
 
 
+@convert_with("leaky_relu celu", keep=True)
 @convert_with(
     "elu",
     keep=True,
@@ -389,18 +312,8 @@ def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: float) -
         None if scale == 1 and input_scale == 1 else "elu with scale or input_scale"
     ),
 )
-def elu(g: GraphBuilder, node: Node, self: Node, alpha: float, *_: object) -> ir.Value:
-    return g.op("Elu", g.value(self), alpha=float(alpha))
-
-
-@convert_with("selu", keep=True)
-def selu(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.op("Selu", g.value(self))
-
-
-@convert_with("celu", keep=True)
-def celu(g: GraphBuilder, node: Node, self: Node, alpha: float) -> ir.Value:
-    return g.op("Celu", g.value(self), alpha=float(alpha))
+def of_alpha(g: GraphBuilder, node: Node, self: Node, alpha: float, *_: object) -> ir.Value:
+    return g.op(_OF_ALPHA[name_of(node)], g.value(self), alpha=float(alpha))
 
 
 @convert_with("softplus", keep=True)

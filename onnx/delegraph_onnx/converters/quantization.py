@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import Granularity, operator_name, quantize_call, schema_arguments
-from delegraph_onnx.converters.table import Check, Convert, convert_named
+from delegraph_onnx.converters.table import Check, Convert, convert_named, name_of, unless
 from delegraph_onnx.dtypes import ALL
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.integers import Affine, Integers, dequantized, quantized, shifted
@@ -70,12 +70,11 @@ def dequantize_per_tensor(
 ) -> ir.Value:
     step, zero = _number(g, scale), _number(g, zero_point)
     if step is None or zero is None:
-        return g.cast(_rounded(g, node) or _unscaled(g, input, scale, zero_point), dtype_of(node))
+        real = _rounded(g, node)
+        if real is None:
+            real = _dequantized(g, input, (_scalar(g, scale), _scalar(g, zero_point)), FLOAT)
+        return g.cast(real, dtype_of(node))
     return _held(g, node, input, np.array(step, np.float32), np.array(zero, np.int64), None)
-
-
-def _unscaled(g: GraphBuilder, input: Node, scale: Any, zero_point: Any) -> ir.Value:
-    return _dequantized(g, input, (_scalar(g, scale), _scalar(g, zero_point)), FLOAT)
 
 
 def _rounded(g: GraphBuilder, node: Node) -> ir.Value | None:
@@ -134,7 +133,7 @@ def dequantize_per_channel(
     zero_point = np.zeros(shape_of(scales), np.int64) if zero_points is None else g.constants.array(zero_points)
     if scale is not None and zero_point is not None and _fits(zero_point, dtype_of(input)):
         return _held(g, node, input, scale.astype(np.float32), zero_point.astype(np.int64), axis)
-    zeros = _real(g, 0) if zero_points is None else _along(g, zero_points, axis, rank_of(node))
+    zeros = g.tensor(0, FLOAT) if zero_points is None else _along(g, zero_points, axis, rank_of(node))
     parameters = (_along(g, scales, axis, rank_of(node)), zeros)
     return g.cast(_dequantized(g, input, parameters, FLOAT), dtype_of(node))
 
@@ -176,11 +175,8 @@ def dequantize_per_token(
     return g.cast(_dequantized(g, input, parameters, compute), dtype_of(node))
 
 
-def _static(node: Node, input: Node, *_: object) -> str | None:
-    return None if are_known(*shape_of(input)) else "groups of a dynamic shape"
-
-
-@_converts("dequantize_per_channel_group", check=_static)
+@_converts("dequantize_per_channel_group", check=unless(
+    lambda node, input, *_: are_known(*shape_of(input)), "groups of a dynamic shape"))  # fmt: skip
 def dequantize_per_channel_group(
     g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node | None, low: int, high: int,
     dtype: torch.dtype, group_size: int, *_: object,
@@ -198,26 +194,23 @@ def dequantize_per_channel_group(
 # ---- parameters chosen at run time --------------------------------------------------------------------------------
 
 
-@_converts("choose_qparams.tensor", check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high))
+@_converts(
+    "choose_qparams.tensor",
+    "choose_qparams_symmetric.tensor",
+    check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high),
+)
 def choose_qparams(
     g: GraphBuilder, node: Node, input: Node, low: int, high: int, eps: float, dtype: torch.dtype
 ) -> Sequence[ir.Value]:
     lowest, highest = _extremes(g, input, None)
-    scale = g.op("Div", g.op("Sub", highest, lowest), _real(g, high - low))
-    scale = g.op("Max", scale, _real(g, eps))
-    zero_point = g.op("Sub", _real(g, low), g.op("Round", g.op("Div", lowest, scale)))
+    if name_of(node) == "choose_qparams_symmetric":
+        largest = g.op("Max", g.op("Neg", lowest), highest)
+        scale = g.op("Max", g.op("Div", largest, g.tensor((high - low) / 2, FLOAT)), g.tensor(eps, FLOAT))
+        return _parameters(g, scale, g.tensor(128 if dtype == torch.uint8 else 0, FLOAT), [1])
+    scale = g.op("Div", g.op("Sub", highest, lowest), g.tensor(high - low, FLOAT))
+    scale = g.op("Max", scale, g.tensor(eps, FLOAT))
+    zero_point = g.op("Sub", g.tensor(low, FLOAT), g.op("Round", g.op("Div", lowest, scale)))
     return _parameters(g, scale, _clipped(g, zero_point, low, high, FLOAT), [1])
-
-
-@_converts("choose_qparams_symmetric.tensor",
-           check=lambda node, input, low, high, *_: _known_range(node, input, 0, 0, low, high))  # fmt: skip
-def choose_qparams_symmetric(
-    g: GraphBuilder, node: Node, input: Node, low: int, high: int, eps: float, dtype: torch.dtype
-) -> Sequence[ir.Value]:
-    lowest, highest = _extremes(g, input, None)
-    largest = g.op("Max", g.op("Neg", lowest), highest)
-    scale = g.op("Max", g.op("Div", largest, _real(g, (high - low) / 2)), _real(g, eps))
-    return _parameters(g, scale, _real(g, 128 if dtype == torch.uint8 else 0), [1])
 
 
 @_converts("choose_qparams_per_token_asymmetric")
@@ -225,14 +218,14 @@ def choose_qparams_per_token_asymmetric(
     g: GraphBuilder, node: Node, input: Node, dtype: torch.dtype
 ) -> Sequence[ir.Value]:
     """The zero point from that end of the range where it is the more exact."""
-    low, high = _real(g, -128), _real(g, 127)
+    low, high = g.tensor(-128, FLOAT), g.tensor(127, FLOAT)
     lowest, highest = _extremes(g, input, -1)
-    scale = g.op("Div", g.op("Sub", highest, lowest), _real(g, 255))
-    scale = g.op("Max", scale, _real(g, float(np.finfo(np.float32).eps)))
+    scale = g.op("Div", g.op("Sub", highest, lowest), g.tensor(255, FLOAT))
+    scale = g.op("Max", scale, g.tensor(float(np.finfo(np.float32).eps), FLOAT))
     first, last = g.op("Div", lowest, scale), g.op("Div", highest, scale)
     error = g.op("Add", g.op("Add", low, first), g.op("Add", high, last))
     from_low, from_high = g.op("Sub", low, first), g.op("Sub", high, last)
-    chosen = g.op("Where", g.op("Greater", error, _real(g, 0)), from_low, from_high)
+    chosen = g.op("Where", g.op("Greater", error, g.tensor(0, FLOAT)), from_low, from_high)
     return _parameters(g, scale, g.op("Round", _clipped(g, chosen, -128, 127, FLOAT)), None)
 
 
@@ -261,7 +254,7 @@ def _is_asymmetric(choice: Node) -> bool:
 
 def _extremes(g: GraphBuilder, input: Node, axis: int | None) -> tuple[ir.Value, ir.Value]:
     """The lowest and the highest of `input` and 0, of everything or along `axis`."""
-    real, zero = g.tensor(input, FLOAT), _real(g, 0)
+    real, zero = g.tensor(input, FLOAT), g.tensor(0, FLOAT)
     axes = None if axis is None else g.ints([axis])
     lowest = g.op("ReduceMin", real, axes, keepdims=int(axis is not None))
     highest = g.op("ReduceMax", real, axes, keepdims=int(axis is not None))
@@ -303,14 +296,10 @@ def _dequantized(g: GraphBuilder, input: Node, parameters: tuple[ir.Value, ir.Va
     return g.op("Mul", g.op("Sub", g.cast(g.value(input), compute), zero_point), scale)
 
 
-def _real(g: GraphBuilder, number: float) -> ir.Value:
-    return g.constant(np.array(number, np.float32))
-
-
 def _scalar(g: GraphBuilder, parameter: Any) -> ir.Value:
     """A scale or zero point as a scalar in float32."""
     if not isinstance(parameter, Node):
-        return _real(g, parameter)
+        return g.tensor(parameter, FLOAT)
     return g.op("Reshape", g.tensor(parameter, FLOAT), g.ints([]))
 
 

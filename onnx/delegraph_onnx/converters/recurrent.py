@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
+from delegraph.aot.authoring import named_arguments
 from delegraph_onnx.converters.not_a_number import has_nan
 from delegraph_onnx.converters.table import aten, convert_with, used_results
 from delegraph_onnx.graph_builder import GraphBuilder
@@ -27,119 +28,74 @@ ZEROS: Final = frozenset({aten("full"), aten("zeros")})
 """What torch puts in as the state where none is given."""
 
 
-def _all_weights(
-    node: Node,
-    input: Node,
-    hx: object,
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> str | None:
-    if train and dropout:
+def _all_weights(node: Node, input: Node, *_: object) -> str | None:
+    told = named_arguments(node)
+    if told["train"] and told["dropout"]:
         return "dropout in training"
     if rank_of(input) != 3:
         return "an input without a batch dim"
-    directions = 2 if bidirectional else 1
-    expected = num_layers * directions * (4 if has_biases else 2)
-    return None if len(params) == expected else "projections"
+    expected = told["num_layers"] * (1 + told["bidirectional"]) * (4 if told["has_biases"] else 2)
+    return None if len(told["params"]) == expected else "projections"
 
 
 @convert_with("lstm.input", check=_all_weights, keep=True, needs_elements=True)
-def lstm(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    hx: Sequence[Node],
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Sequence[ir.Value | None]:
-    layers = Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
-    results = layers.run("LSTM", g.value(input), [g.value(state) for state in hx], batch_first)
-    return layers.with_nan(results, input, hx, batch_first, used_results(node))
+def lstm(g: GraphBuilder, node: Node, *_: object) -> Sequence[ir.Value | None]:
+    return Layers(g, node, LSTM_GATES).run("LSTM")
 
 
 @convert_with("gru.input", check=_all_weights, keep=True, needs_elements=True)
-def gru(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    hx: Node,
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Sequence[ir.Value | None]:
-    layers = Layers(g, params, has_biases, num_layers, bidirectional, GRU_GATES)
-    results = layers.run("GRU", g.value(input), [g.value(hx)], batch_first, linear_before_reset=1)
-    return layers.with_nan(results, input, [hx], batch_first, used_results(node))
+def gru(g: GraphBuilder, node: Node, *_: object) -> Sequence[ir.Value | None]:
+    return Layers(g, node, GRU_GATES).run("GRU", linear_before_reset=1)
 
 
 class Layers:
-    """A stack of recurrent layers, each one ONNX operator."""
+    """The stack of recurrent layers that `node` is, each one ONNX operator."""
 
     domain = ""
 
-    def __init__(
-        self,
-        g: GraphBuilder,
-        params: Sequence[Node],
-        has_biases: bool,
-        num_layers: int,
-        bidirectional: bool,
-        gates: Sequence[int],
-    ) -> None:
-        self.g = g
-        self.params = params
-        self.per_direction = 4 if has_biases else 2
-        self.num_layers = num_layers
-        self.directions = 2 if bidirectional else 1
-        self.gates = gates
+    def __init__(self, g: GraphBuilder, node: Node, gates: Sequence[int]) -> None:
+        told = named_arguments(node)
+        self.g, self.node, self.gates = g, node, gates
+        self.input: Node = told["input"]
+        self.states: list[Node] = [told["hx"]] if isinstance(told["hx"], Node) else told["hx"]
+        self.params: Sequence[Node] = told["params"]
+        self.per_direction = 4 if told["has_biases"] else 2
+        self.num_layers: int = told["num_layers"]
+        self.directions = 2 if told["bidirectional"] else 1
+        self.batch_first: bool = told["batch_first"]
 
-    def run(
-        self, op_type: str, value: ir.Value, states: Sequence[ir.Value], batch_first: bool, **attributes: Any
-    ) -> list[ir.Value]:
-        """Output, then the final states."""
+    def run(self, op_type: str, **attributes: Any) -> list[ir.Value | None]:
+        """Output, then the final states, as far as they are used."""
         g = self.g
-        if batch_first:
-            value = g.transpose(value, [1, 0, 2])
+        value = self._steps_first(g.tensor(self.input, torch.float32))
+        states = [g.value(state) for state in self.states]
         finals: list[list[ir.Value]] = [[] for _ in states]
         for layer in range(self.num_layers):
             value, *ends = self._layer(op_type, layer, value, states, attributes)
             for final, end in zip(finals, ends, strict=True):
                 final.append(end)
         joined = [ends[0] if len(ends) == 1 else g.op("Concat", *ends, axis=0) for ends in finals]
-        return [g.transpose(value, [1, 0, 2]) if batch_first else value, *joined]
+        return self._with_nan([self._steps_first(value), *joined])
 
-    def with_nan(
-        self, results: Sequence[ir.Value], input: Node, hx: Sequence[Node], batch_first: bool, used: Sequence[int]
-    ) -> list[ir.Value | None]:
-        """The `used` ones of the `results` of `run`, NaN wherever a NaN of the input or of a state reaches.
+    def _steps_first(self, value: ir.Value) -> ir.Value:
+        """Of what has the batch first the steps, and of what has the steps first the batch."""
+        return self.g.transpose(value, [1, 0, 2]) if self.batch_first else value
+
+    def _with_nan(self, results: Sequence[ir.Value]) -> list[ir.Value | None]:
+        """Those of `results` that are used, NaN wherever a NaN of the input or of a state reaches.
 
         onnxruntime's gates clamp their arguments, which makes numbers of NaN.
         """
-        g = self.g
+        g, used = self.g, used_results(self.node)
         if g.target.recurrent_nan:
             return [result if i in used else None for i, result in enumerate(results)]
-        suspects = [g.value(node) for node in (input, *hx) if node.target not in ZEROS]
+        suspects = [g.value(node) for node in (self.input, *self.states) if node.target not in ZEROS]
 
         def careful() -> list[ir.Value]:
-            value = g.transpose(g.value(input), [1, 0, 2]) if batch_first else g.value(input)
-            output, final = self._reached(value, [g.value(state) for state in hx])
-            if batch_first:
-                output = g.transpose(output, [1, 0, 2])
-            masks = [self._over_units(output, results[0]), *(g.op("Unsqueeze", final, g.ints([-1])) for _ in hx)]
+            value = self._steps_first(g.value(self.input))
+            output, final = self._reached(value, [g.value(state) for state in self.states])
+            over_units = self._over_units(self._steps_first(output), results[0])
+            masks = [over_units, *(g.op("Unsqueeze", final, g.ints([-1])) for _ in self.states)]
             return [g.op("Where", masks[i], g.tensor(math.nan, torch.float32), results[i]) for i in used]
 
         chosen = iter(g.choose(has_nan(g, *suspects), careful, lambda: [results[i] for i in used]))
@@ -214,17 +170,25 @@ class Layers:
     def weights(self, layer: int) -> Sequence[ir.Value | None]:
         """Input weights, recurrent weights and biases of both directions, in ONNX's order of gates; then inputs that
         an operator has behind its states."""
-        by_direction = self.of_directions(layer)
-        if any(self.g.parameter(p) is None for p in self.params):
-            return self._computed_weights(by_direction)
-        groups = [[self._reordered(p) for p in params] for params in by_direction]
-        name = f"recurrent_{layer}"
-        weights = self.g.weight(f"{name}.W", np.stack([group[0] for group in groups]))
-        recurrent = self.g.weight(f"{name}.R", np.stack([group[1] for group in groups]))
-        if self.per_direction == 2:
-            return weights, recurrent, None
-        biases = np.stack([np.concatenate(group[2:4]) for group in groups])
-        return weights, recurrent, self.g.weight(f"{name}.B", biases)
+        name, biases = f"recurrent_{layer}", None
+        weights, recurrent = (
+            self._of_all_directions(f"{name}.{n}", layer, slice(i, i + 1)) for i, n in enumerate("WR")
+        )
+        if self.per_direction == 4:
+            biases = self._of_all_directions(f"{name}.B", layer, slice(2, 4))
+        return weights, recurrent, biases
+
+    def _of_all_directions(self, name: str, layer: int, part: slice) -> ir.Value:
+        """This part of the parameters, one behind the other, (directions, gates …): a constant if all are known, else
+        computed when the session is made, if that is when they are, or as it runs."""
+        g, by_direction = self.g, [params[part] for params in self.of_directions(layer)]
+        known = {param: array for param in self.params if (array := g.parameter(param)) is not None}
+        if known.keys() >= {*self.params}:
+            rows = [np.concatenate([self.reordered(known[p]) for p in params]) for params in by_direction]
+            return g.weight(name, np.stack(rows))
+        ordered = [[self._computed_order(p) for p in params] for params in by_direction]
+        joined = [values[0] if len(values) == 1 else g.op("Concat", *values, axis=0) for values in ordered]
+        return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in joined), axis=0)
 
     def of_directions(self, layer: int) -> list[Sequence[Node]]:
         """The parameters of a layer, those of each direction by themselves."""
@@ -237,24 +201,6 @@ class Layers:
         blocks = np.split(array, len(self.gates))
         return np.concatenate([blocks[gate] for gate in self.gates])
 
-    def _computed_weights(self, by_direction: Sequence[Sequence[Node]]) -> Sequence[ir.Value | None]:
-        """The same, computed when the session is made, if that is when they are known, or as it runs."""
-        g = self.g
-
-        def both(values: Sequence[ir.Value]) -> ir.Value:
-            return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in values), axis=0)
-
-        groups = [[self._computed_order(p) for p in params] for params in by_direction]
-        weights, recurrent = both([group[0] for group in groups]), both([group[1] for group in groups])
-        if self.per_direction == 2:
-            return weights, recurrent, None
-        return weights, recurrent, both([g.op("Concat", *group[2:4], axis=0) for group in groups])
-
     def _computed_order(self, param: Node) -> ir.Value:
         blocks = self.g.ops("Split", len(self.gates), self.g.value(param), axis=0, num_outputs=len(self.gates))
         return self.g.op("Concat", *(blocks[gate] for gate in self.gates), axis=0)
-
-    def _reordered(self, param: Node) -> NDArray[Any]:
-        array = self.g.parameter(param)
-        assert array is not None
-        return self.reordered(array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,9 +11,9 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import reduced_dims
+from delegraph.aot.authoring import named_arguments, reduced_dims
 from delegraph_onnx.converters.not_a_number import extreme, first_in_order, position
-from delegraph_onnx.converters.table import convert_with, has_dims
+from delegraph_onnx.converters.table import convert_with, has_dims, name_of
 from delegraph_onnx.dtypes import INDICES, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL, REALS
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, Size
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
@@ -25,27 +25,24 @@ def _reduce(g: GraphBuilder, op_type: str, value: ir.Value, axes: Sequence[int],
 
 # ---- sums, products, means ----------------------------------------------------------------------------------------
 
-for _name, _op_type in (("sum", "ReduceSum"), ("prod", "ReduceProd")):
 
-    def _reduction(
-        g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: object, op_type: str = _op_type
-    ) -> ir.Value:
-        dtype, axes = dtype_of(node), reduced_dims(rank_of(self), dim)
-        if dtype == torch.bool and axes:
-            truth = g.cast(g.tensor(self, torch.bool), torch.int64)
-            return g.cast(_reduce(g, op_type, truth, axes, keepdim), torch.bool)
-        value = g.tensor(self, dtype)
-        if dtype in INDICES and dtype_of(self) != torch.bool:
-            return reduce_integers(g, op_type, value, dtype, shape_of(self), axes, keepdim)
-        return _reduce(g, op_type, value, axes, keepdim)
+@convert_with("sum sum.dim_IntList prod prod.dim_int", dtypes=NUMBERS_OR_BOOL)
+def reduction(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
+    op_type = "ReduceSum" if name_of(node) == "sum" else "ReduceProd"
+    dtype, (axes, keepdim) = dtype_of(node), _reduced(node, self)
+    if dtype == torch.bool and axes:
+        truth = g.cast(g.tensor(self, torch.bool), torch.int64)
+        return g.cast(_reduce(g, op_type, truth, axes, keepdim), torch.bool)
+    value = g.tensor(self, dtype)
+    if dtype in INDICES and dtype_of(self) != torch.bool:
+        return reduce_integers(g, op_type, value, dtype, shape_of(self), axes, keepdim)
+    return _reduce(g, op_type, value, axes, keepdim)
 
-    def _full_reduction(
-        g: GraphBuilder, node: Node, self: Node, *_: object, reduction: Callable[..., ir.Value] = _reduction
-    ) -> ir.Value:
-        return reduction(g, node, self, None, False)
 
-    convert_with(f"{_name}.dim_{'IntList' if _name == 'sum' else 'int'}", dtypes=NUMBERS_OR_BOOL)(_reduction)
-    convert_with(_name, dtypes=NUMBERS_OR_BOOL)(_full_reduction)
+def _reduced(node: Node, self: Node) -> tuple[tuple[int, ...], bool]:
+    """Which dims, and whether they are kept: by default all, and not."""
+    told = named_arguments(node)
+    return reduced_dims(rank_of(self), told.get("dim")), told.get("keepdim", False)
 
 
 def reduce_integers(
@@ -104,15 +101,10 @@ def _may_be_none(g: GraphBuilder, size: int | torch.SymInt) -> bool:
     return not size if isinstance(size, int) else g.may_run_with_none(size)
 
 
-@convert_with("mean", dtypes=REALS)
-def full_mean(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
-    return _mean(g, self, g.tensor(self, dtype_of(node)), dtype_of(node), reduced_dims(rank_of(self), None), False)
-
-
-@convert_with("mean.dim", dtypes=REALS)
-def mean(g: GraphBuilder, node: Node, self: Node, dim: Any, keepdim: bool, *_: object) -> ir.Value:
+@convert_with("mean mean.dim", dtypes=REALS)
+def mean(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
     """The mean over an image is a pool, which onnxruntime has for its blocked layouts too; it refuses an empty one."""
-    axes, value = reduced_dims(rank_of(self), dim), g.tensor(self, dtype_of(node))
+    (axes, keepdim), value = _reduced(node, self), g.tensor(self, dtype_of(node))
     if rank_of(self) == 4 and axes == (2, 3) and dtype_of(node) == torch.float32:
         pooled = g.op("GlobalAveragePool", value)
         return pooled if keepdim else g.op("Squeeze", pooled, g.ints([2, 3]))
@@ -137,32 +129,27 @@ def _count(g: GraphBuilder, value: ir.Value, axes: Sequence[int], dtype: torch.d
 
 # ---- the largest and least, truth, norms --------------------------------------------------------------------------
 
-for _kind in ("Max", "Min"):
 
-    def _extreme(
-        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, *, kind: str = _kind
-    ) -> ir.Value:
-        return extreme(g, kind, g.value(self), dtype_of(node), reduced_dims(rank_of(self), dim), keepdim)
-
-    convert_with(f"{_kind.lower()} a{_kind.lower()}", dtypes=NUMBERS)(_extreme)
+@convert_with("max amax min amin", dtypes=NUMBERS)
+def largest_or_least(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
+    return extreme(g, _kind(node), g.value(self), dtype_of(node), *_reduced(node, self))
 
 
-for _kind in ("any", "all"):
+def _kind(node: Node) -> str:
+    return "Max" if "max" in name_of(node) else "Min"
 
-    def _any_all(
-        g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False, kind: str = _kind
-    ) -> ir.Value:
-        """Whether one is true; not all are if one is false. Of nothing onnxruntime's largest is the least integer."""
-        truth, none = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim
-        axes = () if none else reduced_dims(rank_of(self), dim)  # an empty list means none here, unlike elsewhere
-        if not axes:
-            return truth
-        deciding = truth if kind == "any" else g.op("Not", truth)
-        largest = _reduce(g, "ReduceMax", g.cast(deciding, torch.int32), axes, keepdim)
-        found = g.op("Greater", largest, g.tensor(0, torch.int32))
-        return found if kind == "any" else g.op("Not", found)
 
-    convert_with(f"{_kind} {_kind}.dim {_kind}.dims", dtypes=NUMBERS_OR_BOOL)(_any_all)
+@convert_with("any any.dim any.dims all all.dim all.dims", dtypes=NUMBERS_OR_BOOL)
+def any_all(g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: bool = False) -> ir.Value:
+    """Whether one is true; not all are if one is false. Of nothing onnxruntime's largest is the least integer."""
+    truth, none, is_any = g.tensor(self, torch.bool), isinstance(dim, Sequence) and not dim, name_of(node) == "any"
+    axes = () if none else reduced_dims(rank_of(self), dim)  # an empty list means none here, unlike elsewhere
+    if not axes:
+        return truth
+    deciding = truth if is_any else g.op("Not", truth)
+    largest = _reduce(g, "ReduceMax", g.cast(deciding, torch.int32), axes, keepdim)
+    found = g.op("Greater", largest, g.tensor(0, torch.int32))
+    return found if is_any else g.op("Not", found)
 
 
 @convert_with("logsumexp", check=has_dims)
@@ -200,49 +187,35 @@ def _variance(
     return variance, mean if keepdim or not axes else g.op("Squeeze", mean, g.ints(axes))
 
 
-@convert_with("var.correction", dtypes=REALS)
-def var(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
-    return _variance(g, self, dim, correction, keepdim)[0]
-
-
-@convert_with("var.dim", dtypes=REALS)
-def var_dim(g: GraphBuilder, node: Node, self: Node, dim: Any, unbiased: bool, keepdim: bool) -> ir.Value:
-    return _variance(g, self, dim, int(unbiased), keepdim)[0]
-
-
-@convert_with("std.correction", dtypes=REALS)
-def std(g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool) -> ir.Value:
-    return g.op("Sqrt", _variance(g, self, dim, correction, keepdim)[0])
-
-
-@convert_with("var_mean.correction", dtypes=REALS)
-def var_mean(
+@convert_with("var.correction var.dim std.correction var_mean.correction", dtypes=REALS)
+def variance(
     g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
-) -> Sequence[ir.Value]:
-    return _variance(g, self, dim, correction, keepdim)
+) -> ir.Value | Sequence[ir.Value]:
+    """Of `var.dim` the correction is a bool, which is 1 or 0."""
+    both = _variance(g, self, dim, correction if correction is None else +correction, keepdim)
+    if name_of(node) == "var_mean":
+        return both
+    return g.op("Sqrt", both[0]) if name_of(node) == "std" else both[0]
 
 
 # ---- positions ----------------------------------------------------------------------------------------------------
 
-for _kind in ("Max", "Min"):
 
-    def _arg(g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool, kind: str = _kind) -> ir.Value:
-        if dim is not None:
-            return position(g, kind, g.value(self), dtype_of(self), dim % rank_of(self), keepdim)
-        found = position(g, kind, g.op("Reshape", g.value(self), g.ints([-1])), dtype_of(self), 0, keepdim=False)
-        return g.reshape(found, [1] * rank_of(self)) if keepdim else found
+@convert_with("argmax argmin", dtypes=NUMBERS, check=has_dims)
+def arg(g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool) -> ir.Value:
+    if dim is not None:
+        return position(g, _kind(node), g.value(self), dtype_of(self), dim % rank_of(self), keepdim)
+    found = position(g, _kind(node), g.op("Reshape", g.value(self), g.ints([-1])), dtype_of(self), 0, keepdim=False)
+    return g.reshape(found, [1] * rank_of(self)) if keepdim else found
 
-    def _extremum(
-        g: GraphBuilder, node: Node, self: Node, dim: int, keepdim: bool, kind: str = _kind
-    ) -> Sequence[ir.Value]:
-        value, dtype = g.value(self), dtype_of(self)
-        return [
-            extreme(g, kind, value, dtype, reduced_dims(rank_of(self), dim), keepdim),
-            position(g, kind, value, dtype, dim % rank_of(self), keepdim),
-        ]
 
-    convert_with(f"arg{_kind.lower()}", dtypes=NUMBERS, check=has_dims)(_arg)
-    convert_with(f"{_kind.lower()}.dim", dtypes=NUMBERS, check=has_dims)(_extremum)
+@convert_with("max.dim min.dim", dtypes=NUMBERS, check=has_dims)
+def extremum(g: GraphBuilder, node: Node, self: Node, dim: int, keepdim: bool) -> Sequence[ir.Value]:
+    value, dtype, kind = g.value(self), dtype_of(self), _kind(node)
+    return [
+        extreme(g, kind, value, dtype, reduced_dims(rank_of(self), dim), keepdim),
+        position(g, kind, value, dtype, dim % rank_of(self), keepdim),
+    ]
 
 
 @convert_with("topk", dtypes=NUMBERS, check=has_dims)
@@ -250,20 +223,13 @@ def topk(g: GraphBuilder, node: Node, self: Node, k: Size, dim: int, largest: bo
     return first_in_order(g, g.value(self), dtype_of(self), g.sizes([k]), dim % rank_of(self), largest, sorted)
 
 
-@convert_with("sort", dtypes=NUMBERS, check=has_dims)
-def sort(g: GraphBuilder, node: Node, self: Node, dim: int, descending: bool) -> Sequence[ir.Value]:
-    value = g.value(self)
-    axis = dim % rank_of(self)
+@convert_with("sort sort.stable", dtypes=NUMBERS, check=has_dims)
+def sort(g: GraphBuilder, node: Node, self: Node, *how: Any) -> Sequence[ir.Value]:
+    """TopK keeps the order of equals."""
+    dim, descending = how[-2:]
+    value, axis = g.value(self), dim % rank_of(self)
     count = g.op("Shape", value, start=axis, end=axis + 1)
     return first_in_order(g, value, dtype_of(self), count, axis, descending, True)
-
-
-@convert_with("sort.stable", dtypes=NUMBERS, check=has_dims)
-def stable_sort(
-    g: GraphBuilder, node: Node, self: Node, stable: bool, dim: int, descending: bool
-) -> Sequence[ir.Value]:
-    """TopK keeps the order of equals."""
-    return sort(g, node, self, dim, descending)
 
 
 @convert_with("cumsum", dtypes=NUMBERS_OR_BOOL, check=has_dims)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import frexp
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring import nearest_pixels, operator_name, resize_scales
-from delegraph_onnx.converters.table import convert_with, schema_arguments
+from delegraph_onnx.converters.table import convert_with, name_of, schema_arguments
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.node_facts import Dim, are_known, rank_of, shape_of
 
@@ -95,10 +96,6 @@ class Rule:
     pixel_of_torch: Callable[[GraphBuilder, ir.Value, ir.Value, int], ir.Value]
 
 
-def _product(g: GraphBuilder, place: ir.Value, step: ir.Value, dims: int) -> ir.Value:
-    return g.op("Mul", g.cast(place, torch.float32), step)
-
-
 def _product_from_the_middle(g: GraphBuilder, place: ir.Value, step: ir.Value, dims: int) -> ir.Value:
     """`step * (place + 0.5) - 0.5`, rounded once, as processors multiply and add, and then half up; of images the
     product alone, rounded down."""
@@ -113,7 +110,7 @@ RULES: Final = {
     "upsample_nearest": Rule(
         {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
         lambda place, factor: np.floor(place / factor),
-        _product,
+        lambda g, place, step, dims: g.op("Mul", g.cast(place, torch.float32), step),
     ),
     "_upsample_nearest_exact": Rule(
         {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},
@@ -136,7 +133,7 @@ class _Nearest:
 
     @classmethod
     def of(cls, node: Node) -> _Nearest:
-        name = operator_name(node).removeprefix("aten::").partition(".")[0][:-2]
+        name = name_of(node)[:-2]
         input, output_size, *_ = schema_arguments(node)
         return cls(name, node, input, output_size, resize_scales(node))
 
@@ -228,14 +225,12 @@ def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Val
 
 def _is_doubled(g: GraphBuilder, call: _Nearest) -> ir.Value:
     """Whether there are twice as many pixels along each dim, or as many: factors that nothing is rounded for."""
-    found = None
+    fits = []
     for dim in range(call.dims):
         before, after = _counts(g, call, dim)
         as_it_is, twice = g.op("Equal", after, before), g.op("Equal", after, g.op("Add", before, before))
-        fits = g.op("Or", as_it_is, twice)
-        found = fits if found is None else g.op("And", found, fits)
-    assert found is not None
-    return found
+        fits.append(g.op("Or", as_it_is, twice))
+    return reduce(lambda one, other: g.op("And", one, other), fits)
 
 
 def _reads_the_same(call: _Nearest) -> bool:
@@ -262,27 +257,15 @@ def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterato
         yield np.arange(before, dtype=np.float32)
 
 
-for _names, _mode in (
-    ("upsample_linear1d upsample_bilinear2d upsample_trilinear3d", "linear"),
-    ("upsample_bicubic2d", "cubic"),
-):
+_LINEAR: Final = "upsample_linear1d upsample_bilinear2d upsample_trilinear3d"
 
-    def _smooth(
-        g: GraphBuilder,
-        node: Node,
-        input: Node,
-        output_size: Sequence[Size] | None,
-        align_corners: bool,
-        *_: object,
-        mode: str = _mode,
-    ) -> ir.Value:
-        where = "align_corners" if align_corners else "half_pixel"
-        scales = resize_scales(node)
-        if mode == "linear":
-            scales = _but_of_copies(node, input, scales)
-        return _resize(
-            g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75
-        )
 
-    _all = [*_names.split(), *(f"{name}.vec" for name in _names.split())]
-    convert_with(" ".join(_all), check=_same_size if _mode == "linear" else _cubic_scales, keep=True)(_smooth)
+@convert_with(f"{_LINEAR} {_LINEAR.replace(' ', '.vec ')}.vec", check=_same_size, keep=True)
+@convert_with("upsample_bicubic2d upsample_bicubic2d.vec", check=_cubic_scales, keep=True)
+def smooth(
+    g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, align_corners: bool, *_: object
+) -> ir.Value:
+    cubic, where = "cubic" in operator_name(node), "align_corners" if align_corners else "half_pixel"
+    scales = resize_scales(node) if cubic else _but_of_copies(node, input, resize_scales(node))
+    mode = "cubic" if cubic else "linear"
+    return _resize(g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75)

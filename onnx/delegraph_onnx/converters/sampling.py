@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.table import convert_with, unless
 from delegraph_onnx.dtypes import ALL, FLOATS
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import are_known, rank_of, shape_of
@@ -24,7 +24,7 @@ PADDINGS: Final = ("zeros", "border", "reflection")
 def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, step: int) -> ir.Value:
     """Gather gives [..., windows, size, ...]; torch has the windows' elements last."""
     if not rank_of(self):
-        return g.op("Unsqueeze", g.value(self), g.ints([0])) if size else g.tensor_of_zeros([0], node.meta["val"].dtype)
+        return g.op("Unsqueeze", g.value(self), g.ints([0])) if size else g.filled(0, [0], node.meta["val"].dtype)
     axis = dimension % rank_of(self)
     whole, offsets = shape_of(self)[axis], np.arange(size)
     if isinstance(whole, int):
@@ -38,23 +38,12 @@ def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, s
     return g.transpose(windows, [*order, axis + 1])
 
 
-def _known_size(node: Node, self: Node, output_size: Sequence[object], *_: object) -> str | None:
-    if not are_known(*output_size):
-        return "the size of the result is dynamic"
-    return None
-
-
-@convert_with("col2im", dtypes=FLOATS, check=_known_size)
+@convert_with("col2im", dtypes=FLOATS, check=unless(
+    lambda node, self, output_size, *_: are_known(*output_size), "the size of the result is dynamic"))  # fmt: skip
 def col2im(
-    g: GraphBuilder,
-    node: Node,
-    self: Node,
-    output_size: Sequence[int],
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
+    g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int], kernel_size: Sequence[int], *how: Any
 ) -> ir.Value:
+    dilation, padding, stride = how
     batched = rank_of(self) == 3
     image = g.op(
         "Col2Im",

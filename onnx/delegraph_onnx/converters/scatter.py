@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from delegraph_onnx.converters.division import floor_of_integers
 from delegraph_onnx.converters.empty_results import is_empty
-from delegraph_onnx.converters.indexing import places, stacked
+from delegraph_onnx.converters.indexing import numbered, places, stacked
 from delegraph_onnx.converters.not_a_number import has_nan
 from delegraph_onnx.converters.pointwise import select_where
 from delegraph_onnx.converters.table import convert_with, has_dims
@@ -57,18 +57,20 @@ def index_put(
     if dtype_of(given[0]) == torch.bool:
         return _put_in_order(g, self, given[0], values, accumulate)
     if _puts_rows(self, indices, values):
-        return _put_rows(g, self, dims[0], given[0], values, "add" if accumulate else None)
+        lead, index = [int(size) for size in shape_of(self)[: dims[0]]], g.tensor(given[0], torch.int64)
+        reduction = "add" if accumulate else None
+        return put_rows(g, g.value(self), lead, index, rank_of(given[0]), g.value(values), reduction)
     rest = [dim for dim in range(rank_of(self)) if dim not in dims]
     front, width = [*dims, *rest], max(rank_of(i) for i in given)
-    places, lead = stacked(g, given, self, dims, "ScatterND"), dims[0]
-    if dims != list(range(lead, lead + len(dims))):
-        lead = 0  # indices apart: torch has the new dims in front, as ScatterND has them always
+    places, begin = stacked(g, given, self, dims, "ScatterND"), dims[0]
+    if dims != list(range(begin, begin + len(dims))):
+        begin = 0  # indices apart: torch has the new dims in front, as ScatterND has them always
     before, after = ([dim for dim in rest if (dim < dims[0]) == early] for early in (True, False))
-    sizes = _sizes_of(g, g.value(self), before if lead else [])
+    sizes = _sizes_of(g, g.value(self), before if begin else [])
     sizes += [g.op("Slice", g.op("Shape", places), g.ints([0]), g.ints([width]))] if width else []
-    sizes += _sizes_of(g, g.value(self), after if lead else rest)
+    sizes += _sizes_of(g, g.value(self), after if begin else rest)
     updates = g.op("Expand", g.value(values), g.op("Concat", *sizes, axis=0)) if sizes else g.value(values)
-    order = [*range(lead, lead + width), *range(lead), *range(lead + width, width + len(rest))]
+    order = [*range(begin, begin + width), *range(begin), *range(begin + width, width + len(rest))]
     written = g.op(
         "ScatterND",
         g.transpose(g.value(self), front),
@@ -132,12 +134,6 @@ _ROW = 8
 """Elements of a row from which an address for each is worth it: an address is a number of 8 bytes for each dim."""
 
 
-def _put_rows(g: GraphBuilder, self: Node, dim: int, index: Node, values: Node, reduction: str | None) -> ir.Value:
-    lead = [int(size) for size in shape_of(self)[:dim]]
-    places = g.tensor(index, torch.int64)
-    return put_rows(g, g.value(self), lead, places, rank_of(index), g.value(values), reduction)
-
-
 def put_rows(
     g: GraphBuilder, target: ir.Value, lead: Sequence[int], index: ir.Value, rank: int, values: ir.Value,
     reduction: str | None = None,
@@ -162,16 +158,17 @@ def _sizes_of(g: GraphBuilder, value: ir.Value, dims: Sequence[int]) -> list[ir.
 
 def _put_where(g: GraphBuilder, self: Node, mask: Node, dim: int, values: Node, accumulate: bool) -> ir.Value:
     """The same value, or the same last dims, wherever the mask is true."""
-    dtype, behind = dtype_of(self), rank_of(self) - dim - rank_of(mask)
-    chosen = g.value(mask)
-    if behind:
-        chosen = g.op("Unsqueeze", chosen, g.ints([-1 - i for i in range(behind)]))
-    new = g.tensor(values, dtype)
+    behind, new = rank_of(self) - dim - rank_of(mask), g.tensor(values, dtype_of(self))
     if rank_of(values) > behind:
         new = g.op("Squeeze", new, g.ints(range(rank_of(values) - behind)))
-    if accumulate:
-        new = g.op("Add", g.value(self), new)
-    return select_where(g, chosen, new, g.value(self), dtype)
+    return _put(g, self, g.value(mask), behind, new, accumulate)
+
+
+def _put(g: GraphBuilder, self: Node, chosen: ir.Value, behind: int, new: ir.Value, accumulate: bool) -> ir.Value:
+    """`new`, or what it is added to, where `chosen`, which lacks so many of the last dims."""
+    wide = g.op("Unsqueeze", chosen, g.ints([-1 - i for i in range(behind)])) if behind else chosen
+    new = g.op("Add", g.value(self), new) if accumulate else new
+    return select_where(g, wide, new, g.value(self), dtype_of(self))
 
 
 def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumulate: bool) -> ir.Value:
@@ -190,10 +187,7 @@ def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumul
     number = g.op("Mul", g.op("CumSum", flat, g.constant(np.array(0)), exclusive=1), flat)
     new = g.op("Gather", rows, g.op("Reshape", number, g.op("Shape", chosen)), axis=0)
     new = g.cast(new, dtype) if dtype == torch.bool else new
-    if accumulate:
-        new = g.op("Add", g.value(self), new)
-    wide = g.op("Unsqueeze", chosen, g.ints([-1 - i for i in range(behind)])) if behind else chosen
-    return select_where(g, wide, new, g.value(self), dtype)
+    return _put(g, self, chosen, behind, new, accumulate)
 
 
 @convert_with("masked_scatter", dtypes=NUMBERS_OR_BOOL)
@@ -327,7 +321,7 @@ def slice_scatter(
     None if are_known(*shape_of(self)) else "the shape is dynamic"))  # fmt: skip
 def diagonal_scatter(g: GraphBuilder, node: Node, self: Node, src: Node, offset: int, dim1: int, dim2: int) -> ir.Value:
     sizes = [int(size) for size in shape_of(self)]
-    places = torch.diagonal(torch.arange(math.prod(sizes)).reshape(sizes), offset, dim1, dim2).reshape(-1, 1)
+    places = torch.diagonal(numbered(self), offset, dim1, dim2).reshape(-1, 1)
     flat, new = (g.op("Reshape", g.value(one), g.ints([-1])) for one in (self, src))
     return g.op("Reshape", g.op("ScatterND", flat, g.constant(places.numpy()), new), g.ints(sizes))
 

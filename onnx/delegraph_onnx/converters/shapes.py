@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import convert_with
+from delegraph_onnx.converters.empty_results import is_empty
+from delegraph_onnx.converters.table import convert_with, name_of, unless
 from delegraph_onnx.dtypes import ALL, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
-from delegraph_onnx.graph_builder import GraphBuilder, Scalar, Size, TensorLike
+from delegraph_onnx.graph_builder import GraphBuilder, Size, TensorLike
 from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, same_sizes, shape_of
 
 # ---- reshapes -----------------------------------------------------------------------------------------------------
@@ -62,22 +63,20 @@ def dropout(g: GraphBuilder, node: Node, input: Node, *_: object) -> ir.Value:
 # ---- permutations -------------------------------------------------------------------------------------------------
 
 
-@convert_with("permute permute_copy", dtypes=ALL)
-def permute(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int]) -> ir.Value:
-    return g.transpose(g.value(self), [dim % rank_of(node) for dim in dims])
+@convert_with("permute permute_copy transpose.int transpose_copy.int t t_copy", dtypes=ALL)
+def permute(g: GraphBuilder, node: Node, self: Node, *dims: Any) -> ir.Value:
+    return g.transpose(g.value(self), permutation(rank_of(node), *dims))
 
 
-@convert_with("transpose.int transpose_copy.int", dtypes=ALL)
-def transpose(g: GraphBuilder, node: Node, self: Node, dim0: int, dim1: int) -> ir.Value:
-    order = list(range(rank_of(node)))
-    if order:
-        order[dim0], order[dim1] = order[dim1], order[dim0]
-    return g.transpose(g.value(self), order)
-
-
-@convert_with("t t_copy", dtypes=ALL)
-def t(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
-    return g.transpose(g.value(self), list(range(rank_of(node)))[::-1])
+def permutation(rank: int, *dims: Any) -> list[int]:
+    """What is meant by the arguments of `permute`, `transpose` or `t`."""
+    order = list(range(rank))
+    if not dims or not order:
+        return order[::-1]
+    if isinstance(dims[0], Sequence):
+        return [dim % rank for dim in dims[0]]
+    order[dims[0]], order[dims[1]] = order[dims[1]], order[dims[0]]
+    return order
 
 
 @convert_with("flip", dtypes=NUMBERS_OR_BOOL)
@@ -110,24 +109,19 @@ def _rolled(g: GraphBuilder, value: ir.Value, axis: int, shift: Size) -> ir.Valu
     return g.op("Concat", front, g.op("Slice", value, g.ints([0]), cut, axes), axis=axis)
 
 
-@convert_with("pixel_shuffle", keep=True, check=lambda node, *_: _rank_is(node, 4))
+@convert_with("pixel_shuffle", keep=True, check=lambda node, *_: (
+    None if rank_of(node) == 4 else f"the result has {rank_of(node)} dims, not 4"))  # fmt: skip
 def pixel_shuffle(g: GraphBuilder, node: Node, self: Node, upscale_factor: int) -> ir.Value:
     return g.op("DepthToSpace", g.value(self), blocksize=upscale_factor, mode="CRD")
 
 
-@convert_with("channel_shuffle", keep=True, check=lambda node, *_: _static_result(node))
+@convert_with(
+    "channel_shuffle", keep=True, check=unless(lambda node, *_: _is_static(node), "the result's shape is dynamic")
+)
 def channel_shuffle(g: GraphBuilder, node: Node, self: Node, groups: int) -> ir.Value:
     shape = [int(dim) for dim in shape_of(node)]
     grouped = g.reshape(g.value(self), [shape[0], groups, shape[1] // groups, *shape[2:]])
     return g.reshape(g.transpose(grouped, [0, 2, 1, *range(3, len(shape) + 1)]), shape)
-
-
-def _rank_is(node: Node, rank: int) -> str | None:
-    return None if rank_of(node) == rank else f"the result has {rank_of(node)} dims, not {rank}"
-
-
-def _static_result(node: Node) -> str | None:
-    return None if _is_static(node) else "the result's shape is dynamic"
 
 
 # ---- expansion ----------------------------------------------------------------------------------------------------
@@ -150,7 +144,7 @@ def repeat(g: GraphBuilder, node: Node, self: Node, repeats: Sequence[Size]) -> 
     value, extra = g.value(self), len(repeats) - rank_of(self)
     if extra:
         value = g.op("Unsqueeze", value, g.ints(range(extra)))
-    return g.op("Tile", value, g.sizes(repeats))
+    return g.op("Tile", value, g.sizes(repeats)) if repeats else value
 
 
 # ---- parts --------------------------------------------------------------------------------------------------------
@@ -185,19 +179,18 @@ def split_with_sizes(g: GraphBuilder, node: Node, self: Node, sizes: Sequence[Si
     return g.ops("Split", len(sizes), g.value(self), g.sizes(sizes), axis=dim % rank_of(self))
 
 
-def _static_pieces(node: Node, self: Node, _count: int, dim: int) -> str | None:
-    return None if isinstance(shape_of(self)[dim], int) else "the dim that is split is dynamic"
+_KNOWN_PIECES: Final = unless(
+    lambda node, self, *how: isinstance(shape_of(self)[how[-1]], int), "the dim that is split is dynamic"
+)
 
 
-@convert_with("split.Tensor split_copy.Tensor chunk", dtypes=ALL, check=_static_pieces)
+@convert_with("split.Tensor split_copy.Tensor chunk", dtypes=ALL, check=_KNOWN_PIECES)
 def split(g: GraphBuilder, node: Node, self: Node, _count: int, dim: int) -> Sequence[ir.Value]:
     sizes = [int(piece.shape[dim]) for piece in node.meta["val"]]
     return split_with_sizes(g, node, self, sizes, dim)
 
 
-@convert_with(
-    "unbind.int unbind_copy.int", dtypes=ALL, check=lambda node, self, dim: _static_pieces(node, self, 0, dim)
-)
+@convert_with("unbind.int unbind_copy.int", dtypes=ALL, check=_KNOWN_PIECES)
 def unbind(g: GraphBuilder, node: Node, self: Node, dim: int) -> Sequence[ir.Value]:
     value, axis = g.value(self), dim % rank_of(self)
     return [g.op("Gather", value, g.constant(np.array(i)), axis=axis) for i in range(len(node.meta["val"]))]
@@ -208,12 +201,8 @@ def unbind(g: GraphBuilder, node: Node, self: Node, dim: int) -> Sequence[ir.Val
 
 @convert_with("cat concat", dtypes=ALL, takes_empty=True)
 def cat(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> ir.Value:
-    parts = [g.tensor(tensor, dtype_of(node)) for tensor in tensors if not any(size == 0 for size in _known(tensor))]
+    parts = [g.tensor(tensor, dtype_of(node)) for tensor in tensors if not is_empty(tensor.meta["val"])]
     return parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=dim % rank_of(node))
-
-
-def _known(node: Node) -> list[int]:
-    return [size for size in shape_of(node) if isinstance(size, int)]
 
 
 @convert_with("stack", dtypes=ALL)
@@ -228,11 +217,6 @@ def stack(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> ir.
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@convert_with("constant_pad_nd", dtypes=NUMBERS_OR_BOOL)
-def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], value: Scalar) -> ir.Value:
-    return padded(g, node, self, pad, "constant", value)
-
-
 def _edges_are_left(node: Node, self: Node, pad: Sequence[Size], mode: str = "replicate", *_: object) -> str | None:
     """torch repeats edges that it cuts off as well."""
     sides = zip(reversed(shape_of(self)), pad[::2], pad[1::2], strict=False)
@@ -241,19 +225,17 @@ def _edges_are_left(node: Node, self: Node, pad: Sequence[Size], mode: str = "re
     return "edges repeated that are cut off" if mode == "replicate" and cut else None
 
 
+@convert_with("constant_pad_nd", dtypes=NUMBERS_OR_BOOL)
 @convert_with("pad", dtypes=NUMBERS_OR_BOOL, check=_edges_are_left, keep=True)
-def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, value: Scalar | None) -> ir.Value:
-    return padded(g, node, self, pad, PAD_MODES[mode], value or 0)
+def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], *how: Any) -> ir.Value:
+    *mode, value = how
+    return padded(g, node, self, pad, PAD_MODES[mode[0] if mode else "constant"], value or 0)
 
 
 @convert_with("reflection_pad1d reflection_pad2d reflection_pad3d", dtypes=NUMBERS)
-def reflection_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
-    return padded(g, node, self, padding, "reflect")
-
-
 @convert_with("replication_pad1d replication_pad2d replication_pad3d", dtypes=NUMBERS, check=_edges_are_left)
-def replication_pad(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
-    return padded(g, node, self, padding, "edge")
+def pad_edges(g: GraphBuilder, node: Node, self: Node, padding: Sequence[Size]) -> ir.Value:
+    return padded(g, node, self, padding, "reflect" if "reflection" in name_of(node) else "edge")
 
 
 def padded(

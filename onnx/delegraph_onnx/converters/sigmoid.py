@@ -17,10 +17,9 @@ from torch.fx import Node
 
 from delegraph_onnx.converters import indexing, shapes
 from delegraph_onnx.converters.table import TABLE, aten, convert_with, schema_arguments
-from delegraph_onnx.copies import COPIES
 from delegraph_onnx.dtypes import REALS
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.node_facts import dtype_of
+from delegraph_onnx.node_facts import COPIES, dtype_of
 
 
 @convert_with("sigmoid", dtypes=REALS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from delegraph.aot.authoring import (
     Converter,
     ConverterTable,
     body_of,
+    operator_name,
     schema_arguments,
     tensors_of,
     used_results,
@@ -35,9 +36,11 @@ __all__ = [
     "convert_named",
     "convert_with",
     "has_dims",
+    "name_of",
     "only_first_result_used",
     "schema_arguments",
     "tensors_of",
+    "unless",
     "used_results",
 ]
 
@@ -53,18 +56,21 @@ class OnnxConverter(Converter):
 
     `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32. What gives
     no elements is taken whatever it is; an operator that `takes_empty` is also taken where only some of its operands
-    have none. One that `needs_elements` is not run in a run in which it has none.
+    have none. One that `needs_elements` is not run in a run in which it has none. Of several `results` the first alone
+    has an equivalent, which `convert` gives.
     """
 
     dtypes: frozenset[torch.dtype] = FLOATS
     takes_empty: bool = False
     needs_elements: bool = False
+    results: int = 1
 
     def support(self, node: Node, backend: str) -> str | None:
         """None if `node` can be converted, else why not."""
         if gives_nothing(node):
             return _check_dtypes(node, frozenset(ONNX_TYPES) | COMPLEX.keys())
         reason = _check_dtypes(node, self.dtypes) or _check_sizes(node, self.takes_empty)
+        reason = reason or (only_first_result_used(node) if self.results > 1 else None)
         return reason if reason or self.check is None else self.check(node, *schema_arguments(node))
 
     def __call__(self, converter: GraphBuilder, node: Node) -> Converted:
@@ -79,7 +85,7 @@ class OnnxConverter(Converter):
 
     def _converted(self, builder: GraphBuilder, node: Node) -> Converted:
         converted: Converted = self.convert(builder, node, *schema_arguments(node))
-        return converted
+        return converted if self.results == 1 else [converted, *[None] * (self.results - 1)]  # type: ignore[list-item]
 
 
 class OnnxTable(ConverterTable):
@@ -101,26 +107,12 @@ TABLE: Final = OnnxTable()
 """Import it from `delegraph_onnx.converters`, which imports all that fills it."""
 
 
-class TargetTable(ConverterTable):
+class TargetTable(OnnxTable):
     """The rows of `TABLE` as far as a target admits them: what its partitioner asks, and its converter."""
 
     def __init__(self, target: Target) -> None:
-        super().__init__(target.name)
-        self.target = target
-        self.kept_whole = TABLE.kept_whole
-
-    def row(self, node: Node) -> Converter | None:
-        """The row for `node`, if there is one."""
-        return TABLE.row(node)
-
-    def __getitem__(self, target: Any) -> Converter:
-        return TABLE[target]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(TABLE)
-
-    def __len__(self) -> int:
-        return len(TABLE)
+        vars(self).update(vars(TABLE))  # the same rows
+        self.backend, self.target = target.name, target
 
     def support(self, node: Node) -> str | None:
         """None if `node`, and all that its bodies call, can be converted for the target; else why not."""
@@ -152,6 +144,7 @@ def convert_with(
     keep: bool = False,
     takes_empty: bool = False,
     needs_elements: bool = False,
+    results: int = 1,
 ) -> Callable[[_F], _F]:
     """Put the decorated function into the table for `operators`: names of aten overloads, or the callables.
 
@@ -160,8 +153,9 @@ def convert_with(
 
     def register(function: _F) -> _F:
         targets = [aten(name) for name in operators.split()] if isinstance(operators, str) else operators
+        row = OnnxConverter(function, dtypes, check, takes_empty, needs_elements, results)
         for target in targets:
-            TABLE.add(target, OnnxConverter(function, dtypes, check, takes_empty, needs_elements), keep_whole=keep)
+            TABLE.add(target, row, keep_whole=keep)
         return function
 
     return register
@@ -187,6 +181,16 @@ def aten(name: str) -> torch._ops.OpOverload:
     return found
 
 
+def unless(holds: Callable[..., bool], reason: str) -> Check:
+    """A check that declines what does not hold of `(node, *schema arguments)`."""
+    return lambda *arguments: None if holds(*arguments) else reason
+
+
+def name_of(node: Node) -> str:
+    """The operator's name, without namespace and overload."""
+    return operator_name(node).partition("::")[2].partition(".")[0]
+
+
 def only_first_result_used(node: Node) -> str | None:
     """For operators whose further results have no ONNX equivalent."""
     further = [index for index in used_results(node) if index > 0]
@@ -198,13 +202,10 @@ def has_dims(node: Node, self: Node, *_: object) -> str | None:
     return None if rank_of(self) else "a tensor without dims"
 
 
-def _admitted_as(dtype: torch.dtype) -> torch.dtype:
-    return torch.int32 if dtype in NARROW else torch.float32 if dtype in HALVES else dtype
-
-
 def _check_dtypes(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
     for tensor in tensors_of(node):
-        if _admitted_as(tensor.dtype) not in dtypes and tensor.dtype not in dtypes:
+        wider = torch.int32 if tensor.dtype in NARROW else torch.float32 if tensor.dtype in HALVES else tensor.dtype
+        if not {wider, tensor.dtype} & dtypes:
             known = tensor.dtype in ONNX_TYPES or tensor.dtype in COMPLEX
             return f"dtype {tensor.dtype} is not supported {'by this operator' if known else 'by this backend'}"
     return None

@@ -33,7 +33,10 @@ def convert_widened(
     if dtype is not None:
         arguments_now = (twin.args, twin.kwargs)
         twin.args, twin.kwargs = pytree.tree_map_only((int, float), lambda n: array_of(n, dtype).item(), arguments_now)
-    twin.meta = {**node.meta, "val": pytree.tree_map_only(torch.Tensor, _as_int32, wanted)}
+    twin.meta = {
+        **node.meta,
+        "val": pytree.tree_map_only(torch.Tensor, lambda t: t.to(torch.int32) if t.dtype in NARROW else t, wanted),
+    }
     result = convert(g, twin)
     if isinstance(result, ir.Value):
         return _narrowed(g, result, wanted)
@@ -63,10 +66,6 @@ def _widened(g: GraphBuilder, graph: Graph, operand: Node, dtype: torch.dtype | 
     twin.meta["val"] = value.to(torch.int32)
     g.values[twin] = g.record(g.cast(narrow, torch.int32), value.shape)
     return twin
-
-
-def _as_int32(value: torch.Tensor) -> torch.Tensor:
-    return value.to(torch.int32) if value.dtype in NARROW else value
 
 
 def _narrowed(g: GraphBuilder, value: ir.Value, wanted: Any) -> ir.Value:

@@ -60,7 +60,10 @@ class ClaimsError(DelegraphError):
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A kind in which results differ from torch's at the edges of dtypes, of which operators, and why."""
+    """A kind in which results differ from torch's at the edges of dtypes, of which operators, and why.
+
+    `operators` are names in torch's operator database; "*" stands for all, where a device has no other way.
+    """
 
     kind: str
     reason: str
@@ -73,6 +76,10 @@ class Deviation:
 
     def is_of(self, operator: str, dtype: str) -> bool:
         """Whether an operator of a dtype is among them."""
+        return self.names(operator, dtype) or dtype in self.operators.get("*", ())
+
+    def names(self, operator: str, dtype: str) -> bool:
+        """Whether it is among them by its name."""
         return dtype in self.operators.get(operator, ())
 
 

@@ -15,9 +15,8 @@ from tests.kernels.oracle import Oracle, to_numpy, to_torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_onnx.convert import ConvertedModel, PartitionConverter
+from delegraph_onnx.convert import CallConverter, ConvertedModel, PartitionConverter
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.nodes import CallConverter
 
 __all__ = ["DelegateOracle", "run_entry_on_delegates"]
 

@@ -22,9 +22,8 @@ from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.masks import hidden_by
 from delegraph_onnx.converters.attention import scale_of
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.copies import COPIES
 from delegraph_onnx.graph_patterns import is_last, slice_of, sums
-from delegraph_onnx.node_facts import dtype_of, in_words, rank_of, shape_of
+from delegraph_onnx.node_facts import COPIES, dtype_of, in_words, rank_of, shape_of
 
 __all__ = ["Attention", "attention_of"]
 
@@ -81,7 +80,10 @@ class _Reader:
             scale *= inner
         product = self.call(scores, "matmul")
         transposed = None if product is None else self.call(product.args[1], "permute_copy")
-        if mask is None or product is None or transposed is None or not _swaps_the_last_two(transposed):
+        if mask is None or product is None or transposed is None:
+            return None
+        rank = rank_of(transposed)
+        if [dim % rank for dim in transposed.args[1]] != [*range(rank - 2), rank - 1, rank - 2]:  # type: ignore[union-attr, operator]
             return None
         if any(not {*node.users} <= self.met | {root} for node in self.met):
             return None
@@ -144,11 +146,6 @@ class _Reader:
             node = call.args[0]
             call = self.call(node, "mul.Tensor", "div.Tensor")
         return node, factor
-
-
-def _swaps_the_last_two(node: Node) -> bool:
-    rank = rank_of(node)
-    return [dim % rank for dim in node.args[1]] == [*range(rank - 2), rank - 1, rank - 2]  # type: ignore[union-attr, operator]
 
 
 def _leaves_the_last_out(node: Node) -> bool:

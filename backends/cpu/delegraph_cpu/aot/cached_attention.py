@@ -13,7 +13,7 @@ its results undefined where they are not the cache itself: both caches have to b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,16 +27,53 @@ from delegraph.aot.authoring import Constants
 from delegraph_cpu.aot.attention_parts import Attention, attention_of
 from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.masks import Mask, mask_of
-from delegraph_cpu.aot.packed_projections import packed_projections
 from delegraph_cpu.aot.rotary import Rotation, rotation_of
-from delegraph_onnx.converters.attention import joined_heads
+from delegraph_onnx.converters.attention import joined_heads, parted_heads
 from delegraph_onnx.converters.table import aten
 from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_onnx.graph_patterns import REPEATING, repeats_heads, slice_of, sliced_from
 from delegraph_onnx.node_facts import are_known, outer_dtype_of, rank_of, same_sizes, shape_of
 from delegraph_onnx.positions import Positions, positions_of
-from delegraph_onnx.repeated_heads import REPEATING, repeats_heads
 
 __all__ = ["CachedAttention", "cached_attentions"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Write:
+    """The call `put` writes the rows `new` along dim 2 of a cache: where the tensor `places` says, or from a place on,
+    if there is none. `begin` is the first place."""
+
+    put: Node
+    new: Node
+    places: Node | None
+    begin: Positions
+
+    @classmethod
+    def of(cls, put: Node, constants: Mapping[Node, torch.Tensor]) -> _Write | None:
+        """None: it writes something else, or where is not known."""
+        if put.target == aten("index_put"):
+            _, indices, new, accumulate = schema_arguments(put)
+            if len(indices) != 3 or indices[0] is not None or indices[1] is not None or accumulate:
+                return None
+            return cls._at(put, new, indices[2], constants)
+        if put.target == aten("index_copy"):
+            _, dim, places, new = schema_arguments(put)
+            return cls._at(put, new, places, constants) if dim in (2, -2) else None
+        _, new, dim, start, _, step = schema_arguments(put)
+        in_a_row = dim in (2, -2) and step == 1 and isinstance(start, Node)
+        return cls(put, new, None, Positions(start=start, dim=-1)) if in_a_row else None
+
+    @classmethod
+    def _at(cls, put: Node, new: Node, places: Node, constants: Mapping[Node, torch.Tensor]) -> _Write | None:
+        begin = positions_of(places, constants)
+        counts_up = begin is not None and begin.dim in (None, -1) and rank_of(places) == 1
+        return cls(put, new, places, begin) if begin is not None and counts_up else None
+
+    def count(self, g: GraphBuilder) -> ir.Value:
+        """How many rows there are."""
+        if self.places is not None:
+            return g.size(g.value(self.places), 0)  # the same for all layers: computed once
+        return g.size(g.value(self.new), 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +84,8 @@ class CachedAttention:
     """
 
     attention: Attention
-    put_keys: Node
-    put_values: Node
+    keys: _Write
+    values: _Write
     replaced: frozenset[Node]
     mask: Mask
     rotations: tuple[Rotation, Rotation] | None
@@ -61,13 +98,13 @@ class CachedAttention:
     def convert(self, g: GraphBuilder) -> None:
         """Add the operator: the values of the attention and of both writes."""
         query, sinks = self.attention.query, self.attention.sinks
-        new_key, new_value = _new_rows(self.put_keys), _new_rows(self.put_values)
-        inputs: list[Node] = [query, new_key, new_value]
+        puts = self.keys.put, self.values.put
+        inputs: list[Node] = [query, self.keys.new, self.values.new]
         tables: list[ir.Value | None] = [None, None]
         if self.rotations is not None:
             inputs[:2] = [rotation.source for rotation in self.rotations]
             tables = [g.constant(table) for table in (self.rotations[0].cos, self.rotations[0].sin)]
-        packed = packed_projections(inputs)
+        packed = _packed_projections(inputs)
         three = [g.value(packed), None, None] if packed is not None else [joined_heads(g, node) for node in inputs]
         batch, heads, length, size = shape_of(query)
         filled = self._filled(g, length)
@@ -76,7 +113,7 @@ class CachedAttention:
             "GroupQueryAttention",
             3,
             *three,
-            *(g.value(put.all_input_nodes[0]) for put in (self.put_keys, self.put_values)),
+            *(g.value(put.all_input_nodes[0]) for put in puts),
             g.op("Expand", last, g.ints([int(batch)])),
             filled,
             *tables,
@@ -85,17 +122,15 @@ class CachedAttention:
             None if sinks is None else g.value(sinks),
             domain=CONTRIB,
             num_heads=int(heads),
-            kv_num_heads=int(shape_of(self.put_keys)[1]),
+            kv_num_heads=int(shape_of(self.keys.put)[1]),
             scale=self.attention.scale,
             softcap=self.attention.softcap,
             do_rotary=int(self.rotations is not None),
             rotary_interleaved=int(self.rotations is not None and self.rotations[0].interleaved),
             local_window_size=self.mask.window,
         )
-        g.record(attended, [batch, length, int(heads) * int(size)])
-        parted = g.reshape(attended, [batch, length, heads, size])
-        g.values[self.root] = g.record(g.transpose(parted, [0, 2, 1, 3]), shape_of(self.root))
-        for put, value in ((self.put_keys, keys), (self.put_values, values)):
+        g.values[self.root] = parted_heads(g, attended, [batch, heads, length, size])
+        for put, value in zip(puts, (keys, values), strict=True):
             g.values[put] = g.record(value, shape_of(put))
 
     def _filled(self, g: GraphBuilder, length: object) -> ir.Value:
@@ -108,9 +143,9 @@ class CachedAttention:
         if isinstance(length, int):
             behind = g.constant(np.array(rows.offset + length))
         else:
-            behind = _count(g, self.put_keys)
+            behind = self.keys.count(g)
             behind = g.op("Add", behind, g.constant(np.array(rows.offset))) if rows.offset else behind
-        beyond = int(shape_of(self.put_keys)[2]) + 1
+        beyond = int(shape_of(self.keys.put)[2]) + 1
         filled = g.op("Add", g.reshape(g.tensor(rows.start, torch.int64), []), behind)
         return g.cast(g.op("Clip", filled, *map(g.constant, np.array([0, beyond]))), torch.int32)
 
@@ -130,78 +165,43 @@ def _match(attention: Attention, written: Mapping[Node, Node], constants: Consta
     query, mask = attention.query, attention.mask
     if outer_dtype_of(attention.root) != torch.float32 or rank_of(query) != 4 or not attention.scale:
         return None  # onnxruntime takes a scale of 0 for none
-    keys, values = map(_put_behind, (attention.key, attention.value), attention.readers)
+    sources = zip((attention.key, attention.value), attention.readers, strict=True)
+    keys, values = (_put_behind(source, reader, constants.tensors) for source, reader in sources)
     if keys is None or values is None or not (_is_cache(keys[0], written) and _is_cache(values[0], written)):
         return None
-    put_keys, put_values = keys[0], values[0]
     seen = mask_of(mask, constants)
-    if seen is None or not _fits(query, put_keys, mask) or not _fits(query, put_values, mask):
+    if seen is None or not _fits(query, keys[0], mask) or not _fits(query, values[0], mask):
         return None
-    for put in (put_keys, put_values):
-        places = _first_place(put, constants.tensors)
-        if places is None or places.start is None or not places.begins_like(seen.rows):
-            return None
-    replaced = frozenset([put_keys, put_values, *keys[1], *values[1], *attention.between])
-    rotations = _rotations(query, put_keys, seen.rows, constants.tensors)
-    return CachedAttention(attention, put_keys, put_values, replaced, seen, rotations)
+    puts = [put for put, _ in (keys, values) if put.begin.start is not None and put.begin.begins_like(seen.rows)]
+    if len(puts) < 2:
+        return None
+    replaced = frozenset([keys[0].put, values[0].put, *keys[1], *values[1], *attention.between])
+    rotations = _rotations(query, keys[0], seen.rows, constants.tensors)
+    return CachedAttention(attention, keys[0], values[0], replaced, seen, rotations)
 
 
 def _rotations(
-    query: Node, put_keys: Node, rows: Positions, constants: Mapping[Node, torch.Tensor]
+    query: Node, keys: _Write, rows: Positions, constants: Mapping[Node, torch.Tensor]
 ) -> tuple[Rotation, Rotation] | None:
     """Those of the query and the key, where both are rotated by the same angles, and heads have a size for it."""
-    count = int(shape_of(put_keys)[2])
+    count = int(shape_of(keys.put)[2])
     turned = rotation_of(query, rows, count, constants)
-    turned_key = None if turned is None else rotation_of(_new_rows(put_keys), rows, count, constants)
+    turned_key = None if turned is None else rotation_of(keys.new, rows, count, constants)
     if turned is None or turned_key is None or not turned.is_like(turned_key):
         return None
     sizes = int(shape_of(query)[-1]), 2 * turned.cos.shape[1]
     return None if any(size % _ROTATED_SIZE for size in sizes) else (turned, turned_key)
 
 
-_AT_PLACES: Final[dict[object, int]] = {aten("index_put"): 1, aten("index_copy"): 2}
-"""Operators that put rows into a cache at places, and which argument says the places."""
-_WRITES: Final = frozenset({*_AT_PLACES, aten("slice_scatter")})
+_WRITES: Final = frozenset({aten("index_put"), aten("index_copy"), aten("slice_scatter")})
 """Operators that put rows into a cache: at places, or from one to another."""
-
-
-def _new_rows(put: Node) -> Node:
-    """What `put` writes."""
-    new = put.args[_AT_PLACES.get(put.target, 0) + 1]
-    assert isinstance(new, Node)
-    return new
-
-
-def _places(put: Node) -> Node:
-    """Where `put` writes rows, if it is told by a tensor."""
-    said = schema_arguments(put)[_AT_PLACES[put.target]]
-    places = said[2] if isinstance(said, list | tuple) else said
-    assert isinstance(places, Node)
-    return places
-
-
-def _count(g: GraphBuilder, put: Node) -> ir.Value:
-    """How many rows `put` writes."""
-    if put.target in _AT_PLACES:
-        return g.size(g.value(_places(put)), 0)  # the same for all layers: computed once
-    return g.size(g.value(_new_rows(put)), 2)
-
-
-def _first_place(put: Node, constants: Mapping[Node, torch.Tensor]) -> Positions | None:
-    """The places of the rows that `put` writes, which count up, or the place of its only row; None if that is not
-    known."""
-    if put.target in _AT_PLACES:
-        places = positions_of(_places(put), constants)
-        return places if places is not None and places.dim in (None, -1) and rank_of(_places(put)) == 1 else None
-    start = schema_arguments(put)[3]
-    return Positions(start=start, dim=-1) if isinstance(start, Node) else None
 
 
 _ROTATED_SIZE = 16
 """What the size of a head, and of the part that is rotated, is a multiple of where the operator rotates; else of 8."""
 
 
-def _put_behind(node: Node, reader: Node) -> tuple[Node, list[Node]] | None:
+def _put_behind(node: Node, reader: Node, constants: Mapping[Node, torch.Tensor]) -> tuple[_Write, list[Node]] | None:
     """The write whose result `node` is, its heads repeated, and the nodes between, which nobody but `reader` reads."""
     between: list[Node] = []
     while node.op == "call_function" and node.target not in _WRITES:
@@ -211,36 +211,25 @@ def _put_behind(node: Node, reader: Node) -> tuple[Node, list[Node]] | None:
         reader, node = node, node.args[0]  # type: ignore[assignment]
     if node.op != "call_function" or {user for user in node.users if user.op != "output"} != {reader}:
         return None
-    return (node, between) if repeats_heads(between[::-1], node) else None
+    put = _Write.of(node, constants) if repeats_heads(between[::-1], node) else None
+    return None if put is None else (put, between)
 
 
-def _is_cache(put: Node, written: Mapping[Node, Node]) -> bool:
-    """Whether `put` writes rows into a state, whose new value it is, and which nobody else reads."""
-    cache = put.args[0]
+def _is_cache(write: _Write, written: Mapping[Node, Node]) -> bool:
+    """Whether rows are written into a state, whose new value it is, and which nobody else reads."""
+    put, cache = write.put, write.put.args[0]
     return (
         isinstance(cache, Node)
         and written.get(put) is cache
         and list(cache.users) == [put]
         and rank_of(cache) == 4
         and outer_dtype_of(cache) == torch.float32
-        and _writes_rows(put)
     )
 
 
-def _writes_rows(put: Node) -> bool:
-    """Whether `put` replaces places of dim 2."""
-    if put.target == aten("slice_scatter"):
-        _, _, dim, _, _, step = schema_arguments(put)
-        return dim in (2, -2) and step == 1
-    if put.target == aten("index_copy"):
-        return schema_arguments(put)[1] in (2, -2)
-    _, indices, _, accumulate = schema_arguments(put)
-    return len(indices) == 3 and indices[0] is None and indices[1] is None and not accumulate
-
-
-def _fits(query: Node, put: Node, mask: Node) -> bool:
+def _fits(query: Node, write: _Write, mask: Node) -> bool:
     """Whether the shapes are those that the operator takes, and reads as they are meant here."""
-    cache, new = shape_of(put), shape_of(_new_rows(put))
+    cache, new = shape_of(write.put), shape_of(write.new)
     batch, heads, length, size = shape_of(query)
     known = are_known(*cache, batch, heads, size)
     return (
@@ -252,3 +241,37 @@ def _fits(query: Node, put: Node, mask: Node) -> bool:
         and (batch == 1 or length == 1)  # with more, the operator takes no cache that has something in it
         and same_sizes(shape_of(mask)[-2:], (length, cache[2]))
     )
+
+
+# ---- query, key and value that are slices of one product, as Phi-3 and GPT-2 have them ----------------------------
+
+
+def _packed_projections(three: Sequence[Node]) -> Node | None:
+    """The product that `three` are made of, which the operator takes whole:
+
+        q, k, v = qkv[…, :n], qkv[…, n:m], qkv[…, m:]    or    split(qkv, [n, m - n, …], -1)
+
+    What `three`, of shape (batch, heads, rows, size), are one behind the other; None: they are not of one."""
+    slices = [_features(heads) for heads in three]
+    source = sliced_from(slices[0])
+    if source is None or rank_of(source) != 3 or not isinstance(shape_of(source)[-1], int):
+        return None
+    end = 0
+    for sliced in slices:
+        part = None if sliced is None else slice_of(sliced, source)
+        if part is None or part[0] != end:
+            return None
+        end = part[1]
+    return source if end == shape_of(source)[-1] else None
+
+
+def _features(heads: Node) -> Node | None:
+    """What, of shape (batch, rows, heads * size), `heads` are the parts of."""
+    if heads.target != aten("permute_copy") or heads.args[1] != [0, 2, 1, 3]:
+        return None
+    parted = heads.args[0]
+    if not isinstance(parted, Node) or parted.target != aten("view_copy"):
+        return None
+    features = parted.args[0]
+    joined = [*shape_of(parted)[:2], shape_of(parted)[2] * shape_of(parted)[3]]
+    return features if isinstance(features, Node) and same_sizes(shape_of(features), joined) else None

@@ -6,7 +6,7 @@ calls alone (a mask, a rotation) is converted too, and left out with all that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import onnx_ir as ir
@@ -24,8 +24,7 @@ from delegraph_cpu.aot.skip_norms import norms_of_sums
 from delegraph_cpu.codes import Codes
 from delegraph_onnx import convert as onnx_convert
 from delegraph_onnx.convert import ConvertedModel
-from delegraph_onnx.fusion import Fusion
-from delegraph_onnx.graph_builder import Converted
+from delegraph_onnx.graph_builder import Fusion
 
 __all__ = ["CpuModel", "FusingGraph", "convert"]
 
@@ -62,11 +61,8 @@ class FusingGraph(CpuGraph):
         ]
         return {fusion.root: fusion for fusion in found}
 
-    def own(self, node: Node) -> Converted | None:
-        return on_integers(self, node)
-
-    def products_of_experts(self, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
-        return products_of_experts(self, matrices, rows)
+    own = on_integers
+    products_of_experts = products_of_experts
 
     def finished(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> Sequence[ir.Node]:
         return norms_of_sums(nodes, outputs, self.shape_of)

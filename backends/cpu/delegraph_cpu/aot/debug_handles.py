@@ -12,37 +12,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import onnx
 import onnx_ir as ir
-
-from delegraph_onnx.bodies import graphs_within, nodes_within
 
 __all__ = ["name_nodes"]
 
 
 def name_nodes(
-    optimized: onnx.ModelProto, converted: ir.Model, debug_handles: Mapping[str, tuple[int, ...]]
+    optimized: ir.Model, converted: ir.Model, debug_handles: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
     """Name the nodes of `optimized` after their first results; which debug handles stand behind each name.
 
     `debug_handles` are those of the values of `converted`.
     """
-    producers = {str(value.name): node for node in nodes_within(converted.graph) for value in node.outputs}
-    nodes = [node for graph in graphs_within(optimized.graph) for node in graph.node]
-    kept = {name for node in nodes for name in node.output}
+    producers = {str(value.name): node for node in converted.graph.all_nodes() for value in node.outputs}
+    nodes = list(optimized.graph.all_nodes())
+    kept = {str(value.name) for node in nodes for value in node.outputs}
     found: dict[str, tuple[int, ...]] = {}
     for node in nodes:
-        node.name = node.output[0]
-        between = _between(list(node.output), kept, producers)
+        results = [str(value.name) for value in node.outputs]
+        node.name = results[0]
+        between = _between(results, kept, producers)
         handles = {handle for name in between for handle in debug_handles.get(name, ())}
         if handles:
-            found[node.name] = tuple(sorted(handles))
+            found[results[0]] = tuple(sorted(handles))
     return found
 
 
 def _between(results: list[str], kept: set[str], producers: Mapping[str, ir.Node]) -> set[str]:
     """The values that `results` are computed from, themselves included, up to those that are `kept`."""
-    seen, left = set(results), results
+    seen, left = set(results), list(results)
     while left:
         producer = producers.get(left.pop())
         if producer is not None:

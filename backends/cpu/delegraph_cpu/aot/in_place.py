@@ -9,13 +9,9 @@ copies its input to its output first, unless both have one address (its `scatter
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
-import onnx
-
-from delegraph_onnx.bodies import graphs_within
+import onnx_ir as ir
 
 __all__ = ["changed_in_place"]
 
@@ -29,25 +25,15 @@ KERNELS: Final[dict[str, dict[int, int]]] = {
 """Operators that can write into an input: its position -> that of the output in the same memory."""
 
 
-def changed_in_place(graph: onnx.GraphProto) -> dict[str, str]:
+def changed_in_place(graph: ir.Graph) -> dict[str, str]:
     """Input -> output, for inputs of the graph that one node alone reads, which can write them in place."""
-    reads = Counter(_read(graph))
-    outputs = {value.name for value in graph.output}
     found = {}
-    for node in graph.node:
+    for node in graph:
         for taken, given in KERNELS.get(node.op_type, {}).items():
-            if taken < len(node.input) and given < len(node.output):
-                source, result = node.input[taken], node.output[given]
-                if reads[source] == 1 and result in outputs:
-                    found[source] = result
+            source = node.inputs[taken] if taken < len(node.inputs) else None
+            if source is not None and given < len(node.outputs):
+                alone = len(source.uses()) == 1 and not source.is_graph_output()
+                if alone and node.outputs[given].is_graph_output():
+                    found[source] = str(node.outputs[given].name)
                 assert node.op_type != ATTENTION or source in found, f"{source}: what is not in place is undefined"
-    return {value.name: found[value.name] for value in graph.input if value.name in found}
-
-
-def _read(graph: onnx.GraphProto) -> Iterator[str]:
-    """What nodes read, those of branches included, and what is an output as it is: each as often as that happens."""
-    for each in graphs_within(graph):
-        produced = {name for node in each.node for name in node.output}
-        yield from (value.name for value in each.output if value.name not in produced)
-        for node in each.node:
-            yield from node.input
+    return {str(value.name): found[value] for value in graph.inputs if value in found}

@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
+from delegraph_cpu.aot.beside import key_of
 from delegraph_cpu.aot.convert import CpuModel
 from delegraph_cpu.aot.in_place import ATTENTION
-from delegraph_cpu.aot.weight_keys import key_of
 from delegraph_onnx.graph_builder import initializer
 from delegraph_onnx.ir_values import content_of, producer_of, readers_of
 
@@ -71,7 +71,11 @@ def with_joined_projections(converted: Sequence[CpuModel]) -> list[CpuModel]:
     key = cache(lambda weight: key_of(content_of(weight)))
     wanted = [weight for made in found for each in made.values() for weight in each.weights()]
     sizes = {content_of(weight).nbytes for weight in wanted}  # no other can be one of them: most need no key
-    held = Counter(key(read) for model in converted for read in _weights_read(model.model.graph, sizes))
+    held = Counter[str]()
+    for model in converted:
+        for value in model.model.graph.initializers.values():
+            if content_of(value).ndim > 1 and content_of(value).nbytes in sizes:
+                held[key(value)] += len(readers_of(value))
     held.update(key_of(codes.packed) for model in converted for codes in model.codes.values())
     joined = Counter(map(key, wanted))
     chosen = [
@@ -109,7 +113,8 @@ def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: 
     are stored as `codes` stay as they are."""
     if all(value.const_value is not None for value in three):
         return Joined(tuple(three), dim) if _divide(three, features, dim, codes) else None
-    nodes = [producer_of(value) for value in three if _is_read_once(value)]
+    alone = [value for value in three if len(readers_of(value)) == 1 and not value.is_graph_output()]
+    nodes = [node for value in alone if (node := value.producer()) is not None]
     if len(nodes) < len(three) or any(_kind(node) != _kind(nodes[0]) for node in nodes):
         return None
     op_type = nodes[0].op_type
@@ -185,18 +190,3 @@ def _added(joined: Joined, attention: ir.Node) -> ir.Value:
     node.outputs[0].name = joined.name
     graph.insert_before(attention, node)
     return node.outputs[0]
-
-
-# ---- values -------------------------------------------------------------------------------------------------------
-
-
-def _is_read_once(value: ir.Value) -> bool:
-    """Whether it is what a node gives, and one node alone takes."""
-    return value.producer() is not None and len(readers_of(value)) == 1 and not value.is_graph_output()
-
-
-def _weights_read(graph: ir.Graph, sizes: Container[int]) -> Iterator[ir.Value]:
-    """Constants of two dims or more and one of these `sizes` in bytes, each as often as it is read."""
-    for value in graph.initializers.values():
-        if content_of(value).ndim > 1 and content_of(value).nbytes in sizes:
-            yield from [value] * len(readers_of(value))

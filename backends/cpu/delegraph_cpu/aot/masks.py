@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import Node
@@ -18,8 +18,7 @@ from torch.fx import Node
 from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import Constants
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.copies import COPIES
-from delegraph_onnx.node_facts import in_words, shape_of
+from delegraph_onnx.node_facts import COPIES, in_words, shape_of
 from delegraph_onnx.positions import Positions, positions_of, same_value
 
 __all__ = ["Mask", "hidden_by", "mask_of"]
@@ -124,20 +123,18 @@ def _limit(node: Node, negated: bool, constants: Constants) -> _Limit | None:
     left, right = _sides(node, constants)
     if left is None or right is None:
         return None
+    above, more = _LIMITS[compared]
     if left.dim != -1:
-        left, right, compared = right, left, _SWAPPED[compared]
+        left, right, above, more = right, left, not above, -1 - more
     if left.dim != -1 or left.start is not None:
         return None
-    above, more = _LIMITS[_NEGATED[compared] if negated else compared]
     border = replace(right, offset=right.offset - left.offset + more)
-    return _of_rows(border, node, above)
+    return _of_rows(border, node, above != negated)
 
 
 _COMPARISONS: Final = {
     aten(f"{name}.{kind}"): name for name in ("le", "lt", "ge", "gt") for kind in ("Tensor", "Scalar")
 }
-_SWAPPED: Final = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt"}
-_NEGATED: Final = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}
 _LIMITS: Final = {"le": (False, 0), "lt": (False, -1), "gt": (True, 0), "ge": (True, -1)}
 """Whether columns that compare so to a border lie above, and what is added for them to be up to it, or behind it."""
 
@@ -147,17 +144,15 @@ def _sides(node: Node, constants: Constants) -> tuple[Positions | None, Position
     left, right = node.args[:2]
     for difference, number, swapped in ((left, right, False), (right, left, True)):
         by = positions_of(number, constants.tensors)
-        if by is None or by.start is not None or by.dim is not None or not _is_difference(difference):
+        if by is None or by.start is not None or by.dim is not None or not isinstance(difference, Node):
             continue
-        a, b = (positions_of(part, constants.tensors) for part in difference.args[:2])  # type: ignore[union-attr]
+        if difference.target != aten("sub.Tensor") or difference.kwargs:
+            continue
+        a, b = (positions_of(part, constants.tensors) for part in difference.args[:2])
         if b is not None:
             b = replace(b, offset=b.offset + by.offset)
         return (b, a) if swapped else (a, b)
     return positions_of(left, constants.tensors), positions_of(right, constants.tensors)
-
-
-def _is_difference(node: Any) -> bool:
-    return isinstance(node, Node) and node.target == aten("sub.Tensor") and not node.kwargs
 
 
 def _of_rows(border: Positions, node: Node, above: bool) -> _Limit | None:

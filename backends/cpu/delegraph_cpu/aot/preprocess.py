@@ -7,12 +7,11 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnxruntime
 from numpy.typing import NDArray
@@ -21,25 +20,21 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
-from delegraph_cpu.aot.body_constants import bring_out_constants, external_content
+from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph_cpu.aot.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.aot.debug_handles import name_nodes
-from delegraph_cpu.aot.half_weights import has_halves, store_halves
 from delegraph_cpu.aot.in_place import changed_in_place
 from delegraph_cpu.aot.joined_projections import with_joined_projections
-from delegraph_cpu.aot.stored_kernels import widen_kernels
-from delegraph_cpu.aot.tied_codes import read_tied_codes
-from delegraph_cpu.aot.tied_tables import read_tied_tables
-from delegraph_cpu.aot.unfolded import constants_again, held_back, refer_to_weights
-from delegraph_cpu.aot.weight_keys import key_of
+from delegraph_cpu.aot.narrow_weights import has_halves, store_halves, widen_kernels
+from delegraph_cpu.aot.tied_tables import read_tied_codes, read_tied_tables
+from delegraph_cpu.aot.unfolded import constants_again, held_back
 from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
     BLOB_VERSION,
     Blob,
     StateInfo,
-    TensorInfo,
     UnpackedWeight,
     Weight,
     bytes_of,
@@ -47,9 +42,10 @@ from delegraph_cpu.blob import (
 )
 from delegraph_cpu.codes import Codes
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
-from delegraph_onnx import signature
-from delegraph_onnx.convert import ExternalWeight
+from delegraph_onnx.convert import ExternalWeight, State
+from delegraph_onnx.dtypes import COMPLEX, ONNX_TYPES
 from delegraph_onnx.indexed import indexed_inputs
+from delegraph_onnx.ir_values import content_of
 
 __all__ = ["CpuLowering"]
 
@@ -65,18 +61,14 @@ SHARED_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A partition after optimisation: its ONNX graph, which of its inputs are changed in place (see `in_place.py`), and
-    the weights that it only refers to; of those that are external the ones that it still reads.
+    """A partition after optimisation: the blob without its weights, and what these hold, whose graph only refers to
+    them; those that are external which it still reads; what its states begin with, in order.
     """
 
-    converted: CpuModel
-    graph: bytes
-    in_place: dict[str, str]
+    blob: Blob
     weights: dict[str, NDArray[Any]]
     external: tuple[ExternalWeight, ...]
-    unpacked: tuple[UnpackedWeight, ...]
-    multiply_adds: int | None
-    places: tuple[PlacesInfo, ...]
+    initial: list[memoryview]
     debug_handles: dict[str, tuple[int, ...]]
 
 
@@ -125,20 +117,28 @@ def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
 def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_folder_for(converted.model)) as folder:
         held = held_back(converted.model, INLINE_BYTES)
-        model, weights, debug_handles = _optimize(converted, Path(folder))
+        model, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
-        weights = store_halves(model, weights)
-    weights, unpacked = _as_codes(widen_kernels(model, weights), converted.codes)
-    sizes = {weight.info.name: weight.tensor.nbytes for weight in converted.external}
-    read = constants_again(model, sizes | {name: array.nbytes for name, array in held.items()})
+        store_halves(model.graph)
+    widen_kernels(model.graph)
+    beside: dict[str, ir.TensorProtocol] = {}
+    for weight in converted.external:
+        dtype, shape = ONNX_TYPES[COMPLEX.get(weight.tensor.dtype, weight.tensor.dtype)], _shape(weight)
+        beside[weight.info.name] = reference(weight.info.name, dtype, shape, weight.tensor.nbytes)
+    read = constants_again(model.graph, beside | {name: ir.Tensor(array) for name, array in held.items()})
+    for name in read & held.keys():
+        lay_beside(model.graph.initializers[name])
     external = tuple(weight for weight in converted.external if weight.info.name in read)
-    weights |= {name: array for name, array in held.items() if name in read}
+    weights, unpacked = _as_codes(taken_out(model.graph), converted.codes)
     in_place = changed_in_place(model.graph) if converted.states else {}
-    graph = model.SerializeToString()
+    states, initial = _states(converted.states, in_place)
     resolved = ResolvedSignature.of(program)
-    adds = multiply_adds(program.graph, resolved.constants)
-    places = indexed_inputs(program.graph, resolved)
-    return Compiled(converted, graph, in_place, weights, external, unpacked, adds, places, debug_handles)
+    blob = Blob(
+        onnxruntime.__version__, converted.inputs, converted.outputs, (), ir.to_proto(model).SerializeToString(),
+        states=states, multiply_adds=multiply_adds(program.graph, resolved.constants), unpacked=unpacked,
+        places=indexed_inputs(program.graph, resolved),
+    )  # fmt: skip
+    return Compiled(blob, weights, external, initial, debug_handles)
 
 
 def _as_codes(
@@ -171,36 +171,24 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
         else:
             chunks.append(bytes_of(array))
         records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
-    converted = compiled.converted
     for weight in compiled.external:
         info = weight.info
         store.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
-        records.append(Weight(info.name, info.dtype, _shape(info), weight.tensor.nbytes, key=weight.key))
-    states, contents = _states(compiled)
-    blob = Blob(
-        onnxruntime.__version__, _told(converted.inputs), _told(converted.outputs), tuple(records), compiled.graph,
-        states=states, multiply_adds=compiled.multiply_adds, unpacked=compiled.unpacked, places=compiled.places,
-    )  # fmt: skip
-    chunks += contents
-    return PreprocessResult(
-        pack(blob, chunks), compiled.debug_handles, data_store_output=store.get_named_data_store_output()
-    )
+        records.append(Weight(info.name, info.dtype, _shape(weight), weight.tensor.nbytes, key=weight.key))
+    blob = pack(replace(compiled.blob, weights=tuple(records)), [*chunks, *compiled.initial])
+    return PreprocessResult(blob, compiled.debug_handles, data_store_output=store.get_named_data_store_output())
 
 
-def _told(infos: Sequence[signature.TensorInfo]) -> tuple[TensorInfo, ...]:
-    return tuple(TensorInfo(*astuple(info)) for info in infos)
-
-
-def _states(compiled: Compiled) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
+def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
     """The records of the states, and what those hold at first that don't begin with zeros."""
     records, contents = [], []
-    for state in compiled.converted.states:
+    for state in states:
         taken, given, array = state.input, state.output, as_array(state.tensor)
         zeros = not array.any()
         records.append(
             StateInfo(
                 state.buffer, taken.name, given.name, taken.dtype, array.shape,
-                compiled.in_place.get(taken.name) == given.name, None if zeros else 0,
+                in_place.get(taken.name) == given.name, None if zeros else 0,
             )
         )  # fmt: skip
         if not zeros:
@@ -222,11 +210,9 @@ def _beginning(array: NDArray[Any]) -> tuple[int, bytes]:
     return array.nbytes, bytes(bytes_of(array)[:64])
 
 
-def _optimize(
-    converted: CpuModel, folder: Path
-) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]], dict[str, tuple[int, ...]]]:
-    """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, its weights, and
-    the debug handles behind each of its nodes.
+def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tuple[int, ...]]]:
+    """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, and the debug
+    handles behind each of its nodes.
 
     Weights go in by reference and come out as a file of their own: no protobuf holds them.
     """
@@ -234,60 +220,39 @@ def _optimize(
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.log_severity_level = 3
     write_optimized(options, str(folder / "graph.onnx"), "weights")
-    arrays = _detach_weights(converted.model)
+    for value in converted.model.graph.initializers.values():
+        if value.const_value is not None and value.const_value.nbytes > INLINE_BYTES:
+            lay_beside(value)
+    arrays = taken_out(converted.model.graph)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), values)
     try:
         create_session(ir.to_proto(converted.model).SerializeToString(), options)
     except Exception as error:  # pybind's exceptions have no common base
         raise PreprocessError(f"onnxruntime {onnxruntime.__version__} refuses the converted graph: {error}") from error
-    model = onnx.load_model(folder / "graph.onnx", load_external_data=False)
+    model = ir.load(folder / "graph.onnx")
     handles = name_nodes(model, converted.model, converted.debug_handles)
-    weights = _take_weights(model, folder / "weights")
-    return model, weights, handles
+    _find_weights(model)
+    return model, handles
 
 
-def _detach_weights(model: ir.Model) -> dict[str, NDArray[Any]]:
-    """Turn the large initialisers into references to a file; returns their arrays."""
-    arrays = {}
-    for name, value in model.graph.initializers.items():
-        tensor = value.const_value
-        assert tensor is not None
-        if tensor.nbytes > INLINE_BYTES:
-            arrays[name] = tensor.numpy()
-            value.const_value = ir.ExternalTensor(
-                "weights",
-                0,
-                tensor.nbytes,
-                tensor.dtype,
-                shape=ir.Shape(arrays[name].shape),
-                name=name,
-            )
-    return arrays
+def _find_weights(model: ir.Model) -> None:
+    """Let lie beside the graph what onnxruntime wrote into a file, whose content is read; and weights of int8 that are
+    small enough to be in the graph: loading looks at what they hold."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                lay_beside(value, np.array(tensor.numpy()))
+                tensor.release()
+    bring_out_of_bodies(model)
+    for value in model.graph.initializers.values():
+        if value.dtype == ir.DataType.INT8 and content_of(value).ndim > 1:
+            lay_beside(value)
 
 
-def _take_weights(model: onnx.ModelProto, file: Path) -> dict[str, NDArray[Any]]:
-    """What lies in `file`, by name; those of bodies are then the main graph's."""
-    content = np.fromfile(file, np.uint8) if file.exists() else np.empty(0, np.uint8)
-    bring_out_constants(model.graph, content)
-    weights = {t.name: external_content(t, content) for t in model.graph.initializer if t.external_data}
-    return weights | _bytes_brought_out(model.graph)
-
-
-def _bytes_brought_out(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
-    """Weights of int8 that are small enough to be in the graph, put beside it: loading looks at what they hold."""
-    brought = {}
-    for tensor in graph.initializer:
-        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1 and not tensor.external_data:
-            brought[tensor.name] = array = onnx.numpy_helper.to_array(tensor)
-            for field in ("raw_data", "int32_data"):
-                tensor.ClearField(field)
-            refer_to_weights(tensor, array.nbytes)
-    return brought
-
-
-def _shape(info: signature.TensorInfo) -> tuple[int, ...]:
-    return tuple(int(dim) for dim in info.shape)
+def _shape(weight: ExternalWeight) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in weight.info.shape)
 
 
 def _folder_for(model: ir.Model) -> str | None:

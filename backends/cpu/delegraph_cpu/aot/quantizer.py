@@ -112,7 +112,7 @@ class CpuQuantizer:
     def _annotate(self, node: Node, integers: set[Node]) -> None:
         if channel_dim(node) is not None and not (is_float_tensor(node.args[0]) and is_weight(node.args[1])):
             return
-        if _is_convolution(node) and self._static:
+        if channel_dim(node) == 0 and node.target != aten.linear.default and self._static:  # one that is not transposed
             if not self._multiplies or _is_fast_on_integers(node):  # 16 bits are computed in float as it is
                 self._layer(node, self._weight, output=True)
         elif node.target in TRANSPOSED and self._static and _is_convolution_of_places(node):
@@ -187,11 +187,6 @@ def _values(node: Node) -> list[Node]:
 def _is_value(argument: object) -> TypeGuard[Node]:
     """Whether it is a tensor of floats that a run makes."""
     return is_float_tensor(argument) and not is_weight(argument)
-
-
-def _is_convolution(node: Node) -> bool:
-    """Whether it is one that is not transposed."""
-    return channel_dim(node) == 0 and node.target != aten.linear.default
 
 
 def _is_fast_on_integers(node: Node) -> bool:

@@ -24,9 +24,8 @@ from torch.fx import Node
 
 from delegraph.aot import schema_arguments
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.copies import COPIES
 from delegraph_onnx.graph_patterns import is_last, products, slice_of, sliced_from, sums
-from delegraph_onnx.node_facts import rank_of, same_sizes, shape_of
+from delegraph_onnx.node_facts import COPIES, rank_of, same_sizes, shape_of
 from delegraph_onnx.positions import Constants, Positions, positions_of
 
 __all__ = ["Rotation", "Turn", "doubled_from", "rotation_of", "turns_of"]

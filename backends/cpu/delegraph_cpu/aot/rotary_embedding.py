@@ -18,12 +18,11 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph_cpu.aot.rotary import Turn, doubled_from, turns_of
-from delegraph_onnx.converters.attention import joined_heads
+from delegraph_onnx.converters.attention import joined_heads, parted_heads
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.copies import COPIES
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.graph_patterns import is_last
-from delegraph_onnx.node_facts import dtype_of, rank_of, same_sizes, shape_of
+from delegraph_onnx.node_facts import COPIES, dtype_of, rank_of, same_sizes, shape_of
 
 __all__ = ["RotaryEmbedding", "rotary_embeddings"]
 
@@ -38,7 +37,7 @@ class RotaryEmbedding:
 
     def convert(self, g: GraphBuilder) -> None:
         """Add the operator, on rows of joined heads, which is how attention takes them."""
-        batch, heads, length, size = shape_of(self.turn.x)
+        _, heads, _, _ = shape_of(self.turn.x)
         rotated = g.op(
             "RotaryEmbedding",
             joined_heads(g, self.turn.x),
@@ -46,9 +45,7 @@ class RotaryEmbedding:
             num_heads=int(heads),
             interleaved=int(self.turn.interleaved),
         )
-        g.record(rotated, [batch, length, int(heads) * int(size)])
-        parted = g.reshape(rotated, [batch, length, heads, size])
-        g.values[self.root] = g.record(g.transpose(parted, [0, 2, 1, 3]), shape_of(self.root))
+        g.values[self.root] = parted_heads(g, rotated, shape_of(self.root))
 
     def _each_angle_once(self, g: GraphBuilder, table: Node) -> ir.Value:
         """(1, 1, length, size), or half of it -> (batch, length, size / 2)"""
@@ -94,16 +91,13 @@ def _has_angles_twice(node: Any, interleaved: bool) -> bool:
         if interleaved and doubled_from(node) is not None:
             return True
         if not interleaved and node.target == aten("cat"):
+            parts: Any
             parts, *dim = node.args
-            return _is_twice_the_same(parts) and len(dim) == 1 and is_last(dim[0], node)
+            return len(parts) == 2 and parts[0] is parts[1] and len(dim) == 1 and is_last(dim[0], node)
         if not _is_by_element(node):
             return False
         node = node.args[0]
     return False
-
-
-def _is_twice_the_same(parts: Any) -> bool:
-    return len(parts) == 2 and parts[0] is parts[1]
 
 
 def _is_by_element(node: Node) -> bool:

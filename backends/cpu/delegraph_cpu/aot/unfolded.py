@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from delegraph_cpu.aot.stored_kernels import read_by_nodes
-from delegraph_onnx.ir_values import readers_of
+from delegraph_onnx.ir_values import made_input, readers_of
 
-__all__ = ["constants_again", "held_back", "refer_to_weights"]
+__all__ = ["constants_again", "held_back"]
 
 _NARROW: Final = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL})
 _WIDENING: Final = frozenset({"Cast", "BitwiseAnd", "BitShift", "Where"})
@@ -33,10 +31,8 @@ def held_back(model: ir.Model, least_bytes: int) -> dict[str, NDArray[Any]]:
         tensor = value.const_value
         assert tensor is not None
         if tensor.dtype in _NARROW and tensor.nbytes > least_bytes and (_is_widened(value) or _is_looked_up(value)):
-            held[name] = array = tensor.numpy()
-            graph.initializers.pop(name)
-            value.const_value, value.type, value.shape = None, ir.TensorType(tensor.dtype), ir.Shape(array.shape)
-            graph.inputs.append(value)
+            held[name] = tensor.numpy()
+            made_input(graph, value)
     return held
 
 
@@ -53,27 +49,13 @@ def _is_looked_up(value: ir.Value) -> bool:
     return "Gather" in readers and not readers.isdisjoint(_MOVES)
 
 
-def constants_again(model: onnx.ModelProto, nbytes: Mapping[str, int]) -> frozenset[str]:
-    """Turn the optimised graph's inputs of these names, which hold so many bytes, into initialisers that are elsewhere:
-    nothing that depends on them was computed, and everything that does can be when a session is made. Returns those
-    that nodes read."""
-    if not nbytes:
-        return frozenset()
-    inputs = {value.name: value for value in model.graph.input}
-    kept = frozenset(nbytes) & frozenset(read_by_nodes(model.graph))
-    for name, size in nbytes.items():
-        value = inputs[name]
-        model.graph.input.remove(value)
-        if name not in kept:
-            continue
-        tensor = model.graph.initializer.add(name=name, data_type=value.type.tensor_type.elem_type)
-        tensor.dims.extend(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        refer_to_weights(tensor, size)
-    return kept
-
-
-def refer_to_weights(tensor: onnx.TensorProto, nbytes: int) -> None:
-    """Let an initialiser be one of those whose content is given beside the graph."""
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, text in (("location", "weights"), ("offset", "0"), ("length", str(nbytes))):
-        tensor.external_data.add(key=key, value=text)
+def constants_again(graph: ir.Graph, contents: Mapping[str, ir.TensorProtocol]) -> frozenset[str]:
+    """Turn the optimised graph's inputs of these names into initialisers with these contents: nothing that depends on
+    them was computed, and everything that does can be when a session is made. Returns those that nodes read."""
+    held = [value for value in graph.inputs if value.name in contents]
+    for value in held:
+        graph.inputs.remove(value)
+        if value.uses():
+            value.const_value = contents[str(value.name)]
+            graph.register_initializer(value)
+    return frozenset(str(value.name) for value in held if value.uses())

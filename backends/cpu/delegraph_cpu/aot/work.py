@@ -10,7 +10,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from delegraph_onnx.copies import COPIES
+from delegraph_onnx.converters.table import name_of
+from delegraph_onnx.node_facts import COPIES
 
 __all__ = ["multiply_adds"]
 
@@ -28,7 +29,8 @@ def multiply_adds(graph: Graph, constants: Collection[Node] = ()) -> int | None:
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        if known.issuperset(node.all_input_nodes) and not _is_random(node):
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if known.issuperset(node.all_input_nodes) and not random:
             known.add(node)
         else:
             count = _of_call(node)
@@ -36,10 +38,6 @@ def multiply_adds(graph: Graph, constants: Collection[Node] = ()) -> int | None:
                 return None
             total += count
     return total
-
-
-def _is_random(node: Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _of_call(node: Node) -> int | None:
@@ -52,14 +50,9 @@ def _of_call(node: Node) -> int | None:
         return None
     if node.target in COPIES and results[0].dtype == tensors[-1].dtype:
         return 0  # within a delegate there is nothing to do
-    products = _PRODUCTS.get(_name(node))
+    products = _PRODUCTS.get(name_of(node))
     elements = sum(result.numel() for result in results)
     return ELEMENT * elements + (products(node, elements) if products else 0)
-
-
-def _name(node: Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return "" if schema is None else str(schema.name).rpartition("::")[2]
 
 
 def _shape(node: Node, argument: int) -> tuple[int, ...]:
@@ -81,14 +74,6 @@ def _transposed_convolution(node: Node, elements: int) -> int:
     return prod(_shape(node, 0)) * prod(_shape(node, 1)[1:])
 
 
-def _either_convolution(node: Node, elements: int) -> int:
-    return (_transposed_convolution if node.args[6] else _convolution)(node, elements)
-
-
-def _attention(node: Node, elements: int) -> int:
-    return 2 * elements * _shape(node, 1)[-2]
-
-
 def _recurrent(node: Node, elements: int) -> int:
     """Each weight is multiplied with once in each step, for each row of the batch."""
     weights = pytree.tree_leaves([a for a in node.args if isinstance(a, list | tuple)])
@@ -105,10 +90,13 @@ _PRODUCTS: Final[dict[str, Callable[[Node, int], int]]] = {
     "baddbmm": _matrix_product(1),
     "mv": _matrix_product(0),
     "dot": _matrix_product(0),
-    **dict.fromkeys(("convolution", "_convolution"), _either_convolution),
+    **dict.fromkeys(
+        ("convolution", "_convolution"),
+        lambda node, elements: (_transposed_convolution if node.args[6] else _convolution)(node, elements),
+    ),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": lambda node, elements: 2 * elements * _shape(node, 1)[-2],
     "lstm": _recurrent,
     "gru": _recurrent,
 }

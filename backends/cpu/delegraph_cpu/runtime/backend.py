@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,9 +17,14 @@ from delegraph.interfaces import (
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
+    BlobTensor,
     Buffer,
     CompileSpec,
+    OptionValue,
+    is_used_in_place,
+    shape_in_run,
     shared_data,
+    sizes_in_run,
     split_arguments,
 )
 from delegraph_cpu.blob import (
@@ -28,7 +32,6 @@ from delegraph_cpu.blob import (
     BLOB_VERSION,
     READABLE_VERSIONS,
     Blob,
-    TensorInfo,
     Weight,
     unpack,
 )
@@ -38,7 +41,7 @@ from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
-from delegraph_cpu.runtime.options import CpuOptions, OptionValue, refuse_unknown
+from delegraph_cpu.runtime.options import CpuOptions
 from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
 from delegraph_cpu.runtime.unpacking import unpacked_weights
@@ -65,16 +68,6 @@ class CpuHandle:
     options: onnxruntime.RunOptions
     states: tuple[HeldState, ...] = ()
 
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """What a call takes, in order."""
-        return self.blob.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """What a call gives, in order."""
-        return self.blob.outputs
-
 
 class CpuBackend(BackendInterface):
     """Runs what `delegraph_cpu.aot` compiled. Handles that share no state may be executed at the same time."""
@@ -88,9 +81,7 @@ class CpuBackend(BackendInterface):
 
     def is_available(self) -> Availability:
         """Whether onnxruntime is installed."""
-        if importlib.util.find_spec("onnxruntime") is not None:
-            return Availability(True)
-        return Availability(False, "onnxruntime is not installed", "pip install onnxruntime")
+        return Availability.of_package("onnxruntime")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> CpuHandle:
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.
@@ -112,12 +103,12 @@ class CpuBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
-        given, outputs = split_arguments(BACKEND_ID, args, len(handle.inputs), len(handle.outputs))
-        session = _session_of(handle)
+        given, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
+        session = handle.session.session() if isinstance(handle.session, AdaptiveSession) else handle.session
         binding = session.io_binding()
-        inputs = _bind_inputs(binding, handle.inputs, given)
+        inputs = _bind_inputs(binding, handle.blob.inputs, given)
         shapes = _output_shapes(handle, inputs)
-        copies = _bind_outputs(context, binding, handle.outputs, shapes, outputs)
+        copies = _bind_outputs(context, binding, handle.blob.outputs, shapes, outputs)
         if not copies and _gives_nothing(handle, shapes):
             return
         _bind_states(binding, handle)
@@ -125,7 +116,7 @@ class CpuBackend(BackendInterface):
         if copies:
             results = binding.get_outputs()
             for index, out in copies:
-                result = as_array(results[index], handle.outputs[index].dtype)
+                result = as_array(results[index], handle.blob.outputs[index].dtype)
                 np.copyto(context.resize(out, result.shape), result)
 
     def bind(
@@ -134,7 +125,7 @@ class CpuBackend(BackendInterface):
         """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place, and the
         outputs' shapes follow from the inputs'. Not of a profiled session, in whose place others come.
         """
-        infos = (*handle.inputs, *handle.outputs)
+        infos = (*handle.blob.inputs, *handle.blob.outputs)
         if isinstance(handle.session, ProfiledSession) or len(args) != len(infos) or not all(map(_fits, infos, args)):
             return None
         if isinstance(handle.session, AdaptiveSession):
@@ -154,7 +145,7 @@ class CpuBackend(BackendInterface):
 
     def num_outputs(self, handle: CpuHandle) -> int:
         """What the blob's header says, and the session confirmed."""
-        return len(handle.outputs)
+        return len(handle.blob.outputs)
 
     def set_option(self, options: Mapping[str, OptionValue]) -> None:
         """Change the defaults for delegates loaded from now on; see `CpuOptions`."""
@@ -162,8 +153,7 @@ class CpuBackend(BackendInterface):
 
     def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
         """The defaults for delegates that are loaded without options of their own."""
-        refuse_unknown(keys)
-        return {key: getattr(self._defaults(), key) for key in keys}
+        return self._defaults().chosen(keys)
 
     def _defaults(self) -> CpuOptions:
         if self._options is None:
@@ -195,17 +185,13 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
 # ---- running ------------------------------------------------------------------------------------------------------
 
 
-def _fits(info: TensorInfo, argument: Argument) -> bool:
+def _fits(info: BlobTensor, argument: Argument) -> bool:
     """Whether `argument` is a number, which never changes, or an array that onnxruntime can use in place."""
-    return info.scalar or (isinstance(argument, np.ndarray) and _usable(argument))
-
-
-def _usable(array: NDArray[Any]) -> bool:
-    return array.flags.c_contiguous and array.flags.aligned
+    return info.scalar or (is_used_in_place(argument))
 
 
 def _bind_inputs(
-    binding: onnxruntime.IOBinding, infos: Sequence[TensorInfo], args: Sequence[Argument]
+    binding: onnxruntime.IOBinding, infos: Sequence[BlobTensor], args: Sequence[Argument]
 ) -> list[NDArray[Any] | None]:
     """Bind the inputs; returns the arrays, which must outlive the run. An argument without dtype is not the graph's."""
     arrays: list[NDArray[Any] | None] = []
@@ -221,8 +207,8 @@ def _bind_inputs(
 def _bind_outputs(
     context: BackendExecutionContext,
     binding: onnxruntime.IOBinding,
-    infos: Sequence[TensorInfo],
-    shapes: Sequence[tuple[int, ...]],
+    infos: Sequence[BlobTensor],
+    shapes: Sequence[tuple[int, ...] | None],
     outputs: Sequence[Argument],
 ) -> list[tuple[int, NDArray[Any]]]:
     """Bind the outputs to their planned memory; returns (index, out) of those that must be copied after the run."""
@@ -230,7 +216,7 @@ def _bind_outputs(
     for index, (info, shape, out) in enumerate(zip(infos, shapes, outputs, strict=True)):
         if not isinstance(out, np.ndarray):
             raise Internal(f"output {index} of a delegate of CpuBackend is {out!r:.40}, not a tensor")
-        if -1 not in shape and _usable(out):
+        if shape is not None and is_used_in_place(out):
             if out.shape != shape:
                 out = context.resize(out, shape)
             binding.bind_ortvalue_output(info.name, ort_value(out))
@@ -247,24 +233,15 @@ def _bind_states(binding: onnxruntime.IOBinding, handle: CpuHandle) -> None:
         binding.bind_ortvalue_output(state.output, state.new_value)
 
 
-def _output_shapes(handle: CpuHandle, inputs: Sequence[NDArray[Any] | None]) -> list[tuple[int, ...]]:
-    """Those of a run on `inputs`; -1 for a size that is no input's."""
-    sizes = _sizes(handle.inputs, inputs)
-    return [tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape) for info in handle.outputs]
+def _output_shapes(handle: CpuHandle, inputs: Sequence[NDArray[Any] | None]) -> list[tuple[int, ...] | None]:
+    """Those of a run on `inputs`; None where a size is no input's."""
+    sizes = sizes_in_run(BACKEND_ID, (info.shape for info in handle.blob.inputs), inputs)
+    return [shape_in_run(info.shape, sizes) for info in handle.blob.outputs]
 
 
-def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...]]) -> bool:
+def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...] | None]) -> bool:
     """Whether a run has no elements to compute: of a batch of 0, which several of onnxruntime's kernels refuse."""
-    return not handle.states and all(0 in shape and -1 not in shape for shape in shapes)
-
-
-def _sizes(infos: Sequence[TensorInfo], arrays: Sequence[NDArray[Any] | None]) -> dict[str, int]:
-    """The value of each symbol that is a dim of an input."""
-    sizes = {}
-    for info, array in zip(infos, arrays, strict=True):
-        if array is not None:
-            sizes.update({dim: size for dim, size in zip(info.shape, array.shape, strict=True) if isinstance(dim, str)})
-    return sizes
+    return not handle.states and all(shape is not None and 0 in shape for shape in shapes)
 
 
 def _run_options() -> onnxruntime.RunOptions:
@@ -278,10 +255,6 @@ def _run_options() -> onnxruntime.RunOptions:
     return options
 
 
-def _session_of(handle: CpuHandle) -> onnxruntime.InferenceSession | ProfiledSession:
-    return handle.session.session() if isinstance(handle.session, AdaptiveSession) else handle.session
-
-
 def _bound(
     context: BackendExecutionContext,
     handle: CpuHandle,
@@ -290,21 +263,17 @@ def _bound(
 ) -> Callable[[], object] | None:
     """A call of `session`; None if outputs must be copied."""
     binding = session.io_binding()
-    inputs = _bind_inputs(binding, handle.inputs, args)
+    inputs = _bind_inputs(binding, handle.blob.inputs, args)
     shapes = _output_shapes(handle, inputs)
-    if _bind_outputs(context, binding, handle.outputs, shapes, args[len(handle.inputs) :]):
+    if _bind_outputs(context, binding, handle.blob.outputs, shapes, args[len(handle.blob.inputs) :]):
         return None
     if _gives_nothing(handle, shapes):
-        return _nothing
+        return lambda: None  # there is nothing to compute
     _bind_states(binding, handle)
     from delegraph_cpu.sessions import run_of
 
     run, bound = run_of(session, binding)
     return partial(_run_bound, run, bound, handle.options, handle.states, handle.blob, inputs, binding)
-
-
-def _nothing() -> None:
-    """The call that computes nothing."""
 
 
 def _run_bound(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from delegraph.interfaces import Buffer
 from delegraph_cpu.blob import bytes_of, damaged
 from delegraph_cpu.graph_files import ELEMENT_TYPES, encoded, external_tensor, fields
+from delegraph_cpu.runtime.ort_values import as_pairs
 
 __all__ = ["onnx_files"]
 
@@ -38,16 +39,12 @@ def onnx_files(name: str, graph: Buffer, weights: Mapping[str, NDArray[Any]]) ->
 
     Raises `DelegateInvalidCompatibility` if the graph is not what the weights are for.
     """
-    model = _model(graph, weights, _inside)
+    model = _model(graph, weights, lambda data: iter(encoded(_TENSOR_RAW_DATA, [data])))
     if sum(memoryview(piece).nbytes for piece in model) <= _LARGEST:
         return {f"{name}.onnx": model}
     beside = _Beside(f"{name}.onnx.data")
     model = _model(graph, weights, beside.place)
     return {beside.file: beside.pieces, f"{name}.onnx": model}
-
-
-def _inside(data: memoryview) -> Iterator[Buffer]:
-    yield from encoded(_TENSOR_RAW_DATA, [data])
 
 
 class _Beside:
@@ -94,9 +91,7 @@ def _initializer(tensor: memoryview, weights: Mapping[str, NDArray[Any]], place:
     if said is None:
         yield tensor
         return
-    array = weights.get(said.name)
-    if array is not None and array.dtype.kind == "c":  # pairs, as in `ort_values.py`
-        array = array.reshape(-1).view(array.real.dtype).reshape(*array.shape, 2)
+    array = as_pairs(weights[said.name]) if said.name in weights else None
     if array is None or (str(array.dtype), array.shape) != (ELEMENT_TYPES.get(said.element_type), said.dims):
         raise damaged(f"weight {said.name!r:.80} is not what its graph reads")
     for number, content in fields(tensor):

@@ -46,12 +46,6 @@ _INTEGER_PRODUCTS: Final = (
     *(b"DynamicQuantizeMatMul", b"DynamicQuantizeLSTM"),
 )
 """Operators with these in their names multiply uint8 with int8."""
-_LEVELS: Final = {
-    "disabled": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "all": "ORT_ENABLE_ALL",
-}
 
 
 def open_session(
@@ -125,7 +119,9 @@ def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOp
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = FATAL_ONLY  # what fails is raised
     settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that was looked through
-    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
+    settings.graph_optimization_level = getattr(
+        onnxruntime.GraphOptimizationLevel, "ORT_DISABLE_ALL" if level == "disabled" else f"ORT_ENABLE_{level.upper()}"
+    )
     settings.add_external_initializers(list(weights), list(map(ort_value, weights.values())))
     graph = bytes(blob.graph)
     multiplies = any(product in graph for product in _INTEGER_PRODUCTS)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces import DelegateOptions
+from delegraph_cpu.blob import BACKEND_ID
 
-__all__ = ["ADAPTIVE", "CpuOptions", "OptionValue", "refuse_unknown"]
-
-OptionValue: TypeAlias = bool | int | str
+__all__ = ["ADAPTIVE", "CpuOptions"]
 
 THREADS_VARIABLE: Final = "DELEGRAPH_CPU_THREADS"
 THREAD_POOLS: Final = ("session", "shared")
@@ -22,7 +21,7 @@ OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
 
 
 @dataclass(frozen=True, slots=True)
-class CpuOptions:
+class CpuOptions(DelegateOptions):
     """Options of one delegate.
 
     num_threads: threads that compute at most, the caller's included; 0: one per physical core.
@@ -36,6 +35,7 @@ class CpuOptions:
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
     """
 
+    backend_id: ClassVar[str] = BACKEND_ID
     num_threads: int = 0
     thread_pool: str = "session"
     spin_duration_us: int = ADAPTIVE
@@ -44,21 +44,17 @@ class CpuOptions:
     profiling: bool = False
 
     def __post_init__(self) -> None:
-        _require(type(self.num_threads) is int and 0 <= self.num_threads <= 1024, "num_threads", "0 to 1024")
-        _require(self.thread_pool in THREAD_POOLS, "thread_pool", " or ".join(THREAD_POOLS))
-        _require(
-            type(self.spin_duration_us) is int and ADAPTIVE <= self.spin_duration_us <= 1_000_000,
-            "spin_duration_us",
-            "-1 to 1000000",
-        )
-        _require(self.optimization_level in OPTIMIZATION_LEVELS, "optimization_level", ", ".join(OPTIMIZATION_LEVELS))
-        _require(isinstance(self.cache, str), "cache", "a folder's path")
-        _require(isinstance(self.profiling, bool), "profiling", "true or false")
-
-    def updated(self, changes: Mapping[str, OptionValue]) -> CpuOptions:
-        """These options with `changes`. Raises `InvalidArgument` for an unknown key or a value out of range."""
-        refuse_unknown(changes)
-        return replace(self, **changes)  # type: ignore[arg-type]
+        threads, spin = self.num_threads, self.spin_duration_us
+        for name, holds, admitted in (
+            ("num_threads", type(threads) is int and 0 <= threads <= 1024, "0 to 1024"),
+            ("thread_pool", self.thread_pool in THREAD_POOLS, " or ".join(THREAD_POOLS)),
+            ("spin_duration_us", type(spin) is int and ADAPTIVE <= spin <= 1_000_000, "-1 to 1000000"),
+            ("optimization_level", self.optimization_level in OPTIMIZATION_LEVELS, ", ".join(OPTIMIZATION_LEVELS)),
+            ("cache", isinstance(self.cache, str), "a folder's path"),
+            ("profiling", isinstance(self.profiling, bool), "true or false"),
+        ):
+            if not holds:
+                raise InvalidArgument(f"{BACKEND_ID}'s option {name} must be {admitted}")
 
     @staticmethod
     def from_environment() -> CpuOptions:
@@ -69,16 +65,3 @@ class CpuOptions:
         if not text.isdecimal():
             raise InvalidArgument(f"{THREADS_VARIABLE}={text!r} is not a number of threads")
         return CpuOptions(num_threads=int(text))
-
-
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Raise `InvalidArgument` for names that no option has."""
-    known = {field.name for field in fields(CpuOptions)}
-    unknown = sorted(set(names) - known)
-    if unknown:
-        raise InvalidArgument(f"CpuBackend has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-
-
-def _require(condition: bool, name: str, allowed: str) -> None:
-    if not condition:
-        raise InvalidArgument(f"CpuBackend's option {name} must be {allowed}")

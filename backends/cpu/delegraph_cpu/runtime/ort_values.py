@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from delegraph import program
 from delegraph.interfaces import Buffer
 
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["PAIRS", "array_in", "as_array", "numpy_dtype", "ort_value"]
+__all__ = ["PAIRS", "array_in", "as_array", "as_pairs", "numpy_dtype", "ort_value"]
 
 PAIRS: Final = {"complex64": "float32", "complex128": "float64"}
 """What complex tensors are pairs of, for onnxruntime."""
@@ -28,11 +29,15 @@ def ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
     """A value over the memory of `array`, which is contiguous and must outlive it; complex numbers are pairs."""
     from onnxruntime import OrtValue
 
-    if array.dtype.kind == "c":
-        array = array.reshape(-1).view(array.real.dtype).reshape(*array.shape, 2)
+    array = as_pairs(array)
     if array.dtype.name == "bfloat16":
         return OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BFLOAT16)
     return OrtValue.ortvalue_from_numpy(array)
+
+
+def as_pairs(array: NDArray[Any]) -> NDArray[Any]:
+    """Complex numbers as pairs along one more dim; anything else as it is."""
+    return array.reshape(-1).view(array.real.dtype).reshape(*array.shape, 2) if array.dtype.kind == "c" else array
 
 
 def as_array(value: onnxruntime.OrtValue, dtype: str = "") -> NDArray[Any]:
@@ -55,6 +60,4 @@ def array_in(data: Buffer, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The dtype of that name in a blob."""
-    if name == "bfloat16":
-        import ml_dtypes  # noqa: F401  (NumPy knows the name from then on)
-    return np.dtype(name)
+    return program.numpy_dtype(program.scalar_type(name))

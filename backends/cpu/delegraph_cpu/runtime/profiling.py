@@ -12,10 +12,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -65,9 +64,9 @@ class ProfiledSession:
             self._profile = _Profile(self._make)
         runs = profile.runs()
         if index < len(runs):  # onnxruntime keeps a million events
-            run = runs[index]
-            for event in run.nodes:
-                begin = start + 1000 * (event["ts"] - run.start)
+            began, nodes = runs[index]
+            for event in nodes:
+                begin = start + 1000 * (event["ts"] - began)
                 name, operator = blob_name(event["name"].removesuffix(_SUFFIX)), event["args"]["op_name"]
                 self._tracer.log_profiling(operator, begin, begin + 1000 * event["dur"], delegate_debug_id=name)
 
@@ -90,12 +89,8 @@ class _Profile:
         return self._runs
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """When a run began, in microseconds of the profile, and its nodes' events."""
-
-    start: int
-    nodes: list[Mapping[str, Any]]
+_Run: TypeAlias = "tuple[int, list[Mapping[str, Any]]]"
+"""When a run began, in microseconds of the profile, and its nodes' events."""
 
 
 def _runs(events: list[dict[str, Any]]) -> list[_Run]:
@@ -105,7 +100,7 @@ def _runs(events: list[dict[str, Any]]) -> list[_Run]:
         if event["cat"] == _NODE and event["name"].endswith(_SUFFIX):
             nodes.append(event)
         elif event["name"] == _RUN:
-            runs.append(_Run(event["ts"], nodes))
+            runs.append((event["ts"], nodes))
             nodes = []
     return runs
 

@@ -32,7 +32,11 @@ def unpacked_weights(
     distinct = {places[name]: found for name, found in parts.items()}
     if sum(packed.nbytes for packed, *_ in distinct.values()) > available:
         raise _unmade("weights", "they share bytes that differ")
-    made = {place: _made(found) for place, found in distinct.items()}
+    with np.errstate(all="ignore"):  # a stranger's scales may be anything
+        made = {
+            place: Codes(packed, scale, *zero_point).as_int8(row_scale)
+            for place, (packed, scale, row_scale, *zero_point) in distinct.items()
+        }
     sources = {name for weight in unpacked for name in weight.sources}
     kept = {name: array for name, array in lying.items() if name not in sources}
     return kept | {name: made[place] for name, place in places.items()}
@@ -51,12 +55,6 @@ def _parts(weight: UnpackedWeight, lying: Mapping[str, NDArray[Any]]) -> Parts:
     if any(shape != (rows, groups) for shape in shapes) or groups == 0 or 2 * half % groups:
         raise _unmade(named, f"parts of {packed.shape}, {shapes}")
     return parts
-
-
-def _made(parts: Parts) -> NDArray[np.int8]:
-    packed, scale, row_scale, *zero_point = parts
-    with np.errstate(all="ignore"):  # a stranger's scales may be anything
-        return Codes(packed, scale, *zero_point).as_int8(row_scale)
 
 
 def _unmade(what: str, why: str) -> DelegateInvalidCompatibility:

@@ -188,6 +188,27 @@ def _select(operation: Node) -> Output | None:
     return _chosen(condition, a, b) if a.get_element_type() in _WIDE and not (_is_narrow(a) and _is_narrow(b)) else None
 
 
+def _absolute(operation: Node) -> Output | None:
+    """Of what is computed from constants and sizes OpenVINO leaves the signs if the first element has none."""
+    value = operation.input_value(0)
+    if value.get_node().get_type_name() == "Constant" or not _is_of_sizes(value):
+        return None
+    return _larger(value, opset.negative(value).output(0))
+
+
+def _is_of_sizes(output: Output) -> bool:
+    """Whether no element of an input goes into it."""
+    seen, ahead = set[str](), [output.get_node()]
+    while ahead:
+        node = ahead.pop()
+        if node.get_type_name() == "Parameter":
+            return False
+        if node.get_type_name() != "ShapeOf" and node.get_friendly_name() not in seen:
+            seen.add(node.get_friendly_name())
+            ahead += [value.get_node() for value in node.input_values()]
+    return True
+
+
 def _relu(operation: Node) -> Output | None:
     value = operation.input_value(0)
     return _positive(value) if value.get_element_type() in _WIDE else _unless_nan(value, opset.relu(value).output(0))
@@ -279,6 +300,8 @@ def _exp(operation: Node) -> Output | None:
 
 def _clamp(operation: Node) -> Output | None:
     value, limits = operation.input_value(0), operation.get_attributes()
+    if not value.get_element_type().is_real():
+        return None
     return _unless_nan(value, opset.clamp(value, limits["min"], limits["max"]).output(0))
 
 
@@ -359,6 +382,7 @@ _LAYERS: Final = frozenset((*_CONVOLUTIONS, "MatMul", "FakeQuantize"))
 _BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "Multiply", "BatchNormInference", "Concat"}
 
 _ROWS: Final[dict[str, Row]] = {
+    "Abs": _absolute,
     "TopK": _in_stable_order,
     "Equal": _equal,
     "NotEqual": _not_equal,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import as_array, debug_handles
-from delegraph_onnx.bodies import nodes_within
 from delegraph_onnx.dtypes import HALVES
 from delegraph_onnx.graph_builder import GraphBuilder, initializer
+from delegraph_onnx.ir_values import nodes_within
 from delegraph_onnx.node_facts import dtype_of
 from delegraph_openvino.aot.known_products import known_products
 from delegraph_openvino.aot.operators import DOMAIN
@@ -90,9 +90,7 @@ class OpenVinoGraph(GraphBuilder):
         if name not in self.initializers:
             shape = (rows, groups, weight.shape[1] // groups)
             tensor = ir.PackedTensor(np.array(weight.codes), ir.DataType.UINT4, shape=ir.Shape(shape), name=name)
-            self.initializers[name] = ir.Value(
-                name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor
-            )
+            self.initializers[name] = initializer(name, tensor)
         codes = self.cast(self.initializers[name], torch.float32)
         zero = self.constant((zeros[:1, :1] if (zeros == zeros.flat[0]).all() else zeros).astype(np.float32))
         scale = self.op("Reshape", self.tensor(weight.scale, torch.float32), self.ints(zeros.shape))

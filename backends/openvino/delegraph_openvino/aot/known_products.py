@@ -27,7 +27,11 @@ _SHAPED_ALIKE: Final = frozenset({"aten::full_like", "aten::zeros_like", "aten::
 def known_products(graph: Graph, tensors: Mapping[Node, torch.Tensor]) -> dict[Node, NDArray[Any]]:
     """The results of those of `graph`, whose weights and constants are `tensors`."""
     constant = _constant_calls(graph, tensors)
-    products = {node for node in constant if _multiplies_stored(node)}
+    products = {
+        node
+        for node in constant
+        if operator_name(node).split(".")[0] in PRODUCTS and any(map(roundings_behind, node.all_input_nodes))
+    }
     needed = _with_sources(products)
     values: dict[Node, Any] = {node: tensor.detach() for node, tensor in tensors.items()}
     for node in filter(needed.__contains__, constant):
@@ -50,10 +54,6 @@ def _read(node: Node) -> list[Node]:
     if operator_name(node) in _SHAPED_ALIKE and all(isinstance(size, int) for size in node.meta["val"].shape):
         return []
     return node.all_input_nodes
-
-
-def _multiplies_stored(node: Node) -> bool:
-    return operator_name(node).split(".")[0] in PRODUCTS and any(map(roundings_behind, node.all_input_nodes))
 
 
 def _with_sources(products: Collection[Node]) -> set[Node]:

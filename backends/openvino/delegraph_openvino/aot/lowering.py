@@ -22,16 +22,14 @@ from numpy.typing import NDArray
 from openvino import Output, Type
 from openvino import opset15 as opset
 from torch.export import ExportedProgram
-from torch.fx import Graph
 
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import lower_sharing_weights, operator_name
 from delegraph.errors import PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PlacesInfo, PreprocessResult
-from delegraph_onnx import signature
+from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
-from delegraph_onnx.ir_values import readers_of
+from delegraph_onnx.ir_values import made_input, readers_of
 from delegraph_onnx.node_facts import outer_dtype_of
 from delegraph_openvino.aot.exact import EXACT_NAN, make_exact, operations_of
 from delegraph_openvino.aot.graph import CODES_OF
@@ -44,6 +42,7 @@ from delegraph_openvino.blob import (
     BLOB_VERSION,
     CODES,
     DTYPES,
+    FORMAT,
     INPUT,
     PAIRS,
     WEIGHT,
@@ -51,7 +50,6 @@ from delegraph_openvino.blob import (
     TensorInfo,
     Weight,
     pack,
-    places,
 )
 from delegraph_openvino.ir_check import check_ir
 
@@ -99,7 +97,9 @@ def _lowered(
     handles = {name: found for name, found in graph.debug_handle_map.items() if found}
     held = indexed_inputs(program.graph, ResolvedSignature.of(program))
     exact_nan = any(spec.key == EXACT_NAN for spec in compile_specs)
-    blob = blob_of(converted, graph, keys, held, _multiplies_bfloat16(program.graph), exact_nan)
+    products = [node for node in program.graph.nodes if operator_name(node).split(".")[0] in PRODUCTS]
+    bfloat16 = {outer_dtype_of(node) for node in products} == {torch.bfloat16}
+    blob = blob_of(converted, graph, keys, held, bfloat16, exact_nan)
     return PreprocessResult(blob, debug_handle_map=handles)
 
 
@@ -117,12 +117,13 @@ def blob_of(
 
     Raises `PreprocessError` if OpenVINO refuses the graph.
     """
-    infos = [replace(info, places=_places_of(name, held)) for name, info in _named(converted)]
+    named = _named(converted)
+    infos = [replace(info, places=tuple(of for of in held if of.input == name)) for name, info in named]
     weights = _brought_out(converted.model.graph)
     xml, constants = _serialized(_read(converted, exact_nan))
     check_ir(xml, len(constants))
     kept = [weight for weight in weights if weight.name not in keys]
-    offsets = iter(places([weight.content.nbytes for weight in kept]))
+    offsets = FORMAT.places(weight.content.nbytes for weight in kept)
     blob = Blob(
         openvino.__version__,
         tuple(infos),
@@ -134,10 +135,6 @@ def blob_of(
         bfloat16=bfloat16,
     )
     return pack(blob, [weight.content.tobytes() for weight in kept])
-
-
-def _places_of(name: str, held: Sequence[PlacesInfo]) -> tuple[PlacesInfo, ...]:
-    return tuple(places for places in held if places.input == name)
 
 
 # ---- the ONNX graph -----------------------------------------------------------------------------------------------
@@ -162,7 +159,7 @@ def _named(converted: ConvertedModel) -> list[tuple[str, TensorInfo]]:
     return infos
 
 
-def _info(info: signature.TensorInfo) -> TensorInfo:
+def _info(info: BlobTensor) -> TensorInfo:
     return TensorInfo(info.dtype, info.shape, info.scalar)
 
 
@@ -189,14 +186,12 @@ def _brought_out(graph: ir.Graph) -> list[StoredWeight]:
         content = np.frombuffer(tensor.tobytes(), np.uint8) if packed else np.ascontiguousarray(tensor.numpy())
         shape = tuple(tensor.shape.numpy())
         key = tensor.dtype, shape, hashlib.sha256(content.view(np.uint8).data).digest()
-        graph.initializers.pop(name)
         if key in inputs:
-            ir.convenience.replace_all_uses_with(value, inputs[key])
+            ir.convenience.replace_all_uses_with(graph.initializers.pop(name), inputs[key])
             continue
         dtype = CODES if packed else str(content.dtype)
-        value.const_value, value.type, value.shape = None, ir.TensorType(tensor.dtype), ir.Shape(shape)
+        made_input(graph, value)
         value.name = f"{WEIGHT}{len(weights)}"
-        graph.inputs.append(value)
         inputs[key] = value
         weights.append(StoredWeight(name.removesuffix(CODES_OF), content, dtype, shape))
     return weights
@@ -280,9 +275,3 @@ def _name_by_place(model: openvino.Model) -> None:
             operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
     for place, output in enumerate(model.outputs):
         output.get_tensor().set_names({f"output_{place}"})
-
-
-def _multiplies_bfloat16(graph: Graph) -> bool:
-    """Whether there are products (of matrices, convolutions, attention), and all of bfloat16."""
-    dtypes = {outer_dtype_of(node) for node in graph.nodes if operator_name(node).split(".")[0] in PRODUCTS}
-    return dtypes == {torch.bfloat16}

@@ -132,15 +132,11 @@ class OpenVinoQuantizer:
             return None
         if channels == 0:
             return self._weight
-        return self._transposed_weight if _is_whole(node) else None
+        # of several groups, dim 1 of a transposed convolution's weight is no channel of the result
+        return self._transposed_weight if schema_arguments(node)[6] == 1 else None
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------
-
-
-def _is_whole(node: Node) -> bool:
-    """Whether a transposed convolution has one group: of several, dim 1 of the weight is no channel of the result."""
-    return bool(schema_arguments(node)[6] == 1)
 
 
 def _is_convolved(node: Node) -> bool:

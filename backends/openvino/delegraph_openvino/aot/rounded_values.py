@@ -28,6 +28,7 @@ __all__ = [
     "PRODUCTS",
     "bias_of",
     "fake_quantized",
+    "is_floating",
     "roundings_before_jumps",
     "roundings_behind",
     "with_reals",
@@ -63,11 +64,12 @@ def _jumps(node: Node) -> bool:
     name = operator_name(node)
     if name.endswith("_mode"):  # of a division, whose quotient is rounded
         return True
-    made, taken = (_is_floating(one) for one in (node, next(iter(node.all_input_nodes), node)))
+    made, taken = (is_floating(one) for one in (node, next(iter(node.all_input_nodes), node)))
     return name.split(".")[0] in JUMPS or (taken and not made and name.endswith("_copy"))
 
 
-def _is_floating(node: Node) -> bool:
+def is_floating(node: Node) -> bool:
+    """Whether it has a tensor of floats."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
@@ -103,18 +105,14 @@ def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels:
     integers. Scales of integers by channel it moves through selections and sums, as they are, but through no bias."""
     if bias is not None and not _is_zero(g, bias):
         return g.value(bias)
-    on_integers = any(_is_fixed(call) for call in roundings_behind(x)) and roundings_behind(weight)
+    fixed = any(isinstance(call.args[1], float) for call in roundings_behind(x))  # scales not found in the run
+    on_integers = fixed and roundings_behind(weight)
     return _kept_zeros(g, channels) if on_integers else None
 
 
 def _is_zero(g: GraphBuilder, bias: Node) -> bool:
     content = g.constants.array(bias)
     return content is not None and not content.any()
-
-
-def _is_fixed(dequantize: Node) -> bool:
-    """Whether its scale is not found in the run."""
-    return isinstance(dequantize.args[1], float)
 
 
 def _kept_zeros(g: GraphBuilder, channels: int) -> ir.Value:

@@ -20,15 +20,15 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import Quantizations, operator_name, quantize_call, schema_arguments
+from delegraph.aot.authoring import Quantizations, named_arguments, operator_name, quantize_call, schema_arguments
 from delegraph_onnx.converters import TABLE
-from delegraph_onnx.converters.convolution import geometry
+from delegraph_onnx.converters.convolution import geometry, is_transposed
 from delegraph_onnx.dtypes import INT64_MAX
 from delegraph_onnx.graph_builder import Converted
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 from delegraph_openvino.aot.graph import OpenVinoGraph
 from delegraph_openvino.aot.operators import DOMAIN
-from delegraph_openvino.aot.rounded_values import bias_of, fake_quantized, roundings_behind, with_reals
+from delegraph_openvino.aot.rounded_values import bias_of, fake_quantized, is_floating, roundings_behind, with_reals
 
 __all__ = ["OpenVinoConverterGraph"]
 
@@ -123,7 +123,7 @@ def dequantize_by_channel(
 # ---- layers -------------------------------------------------------------------------------------------------------
 
 
-def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | None, *settings: Any) -> ir.Value:
+def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | None, *_: Any) -> ir.Value:
     """Zeros that are put around a value before it is rounded are padding, too.
 
         convolution(dequantize(quantize(pad(y, 1, 1))), padding=0)
@@ -131,16 +131,18 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
 
     OpenVINO does that itself where nothing is rounded. In between, its pad would be one of floats.
     """
-    added = bias_of(g, x, weight, bias, _channels(node))
-    padded, arguments = rounded_source(x), schema_arguments(x) if rounded_source(x) else ()
+    channels = node.meta["val"].shape[int(rank_of(node) == rank_of(weight))]
+    added = bias_of(g, x, weight, bias, int(channels))
+    padded = rounded_source(x)
+    low, zero, high = (x.args[3], x.args[2], x.args[4]) if padded else (0, 0, 0)
+    zero_is_exact = low <= zero <= high  # type: ignore[operator]
     row = TABLE[node.target]
-    if not _transposes(node) and _picks_single_pixels(node, weight, settings):
-        made: ir.Value = _of_single_pixels(g, x, weight, *_geometry_of(node, settings))
-    elif padded is None or _transposes(node) or rank_of(x) != rank_of(weight) or not _zero_is_exact(arguments):
-        made = row.convert(g, node, x, weight, None, *settings)
+    if not is_transposed(node) and _picks_single_pixels(node, weight):
+        made: ir.Value = _of_single_pixels(g, node, x, weight)
+    elif padded is None or is_transposed(node) or rank_of(x) != rank_of(weight) or not zero_is_exact:
+        made = row.convert(g, node, x, weight, None)
     else:
-        stride, padding, dilation, groups = _geometry_of(node, settings)
-        source, attributes = geometry(padded, weight, stride, padding, dilation, groups)
+        source, attributes = geometry(node, padded)
         value = on_grid(g, x, g.tensor(source, _FLOAT))
         made = g.op("Conv", value, g.value(weight), **attributes)
     if added is None:
@@ -149,52 +151,24 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     return g.op("Add", made, g.op("Reshape", added, g.ints([*batch, -1, *[1] * (rank_of(weight) - 2)])))
 
 
-def _picks_single_pixels(node: Node, weight: Node, settings: Sequence[Any]) -> bool:
+def _picks_single_pixels(node: Node, weight: Node) -> bool:
     """Whether it has a stride and a padding, of which OpenVINO forgets the padding where it moves the stride on."""
-    stride, padding, *_ = _geometry_of(node, settings)
-    strides, pads = (how if isinstance(how, list | tuple) else [how] for how in (stride, padding))
+    told = named_arguments(node)
+    strides, pads = (how if isinstance(how, list | tuple) else [how] for how in (told["stride"], told["padding"]))
     steps = any(step != 1 for step in strides) and any(pad not in (0, "valid") for pad in pads)
     return steps and all(size == 1 for size in shape_of(weight)[2:])
 
 
-def _of_single_pixels(
-    g: OpenVinoGraph, x: Node, weight: Node, stride: Any, padding: Any, dilation: Any, groups: int
-) -> ir.Value:
+def _of_single_pixels(g: OpenVinoGraph, node: Node, x: Node, weight: Node) -> ir.Value:
     """The pixels that are convolved, picked before."""
     batched, dims = rank_of(x) == rank_of(weight), rank_of(weight) - 2
-    source, how = geometry(x, weight, stride, padding, dilation, groups, look_through=False)
+    source, how = geometry(node, x, look_through=False)
     value = with_reals(g, source) if batched else g.op("Unsqueeze", with_reals(g, source), g.ints([0]))
     pads, axes = how["pads"], g.ints(range(2, 2 + dims))
     value = g.op("Pad", value, g.ints([0, 0, *pads[:dims], 0, 0, *pads[dims:]]))
     value = g.op("Slice", value, g.ints([0] * dims), g.ints([INT64_MAX] * dims), axes, g.ints(how["strides"]))
-    result = g.op("Conv", value, g.value(weight), group=groups)
+    result = g.op("Conv", value, g.value(weight), group=how["group"])
     return result if batched else g.op("Squeeze", result, g.ints([0]))
-
-
-def _geometry_of(node: Node, settings: Sequence[Any]) -> tuple[Any, Any, Any, int]:
-    """Stride, padding, dilation and groups."""
-    if operator_name(node) in _ANY_CONVOLUTION:
-        stride, padding, dilation, _, _, groups, *_ = settings
-        return stride, padding, dilation, groups
-    stride, padding, dilation, groups = settings
-    return stride, padding, dilation, groups
-
-
-def _channels(node: Node) -> int:
-    size = node.meta["val"].shape[1 if rank_of(node) == rank_of(node.args[1]) else 0]  # type: ignore[arg-type]
-    return int(size)
-
-
-def _transposes(node: Node) -> bool:
-    name = operator_name(node)
-    return "transpose" in name or (
-        name in ("aten::convolution", "aten::_convolution") and bool(schema_arguments(node)[6])
-    )
-
-
-def _zero_is_exact(settings: Sequence[Any]) -> bool:
-    """Whether zero is not rounded to something else."""
-    return bool(settings[3] <= settings[2] <= settings[4])
 
 
 def linear(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | None) -> ir.Value:
@@ -243,17 +217,13 @@ def clamp(g: OpenVinoGraph, node: Node, x: Node, low: Any = None, high: Any = No
 
 def on_reals(g: OpenVinoGraph, node: Node, *arguments: Any) -> Converted | None:
     """As the table has it, none of the operands being integers."""
-    reals = {source: with_reals(g, source) for source in node.all_input_nodes if _may_be_integers(source)}
+    floats = [source for source in node.all_input_nodes if is_floating(source)]
+    reals = {source: with_reals(g, source) for source in floats if roundings_behind(source)}
     if not reals:
         return None
     with g.standing_for(reals):
         made: Converted = TABLE[node.target].convert(g, node, *arguments)
     return made
-
-
-def _may_be_integers(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(roundings_behind(node))
 
 
 def pad(g: OpenVinoGraph, node: Node, x: Node, amounts: Any, *how: Any) -> Converted | None:
@@ -304,7 +274,6 @@ def softmax(g: OpenVinoGraph, node: Node, x: Node, dim: int, *rest: Any) -> ir.V
     return g.op("Where", numbers, made, g.tensor(math.nan, _FLOAT))
 
 
-_ANY_CONVOLUTION: Final = ("aten::convolution", "aten::_convolution")
 _CONVOLUTIONS: Final = (
     *(f"conv{n}d{form}" for n in (1, 2, 3) for form in ("", ".padding")),
     *("convolution", "_convolution", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"),

@@ -8,11 +8,12 @@ tokens * 31                                                       does not: nobo
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from delegraph.aot import lifted_number
 from delegraph.aot.authoring import operator_name
@@ -30,35 +31,25 @@ _ATEN_MOVES: Final = """
     index_select.default gather.default index.Tensor unbind_copy.int where.self
 """
 
-MOVES: Final = frozenset([f"aten.{name}" for name in _ATEN_MOVES.split()] + ["dim_order_ops._clone_dim_order.default"])
+
+def _aten(names: str) -> frozenset[str]:
+    return frozenset(f"aten.{name}" for name in names.split())
+
+
+MOVES: Final = _aten(_ATEN_MOVES) | {"dim_order_ops._clone_dim_order.default"}
 """What gives elements of its operands, and no others."""
 
-_MADE: Final = frozenset(
-    f"aten.{name}.{form}"
-    for name, form in (
-        ("arange", "start_step"), ("full", "default"), ("full_like", "default"), ("scalar_tensor", "default"),
-    )
-)  # fmt: skip
-_ZERO_OR_ONE: Final = frozenset(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like"))
-_PLACES: Final = frozenset(
-    f"aten.{name}"
-    for name in (
-        "argmax.default",
-        "argmin.default",
-        "topk.default",
-        "sort.default",
-        "sort.stable",
-        "max.dim",
-        "min.dim",
-    )
-)
-_ZERO_POINTS: Final = frozenset(("quantized_decomposed.choose_qparams.tensor",))
-_SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))
-_REMAINDERS: Final = frozenset(f"aten.{name}.{form}" for name in ("fmod", "remainder") for form in ("Tensor", "Scalar"))
-_NO_LARGER: Final = frozenset(f"aten.{name}.default" for name in ("abs", "neg", "minimum", "maximum"))
+_MADE: Final = _aten("arange.start_step full.default full_like.default scalar_tensor.default")
+_ZERO_OR_ONE: Final = _aten("zeros.default ones.default zeros_like.default ones_like.default")
+_PLACES: Final = _aten("argmax.default argmin.default topk.default sort.default sort.stable max.dim min.dim")
+_ZERO_POINTS: Final = frozenset({"quantized_decomposed.choose_qparams.tensor"})
+_SUMS: Final = _aten("add.Tensor sub.Tensor")
+_REMAINDERS: Final = _aten("fmod.Tensor fmod.Scalar remainder.Tensor remainder.Scalar")
+_NO_LARGER: Final = _aten("abs.default neg.default minimum.default maximum.default")
 """Than the larger operand."""
-_RUNNING: Final = frozenset(("aten.cumsum.default",))
-_CASTS: Final = frozenset(("dim_order_ops._to_dim_order_copy.default",))
+_RUNNING: Final = _aten("cumsum.default")
+_PRODUCTS: Final = _aten("mul.Tensor")
+_CASTS: Final = frozenset({"dim_order_ops._to_dim_order_copy.default"})
 
 
 def check_int64(node: Node) -> str | None:
@@ -91,17 +82,8 @@ overload."""
 
 def _selecting(node: Node) -> list[Node]:
     position = _INDEXES.get(operator_name(node).split(".")[0]) if node.op == "call_function" else None
-    return [] if position is None else _nodes(node.args[position : position + 1])
-
-
-def _nodes(arguments: Iterable[Any]) -> list[Node]:
-    found: list[Node] = []
-    for argument in arguments:
-        if isinstance(argument, Node):
-            found.append(argument)
-        elif isinstance(argument, list | tuple):
-            found += _nodes(argument)
-    return found
+    selecting = [] if position is None else pytree.tree_leaves(node.args[position : position + 1])
+    return [argument for argument in selecting if isinstance(argument, Node)]
 
 
 def _only_selects(node: Node, seen: set[Node]) -> bool:
@@ -151,29 +133,30 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
     if isinstance(value, torch.Tensor) and value.dtype != torch.int64:
         bounds = {torch.bool: 1, torch.uint8: 255, torch.int8: 128, torch.int16: 2**15, torch.int32: LARGEST}
         return bounds.get(value.dtype)
-    if name in _MADE:
-        told = node.args[name == "aten.full_like.default" :]  # whose operand says the shape alone
-        return _largest([a for a in (*told, *node.kwargs.values()) if isinstance(a, int | Node)], known)
     if name in _ZERO_OR_ONE:
         return 1
-    if name in _PLACES or (node.target is operator.getitem and _is_places(node)):
-        return LARGEST  # a place in memory, or among the integers of a quantized value
-    if name in MOVES or node.target is operator.getitem:
+    if name in _PLACES:
+        return LARGEST  # a place in memory
+    if node.target is operator.getitem:
+        source = node.args[0]
+        if isinstance(source, Node) and str(source.target) in _PLACES | _ZERO_POINTS and node.args[1]:
+            return LARGEST  # or among the integers of a quantized value
         return _largest(_elements(node), known)
     if name in _SUMS:
         both = [_largest([operand], known) for operand in node.args[:2]]
         return None if None in both or node.kwargs.get("alpha", 1) != 1 else sum(n for n in both if n is not None)
-    if name in _NO_LARGER:
-        return _largest(node.args[:2], known)
-    if name in _RUNNING:
-        added, count = _largest(node.args[:1], known), _size_along(node)
-        return None if added is None else added * count
-    if name in _REMAINDERS:
-        return _largest(list(node.args[1:2]), known)
-    if name == "aten.mul.Tensor":
-        largest = _largest(list(node.args[:2]), known)
-        return None if largest is None else largest**2
-    return _largest(node.all_input_nodes, known) if name in _CASTS else None
+    if name not in _OPERANDS:
+        return None
+    largest = _largest(_OPERANDS[name](node), known)
+    if largest is None:
+        return None
+    return largest * _size_along(node) if name in _RUNNING else largest**2 if name in _PRODUCTS else largest
+
+
+def _told(node: Node) -> list[Any]:
+    """The numbers that a tensor is made of."""
+    told = node.args[str(node.target) == "aten.full_like.default" :]  # whose operand says the shape alone
+    return [argument for argument in (*told, *node.kwargs.values()) if isinstance(argument, int | Node)]
 
 
 def _size_along(node: Node) -> int:
@@ -191,15 +174,21 @@ def _largest_size(size: object) -> int:
     return max(abs(int(end)) if end.is_Integer else UNLIMITED for end in (limits.lower, limits.upper))
 
 
-def _is_places(node: Node) -> bool:
-    source = node.args[0]
-    return isinstance(source, Node) and str(source.target) in _PLACES | _ZERO_POINTS and bool(node.args[1])
-
-
 def _elements(node: Node) -> list[Any]:
     """What `node` moves; the last argument of `where` is one as well, an index is not."""
     first = node.args[1:3] if str(node.target) == "aten.where.self" else node.args[:1]
     return [a for argument in first for a in (argument if isinstance(argument, list | tuple) else [argument])]
+
+
+_OPERANDS: Final[dict[str, Callable[[Node], Iterable[Any]]]] = {
+    **dict.fromkeys(_MADE, _told),
+    **dict.fromkeys(MOVES, _elements),
+    **dict.fromkeys(_NO_LARGER | _PRODUCTS, lambda node: node.args[:2]),
+    **dict.fromkeys(_RUNNING, lambda node: node.args[:1]),
+    **dict.fromkeys(_REMAINDERS, lambda node: node.args[1:2]),
+    **dict.fromkeys(_CASTS, lambda node: node.all_input_nodes),
+}
+"""What the largest is made of."""
 
 
 def _largest(values: Iterable[Any], known: dict[Node, int | None]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import Internal, InvalidArgument
+from delegraph.errors import Internal
 from delegraph.interfaces import (
     Argument,
     Availability,
@@ -20,14 +19,18 @@ from delegraph.interfaces import (
     BackendInterface,
     Buffer,
     CompileSpec,
+    OptionValue,
     PlacesInfo,
     UnusableValue,
+    is_used_in_place,
     missing_place,
+    shape_in_run,
+    sizes_in_run,
     split_arguments,
 )
-from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, TensorInfo, damaged, unpack, weight_data
+from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, damaged, unpack, weight_data
 from delegraph_openvino.ir_check import check_ir
-from delegraph_openvino.options import OPTION_NAMES, OpenVinoOptions, OptionValue
+from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
 from delegraph_openvino.runtime.profiling import log_nodes
@@ -69,9 +72,7 @@ class OpenVinoBackend(BackendInterface):
 
     def is_available(self) -> Availability:
         """Whether OpenVINO is installed; whether it has the device that a delegate is for shows in `init`."""
-        if importlib.util.find_spec("openvino") is not None:
-            return Availability(True)
-        return Availability(False, "openvino is not installed", "pip install openvino")
+        return Availability.of_package("openvino")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Compile a blob's model. Its weights stay where they are, in `processed` or the named data.
@@ -93,41 +94,38 @@ class OpenVinoBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
         """Run once, each output into its planned memory; one whose shape shows in the run alone is copied there."""
-        inputs, outputs = _split(handle, args)
+        inputs, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
         arrays = _set_inputs(handle, inputs)
-        copies = _set_outputs(context, handle, _sizes(handle, arrays), outputs)
+        places = _places(context, handle, arrays, outputs)
+        for index, (info, place) in enumerate(zip(handle.blob.outputs, places, strict=True)):
+            tensor = tensor_of(info.dtype, info.shape) if place is None else tensor_over(place)
+            handle.request.set_output_tensor(index, tensor)
         handle.bound = None
         _run(handle)
-        for index, out in copies:
-            result = handle.request.get_output_tensor(index)
-            content = result.data.view(out.dtype)
-            content = content[..., 0] if out.dtype == np.complex64 else content
-            np.copyto(context.resize(out, content.shape), content)
+        for index, (place, out) in enumerate(zip(places, outputs, strict=True)):
+            if place is None and isinstance(out, np.ndarray):
+                content = handle.request.get_output_tensor(index).data.view(out.dtype)
+                content = content[..., 0] if out.dtype == np.complex64 else content
+                np.copyto(context.resize(out, content.shape), content)
 
     def bind(
         self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
     ) -> Callable[[], object] | None:
         """A call whose tensors are made once, if all arguments are arrays that OpenVINO can use in place, and the
         outputs' shapes follow from the inputs'."""
-        inputs, outputs = _split(handle, args)
-        arrays = [
-            np.asarray(given, numpy_dtype(info.dtype)) for info, given in zip(handle.blob.inputs, inputs, strict=True)
-        ]
-        sizes = _sizes(handle, arrays)
-        if not all(map(_usable, [*arrays, *outputs])):
+        inputs, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
+        infos = handle.blob.inputs
+        arrays = [np.asarray(given, numpy_dtype(info.dtype)) for info, given in zip(infos, inputs, strict=True)]
+        if not all(map(is_used_in_place, [*arrays, *outputs])):
             return None
-        results = []
-        for info, out in zip(handle.blob.outputs, outputs, strict=True):
-            assert isinstance(out, np.ndarray)
-            shape = _known_shape(info, sizes)
-            if shape is None:
-                return None
-            results.append(out if out.shape == shape else context.resize(out, shape))
+        places = _places(context, handle, arrays, outputs)
+        results = [place for place in places if place is not None]
+        if len(results) < len(places):
+            return None
         given = [(port, tensor_over(a)) for port, a in zip(handle.ports, arrays, strict=True) if port is not None]
         taken = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
-        described = zip(handle.blob.inputs, arrays, strict=True)
-        picking = [(info.places, array) for info, array in described if info.places]
+        picking = [(info.places, array) for info, array in zip(infos, arrays, strict=True) if info.places]
         request = handle.request
 
         def run() -> None:
@@ -167,13 +165,7 @@ class OpenVinoBackend(BackendInterface):
 
     def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
         """The defaults for delegates that are loaded without options of their own."""
-        unknown = sorted(set(keys) - OPTION_NAMES)
-        if unknown:
-            raise InvalidArgument(
-                f"{BACKEND_ID} has no option {', '.join(unknown)}; it has {', '.join(sorted(OPTION_NAMES))}"
-            )
-        defaults = OpenVinoOptions().updated(self._options)
-        return {key: getattr(defaults, key) for key in keys}
+        return OpenVinoOptions().updated(self._options).chosen(keys)
 
 
 @cache
@@ -196,14 +188,6 @@ def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ..
 # ---- running --------------------------------------------------------------------------------------------------------
 
 
-def _split(handle: Handle, args: Sequence[Argument]) -> tuple[Sequence[Argument], Sequence[Argument]]:
-    return split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
-
-
-def _usable(argument: Argument) -> bool:
-    return isinstance(argument, np.ndarray) and argument.flags.c_contiguous and argument.flags.aligned
-
-
 def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]]:
     """Set the inputs; returns the arrays, which must outlive the run."""
     arrays = []
@@ -224,42 +208,21 @@ def _check_places(places: Sequence[PlacesInfo], array: NDArray[Any]) -> None:
             raise UnusableValue(told)
 
 
-def _set_outputs(
-    context: BackendExecutionContext, handle: Handle, sizes: Mapping[str, int], outputs: Sequence[Argument]
-) -> list[tuple[int, NDArray[Any]]]:
-    """Set the outputs to their planned memory; returns (index, out) of those that must be copied after the run."""
-    copies = []
+def _places(
+    context: BackendExecutionContext, handle: Handle, arrays: Sequence[NDArray[Any]], outputs: Sequence[Argument]
+) -> list[NDArray[Any] | None]:
+    """The planned memory of each output in a run on `arrays`; None of one that must be copied there after it."""
+    sizes = sizes_in_run(BACKEND_ID, (info.shape for info in handle.blob.inputs), arrays)
+    places: list[NDArray[Any] | None] = []
     for index, (info, out) in enumerate(zip(handle.blob.outputs, outputs, strict=True)):
         if not isinstance(out, np.ndarray):
             raise Internal(f"output {index} of a delegate of {BACKEND_ID} is {out!r:.40}, not a tensor")
-        shape = _known_shape(info, sizes)
-        if shape is not None and _usable(out):
-            place = out if out.shape == shape else context.resize(out, shape)
-            handle.request.set_output_tensor(index, tensor_over(place))
+        shape = shape_in_run(info.shape, sizes)
+        if shape is None or not is_used_in_place(out):
+            places.append(None)
         else:
-            handle.request.set_output_tensor(index, _own_tensor(info))
-            copies.append((index, out))
-    return copies
-
-
-def _own_tensor(info: TensorInfo) -> openvino.Tensor:
-    """Memory of OpenVINO's own, which grows as it is needed."""
-    return tensor_of(info.dtype, [dim if isinstance(dim, int) else 0 for dim in info.shape])
-
-
-def _known_shape(info: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    shape = tuple(sizes.get(dim, -1) if isinstance(dim, str) else dim for dim in info.shape)
-    return None if -1 in shape else shape
-
-
-def _sizes(handle: Handle, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
-    """The value of each symbol that is a dim of an input."""
-    sizes: dict[str, int] = {}
-    for info, array in zip(handle.blob.inputs, arrays, strict=True):
-        if len(info.shape) != array.ndim:
-            raise Internal(f"an input of a delegate of {BACKEND_ID} has {array.ndim} dims, not {len(info.shape)}")
-        sizes.update({dim: size for dim, size in zip(info.shape, array.shape, strict=True) if isinstance(dim, str)})
-    return sizes
+            places.append(out if out.shape == shape else context.resize(out, shape))
+    return places
 
 
 def _run(handle: Handle) -> None:

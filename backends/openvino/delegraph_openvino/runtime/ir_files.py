@@ -6,11 +6,10 @@ In the blob a large weight is a Parameter; here it is a Const over its bytes, wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 from xml.etree import ElementTree
 
 from delegraph.interfaces import Buffer
-from delegraph_openvino.blob import ALIGNMENT, CODES, DTYPES, WEIGHT, Blob, Weight, damaged
+from delegraph_openvino.blob import ALIGNMENT, ELEMENT_TYPES, WEIGHT, Blob, Weight, damaged
 
 __all__ = ["ir_files"]
 
@@ -36,16 +35,8 @@ def ir_files(name: str, blob: Blob, weights: Sequence[Buffer]) -> Mapping[str, S
 
 def _make_constant(layer: ElementTree.Element | None, index: int, weight: Weight, offset: int) -> None:
     data = None if layer is None else layer.find("data")
-    told = {"element_type": _element_type(weight), "shape": ",".join(map(str, weight.shape))}
+    told = {"element_type": ELEMENT_TYPES[weight.dtype], "shape": ",".join(map(str, weight.shape))}
     if layer is None or data is None or data.attrib != told:
         raise damaged(f"its graph does not read weight {index}, or as another type or shape")
     layer.set("type", "Const")
     data.attrib |= {"offset": str(offset), "size": str(weight.nbytes)}
-
-
-def _element_type(weight: Weight) -> str:
-    return _CODES if weight.dtype == CODES else DTYPES[weight.dtype][0]
-
-
-_CODES: Final = "u4"
-"""OpenVINO's name of `CODES`"""

@@ -10,6 +10,7 @@ import numpy as np
 import openvino
 from numpy.typing import NDArray
 
+from delegraph import program
 from delegraph_openvino.blob import PAIRS
 
 __all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
@@ -17,12 +18,7 @@ __all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype for a name of ours."""
-    if name != "bfloat16":
-        return np.dtype(name)
-    import ml_dtypes  # a selective build brings it only where a program needs it
-
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return dtype
+    return program.numpy_dtype(program.scalar_type(name))
 
 
 def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
@@ -38,13 +34,14 @@ def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
     return openvino.Tensor(array, shared_memory=True)
 
 
-def tensor_of(dtype: str, shape: Sequence[int]) -> openvino.Tensor:
-    """A tensor with memory of its own."""
+def tensor_of(dtype: str, dims: Sequence[int | str]) -> openvino.Tensor:
+    """A tensor with memory of its own, which grows along dims that show in the run."""
+    shape = [dim if isinstance(dim, int) else 0 for dim in dims]
     if dtype == "bfloat16":
-        return openvino.Tensor(openvino.Type.bf16, openvino.Shape(list(shape)))
+        return openvino.Tensor(openvino.Type.bf16, openvino.Shape(shape))
     if dtype == PAIRS:
         return openvino.Tensor(np.dtype(np.float32), [*shape, 2])
-    return openvino.Tensor(numpy_dtype(dtype), list(shape))
+    return openvino.Tensor(numpy_dtype(dtype), shape)
 
 
 def codes_over(packed: NDArray[np.uint8], shape: Sequence[int]) -> openvino.Tensor:

@@ -150,6 +150,14 @@ class Answers:
         large = [tensor > torch.finfo(tensor.dtype).max ** 0.5 for tensor in floats]
         return all(bool(t.isfinite().all()) for t in floats) and any(bool(mask.any()) for mask in large)
 
+    @cached_property
+    def of_zeros(self) -> list[Array] | None:
+        """What the first would be if operands that are denormal were 0; None where none is."""
+        zeros = [_without_denormals(tensor) for tensor in self._inputs]
+        if all(map(torch.equal, map(torch.nan_to_num, zeros), map(torch.nan_to_num, self._inputs))):
+            return None
+        return Answers(self._ways, zeros).first
+
     @property
     def first(self) -> list[Array]:
         """The results of the first way."""
@@ -169,6 +177,12 @@ def _run(way: Way, inputs: Tensors, place: Callable[[Tensor], Tensor] = torch.cl
     with torch.no_grad():
         results = pytree.tree_leaves(way(*map(place, inputs)))
     return [result.resolve_conj().resolve_neg() for result in results if isinstance(result, Tensor)]
+
+
+def _without_denormals(tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return torch.where(tensor.abs() < torch.finfo(tensor.dtype).tiny, tensor.new_zeros(()).copysign(tensor), tensor)
 
 
 def _tried(way: Callable[[], list[Tensor]]) -> list[Tensor]:

@@ -188,8 +188,16 @@ class _Run:
                 if not self._is_another_tie(inputs, results, torchs, position):
                     known = {Difference(kind) for kind in self.cell.deviations} | self._open
                     for kind, place in differences(result, torchs, position, self.program.elementwise, known):
-                        self.cell.note(kind, self._message(inputs, position, place, result, torchs.first[position]))
+                        message = self._message(inputs, position, place, result, torchs.first[position])
+                        self.cell.note(Difference.DENORMAL if self._is_beside_denormal(position) else kind, message)
         module["forward"].method.close()
+
+    def _is_beside_denormal(self, position: int) -> bool:
+        """Whether the number in the program that a result is of is denormal."""
+        numbers = getattr(self.program.module, "side_by_side", None)
+        number = numbers[position].number if numbers is not None else 0
+        dtypes = [tensor.dtype for tensor in self.program.calls[0] if tensor.is_floating_point()]
+        return any(0 < abs(number) < torch.finfo(dtype).tiny for dtype in dtypes)
 
     @property
     def _open(self) -> set[Difference]:

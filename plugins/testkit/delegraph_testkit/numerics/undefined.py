@@ -93,6 +93,10 @@ LEFT: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "nn.functional.grid_sample": ((1,), "a place that is not finite is cast to an integer"),
     "grid_sampler_2d": ((1,), "a place that is not finite is cast to an integer"),
     "grid_sampler_3d": ((1,), "a place that is not finite is cast to an integer"),
+    "nn.functional.conv*": (
+        (1,),
+        "whether padding is multiplied with a weight that is not finite, torch's kernels differ",
+    ),
     "special.*_polynomial_*": ((1,), "as many terms as the degree says"),
 }
 """Entry -> the tensors of a sample that keep their content, by position, and what edges would make of them."""

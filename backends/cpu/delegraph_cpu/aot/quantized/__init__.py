@@ -1,7 +1,7 @@
 """Quantized edge nodes -> ONNX on integers: kernels for integers where onnxruntime has them, else float in between.
 
     table.py        which operators are tried on integers, and the parameters that a result is wanted in
-    moves.py        what only moves elements, picks the largest, or limits a range
+    moves.py        what only moves elements, picks the largest, or limits a range; casts
     convolution.py  convolutions
     transposed.py   transposed convolutions
     products.py     linear layers and matrix products, calibrated or quantized at run time
@@ -9,7 +9,6 @@
     recurrent.py    LSTMs, quantized at run time
     packed.py       linear layers in float whose weights alone are quantized, to 8 or 4 bits
     packed_weights.py   these weights
-    casts.py        weights of bytes that are cast, and scaled behind the product
     embedding.py    rows of quantized tables
     weights.py      the weights and biases that kernels for integers take
     pointwise.py    sums, products, activations, concatenations
@@ -21,7 +20,6 @@ value is on a grid has integers as well, and the converters here go from integer
 
 from delegraph_cpu.aot.quantized import (  # noqa: F401
     averages,
-    casts,
     convolution,
     embedding,
     moves,
@@ -29,7 +27,6 @@ from delegraph_cpu.aot.quantized import (  # noqa: F401
     pointwise,
     products,
     recurrent,
-    transposed,
 )
 from delegraph_cpu.aot.quantized.table import on_integers, wanted_grids
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from torch.fx import Node
@@ -50,24 +51,17 @@ def mean(
 
 @integers_for("avg_pool1d avg_pool2d avg_pool3d")
 def avg_pool(
-    g: GraphBuilder,
-    node: Node,
-    self: Node,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None = None,
+    g: GraphBuilder, node: Node, self: Node, kernel_size: Sequence[int], stride: Sequence[int], *how: Any
 ) -> Integers | None:
     """Where all windows are divided by the same number."""
-    dims = rank_of(self) - 2
+    dims, (padding, ceil_mode, count_include_pad, *divisors) = rank_of(self) - 2, how
+    divisor = divisors[0] if divisors else None
     kernel, pads = per_dim(kernel_size, dims), per_dim(padding, dims)
-    counts_differ = ceil_mode or (any(pads) and not count_include_pad and divisor_override is None)
+    counts_differ = ceil_mode or (any(pads) and not count_include_pad and divisor is None)
     if counts_differ or rank_of(node) != len(kernel) + 2:
         return None
     strides = per_dim(stride, dims) if stride else kernel
-    return _window_average(g, node, self, kernel, strides, pads, divisor_override or prod(kernel))
+    return _window_average(g, node, self, kernel, strides, pads, divisor or prod(kernel))
 
 
 def _global_average(g: GraphBuilder, node: Node, self: Node) -> Integers | None:

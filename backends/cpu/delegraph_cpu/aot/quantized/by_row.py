@@ -42,7 +42,7 @@ from delegraph_cpu.codes import MIDDLE, Codes
 from delegraph_onnx.converters.quantization import chosen_as_it_comes
 from delegraph_onnx.node_facts import shape_of
 
-__all__ = ["is_rounded", "product_by_row", "product_of_rounded", "unpacked_product_by_row"]
+__all__ = ["is_rounded", "product_by_row"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,24 +61,10 @@ def is_rounded(g: CpuGraph, input: Node) -> bool:
     return any(found is not None for found in (activation(g, input), chosen_as_it_comes(input), _grids(input)))
 
 
-def product_of_rounded(g: CpuGraph, input: Node, weight: Node, unpacks: bool) -> ir.Value | None:
-    """`input @ weight.T`, if the program rounds the input, and the weight is of 8 bits around 0, or of 4 if it
-    `unpacks` those."""
-    if not is_rounded(g, input):
-        return None
-    factors = _int8(g, weight) or (_unpacked(g, weight) if unpacks else None)
-    return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
-
-
-def product_by_row(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
-    """`input @ weight.T`, if the weight is of 8 bits around 0, or of 4 and `int8_products` is asked for."""
-    factors = _int8(g, weight) or (_unpacked(g, weight) if g.int8_products else None)
-    return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
-
-
-def unpacked_product_by_row(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
-    """The same for a weight of 4 bits alone, whose codes a method of few rows shares."""
-    factors = _unpacked(g, weight) if g.int8_products else None
+def product_by_row(g: CpuGraph, input: Node, weight: Node, *, bytes: bool = True, codes: bool) -> ir.Value | None:
+    """`input @ weight.T`, if the weight is one of 8 bits around 0 and `bytes` are multiplied, or one of 4 and its
+    `codes` are unpacked."""
+    factors = (_int8(g, weight) if bytes else None) or (_unpacked(g, weight) if codes else None)
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
 

@@ -1,6 +1,6 @@
 """Convolutions of uint8 with a constant int8 weight, to uint8: QLinearConv.
 
-Where a float is wanted they are convolutions of floats, with the weight widened at load (`stored_kernels.py`): to give
+Where a float is wanted they are convolutions of floats, with the weight widened at load (`narrow_weights.py`): to give
 integers as floats onnxruntime has ConvInteger alone, which takes 3 to 25 times as long as those (1.31, one thread; 64
 channels to 24 in windows of one place 479 us, 204 in float; 64 in groups of one and windows of 3 x 3 2364 us, 148).
 """
@@ -18,61 +18,36 @@ from torch.fx import Node
 from delegraph_cpu.aot.quantized.table import activation, integers_for
 from delegraph_cpu.aot.quantized.transposed import conv_transpose
 from delegraph_cpu.aot.quantized.weights import KnownWeight, Weight, constant_weight
-from delegraph_onnx.converters.convolution import geometry
+from delegraph_onnx.converters.convolution import geometry, is_transposed
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.integers import Integers
 from delegraph_onnx.node_facts import rank_of
 
 
-@integers_for("conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding")
-def conv(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: Sequence[int],
-    padding: Sequence[int] | str,
-    dilation: Sequence[int],
-    groups: int,
-) -> Integers | None:
+@integers_for(
+    """conv1d conv2d conv3d conv1d.padding conv2d.padding conv3d.padding convolution _convolution
+    conv_transpose1d conv_transpose2d.input conv_transpose3d.input"""
+)
+def conv(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None, *_: object) -> Integers | None:
+    if is_transposed(node):
+        return conv_transpose(g, node, input, weight, bias)
     wanted = g.wanted.get(node)
     if wanted is None or rank_of(input) != rank_of(weight):
         return None
     taken, factors = activation(g, input), constant_weight(g, weight, 0)
     if taken is None or factors is None or len(set(factors.zero_point)) > 1:  # which QLinearConv does not take
         return None
-    _, attributes = geometry(input, weight, stride, padding, dilation, groups, look_through=False)
+    attributes = geometry(node, input, look_through=False)[1]
     (x, grid), pads = taken, attributes["pads"]
     x, attributes["pads"] = _without_padding(g, x, pads)
     found = factors.with_bias(g, bias, grid.scale)
     if found is None:
         return None
     (values, *of_channels), steps = found
-    if factors.shape[1] == _AWKWARD and groups == 1:
+    if factors.shape[1] == _AWKWARD and attributes["group"] == 1:
         x, values = _with_a_channel_more(g, x, factors)
     inputs = (x.value, *x.inputs(g), values, *of_channels, *wanted.inputs(g), steps)
     return Integers.on(g.op("QLinearConv", *inputs, **attributes), wanted)
-
-
-@integers_for("convolution _convolution")
-def convolution(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    *_: object,
-) -> Integers | None:
-    if transposed:
-        return conv_transpose(g, node, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return conv(g, node, input, weight, bias, stride, padding, dilation, groups)
 
 
 _AWKWARD = 3

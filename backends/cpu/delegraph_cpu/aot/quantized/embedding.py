@@ -10,11 +10,10 @@ import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import operator_name
 from delegraph_cpu.aot.quantized.table import integers_for
 from delegraph_cpu.aot.quantized.weights import constant_weight
 from delegraph_onnx.converters.indexing import places
-from delegraph_onnx.converters.table import convert_named
+from delegraph_onnx.converters.table import convert_named, name_of
 from delegraph_onnx.dtypes import ALL
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.integers import Integers
@@ -58,7 +57,7 @@ def _embedding_of_codes(
     indices: Node, *_: object,
 ) -> ir.Value:  # fmt: skip
     """`(codes[indices] - zero_points[indices]) * scales[indices]`, for scales by row or group of it."""
-    shifts = _SHIFTS[operator_name(node).partition("::")[2].partition(".")[0]]
+    shifts = _SHIFTS[name_of(node)]
     chosen = places(g, indices)
     rows = g.op("Gather", g.value(weight), chosen)
     real = g.cast(_codes(g, rows, shifts, rank_of(node)), torch.float32)

@@ -13,10 +13,11 @@ from torch.fx import Node
 
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
 from delegraph_onnx.converters.resampling import nearest_gathered
-from delegraph_onnx.converters.shapes import PAD_MODES, padded
-from delegraph_onnx.converters.table import TABLE, Convert
+from delegraph_onnx.converters.shapes import PAD_MODES, padded, permutation
+from delegraph_onnx.converters.table import TABLE, Convert, aten
 from delegraph_onnx.graph_builder import GraphBuilder, Size
 from delegraph_onnx.integers import Affine, Integers, narrowed, quantized
+from delegraph_onnx.node_facts import CASTS, outer_dtype_of
 
 
 @integers_for(
@@ -95,64 +96,60 @@ def _permuted_weight(g: GraphBuilder, node: Node) -> Integers | None:
     weight = g.integers.get(node.args[0])  # type: ignore[arg-type]
     if not isinstance(weight, Integers) or weight.content is None:
         return None
-    order = _order(node, weight.content.ndim)
+    order = permutation(weight.content.ndim, *node.args[1:])
     content = np.ascontiguousarray(weight.content.transpose(order))
     axis = None if weight.axis is None else order.index(weight.axis)
     return replace(weight, value=g.weight(node.name, content), content=content, axis=axis)
 
 
-def _order(node: Node, rank: int) -> list[int]:
-    order, dims = list(range(rank)), node.args[1:]
-    if not dims:
-        return order[::-1]
-    if isinstance(dims[0], list | tuple):
-        return [int(dim) % rank for dim in dims[0]]  # type: ignore[arg-type]
-    first, second = (int(dim) % rank for dim in dims)  # type: ignore[arg-type]
-    order[first], order[second] = second, first
-    return order
+# ---- casts: to the same dtype they move nothing --------------------------------------------------------------------
+
+
+@integers_for(CASTS)
+def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> OnIntegers:
+    """Of weights the bytes, where linear layers alone read them; whatever else does takes floats, folded at load.
+
+    Bytes that are scaled behind the product are the same as dequantized with a scale of 1:
+
+        linear(x, cast(w int8)) * scales            as gpt-fast has it, and ExecuTorch's Llama with `-qmode int8`
+    """
+    if outer_dtype_of(self) == outer_dtype_of(node):
+        return moved(g, node)
+    content = g.parameter(self)
+    if content is None or content.dtype != np.int8 or not all(_is_weight_of(user, node) for user in node.users):
+        return None
+    one, zero = np.array(1, np.float32), np.array(0, np.int8)
+    return Integers(g.value(self), one, zero, content=content, low=-128, high=127)
+
+
+def _is_weight_of(user: Node, node: Node) -> bool:
+    return user.target == aten("linear") and user.args[1] is node and user.args[0] is not node
 
 
 # ---- padding ------------------------------------------------------------------------------------------------------
 
 
-@integers_for("constant_pad_nd", commutes=True)
-def constant_pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], value: float) -> Integers | None:
-    return _padded(g, node, self, pad, "constant", value)
-
-
-@integers_for("pad", commutes=True)
-def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, value: float | None) -> OnIntegers:
-    return _padded(g, node, self, pad, PAD_MODES[mode], value or 0)
-
-
-def _padded(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], mode: str, fill: float) -> Integers | None:
-    found = activation(g, self)
+@integers_for("constant_pad_nd pad", commutes=True)
+def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], *how: Any) -> Integers | None:
+    found, (*mode, value) = activation(g, self), how
     if found is None:
         return None
-    held, grid = found
+    (held, grid), fill = found, value or 0
     if not grid.full.on_grid(fill) and grid.full != g.wanted.get(node):
         return None
     filled = g.constant(np.array(grid.full(fill), grid.dtype))
     with g.standing_for({self: held.value}):
-        return Integers.on(padded(g, node, self, pad, mode, filled), grid.full)
+        moved = padded(g, node, self, pad, PAD_MODES[mode[0] if mode else "constant"], filled)
+        return Integers.on(moved, grid.full)
 
 
 # ---- limits -------------------------------------------------------------------------------------------------------
 
 
-@integers_for("relu", commutes=True)
-def relu(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
-    return _limited(g, node, self, 0.0, None)
-
-
-@integers_for("relu6", commutes=True)
-def relu6(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
-    return _limited(g, node, self, 0.0, 6.0)
-
-
-@integers_for("hardtanh clamp", commutes=True)
-def clamp(g: GraphBuilder, node: Node, self: Node, low: object, high: object) -> Integers | None:
-    numbers = [None if bound is None else g.number(bound) for bound in (low, high)]  # type: ignore[arg-type]
+@integers_for("relu relu6 hardtanh clamp", commutes=True)
+def clamp(g: GraphBuilder, node: Node, self: Node, *bounds: Any) -> Integers | None:
+    low, high = {aten("relu"): (0.0, None), aten("relu6"): (0.0, 6.0)}.get(node.target, bounds)  # type: ignore[call-overload]
+    numbers = [None if bound is None else g.number(bound) for bound in (low, high)]
     known = all(bound is None or number is not None for bound, number in zip((low, high), numbers, strict=True))
     return _limited(g, node, self, *numbers) if known else None
 

@@ -17,12 +17,7 @@ import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
-from delegraph_cpu.aot.quantized.by_row import (
-    is_rounded,
-    product_by_row,
-    product_of_rounded,
-    unpacked_product_by_row,
-)
+from delegraph_cpu.aot.quantized.by_row import is_rounded, product_by_row
 from delegraph_cpu.aot.quantized.packed_weights import PackedPart, packed_parts
 from delegraph_cpu.aot.quantized.weights import constant_weight
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
@@ -35,7 +30,8 @@ def float_linear(g: CpuGraph, input: Node, weight: Node, bias: Node | None) -> i
     if dtype_of(input) != torch.float32:
         return None
     several = _rows(g, input)[1] > 1
-    product = product_of_rounded(g, input, weight, unpacks=several) or _of_many_rows(g, input, weight)
+    product = product_by_row(g, input, weight, codes=several) if is_rounded(g, input) else None
+    product = product or _of_many_rows(g, input, weight)
     product = product or _of_codes(g, input, weight)
     return product if product is None or bias is None else g.op("Add", product, g.value(bias))
 
@@ -45,10 +41,11 @@ def _of_many_rows(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     fewest, most = _rows(g, input)
     rounds = g.int8_inputs or is_rounded(g, input)
     if g.int8_inputs and fewest >= MANY_ROWS:
-        return product_by_row(g, input, weight)
+        return product_by_row(g, input, weight, codes=g.int8_products)
     if not rounds and (fewest >= MANY_ROWS or 1 < fewest == most):
         return _product_of_floats(g, input, weight)
-    return unpacked_product_by_row(g, input, weight) if fewest > 1 and most >= MANY_ROWS else None
+    shares = fewest > 1 and most >= MANY_ROWS and g.int8_products  # the codes with a method of few rows
+    return product_by_row(g, input, weight, bytes=False, codes=True) if shares else None
 
 
 def products_of_experts(g: CpuGraph, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:

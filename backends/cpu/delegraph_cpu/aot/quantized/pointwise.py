@@ -10,6 +10,7 @@ from torch.fx import Node
 from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.quantized.moves import moved
 from delegraph_cpu.aot.quantized.table import OnIntegers, activation, integers_for
+from delegraph_onnx.converters.table import name_of
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar
 from delegraph_onnx.integers import Integers
 from delegraph_onnx.node_facts import rank_of
@@ -17,22 +18,14 @@ from delegraph_onnx.node_facts import rank_of
 __all__ = ["unary"]
 
 
-@integers_for("add.Tensor")
-def add(g: GraphBuilder, node: Node, self: Node, other: Node, alpha: Scalar) -> Integers | None:
-    return _binary(g, node, self, other, "QLinearAdd") if alpha == 1 else None
-
-
-@integers_for("mul.Tensor")
-def mul(g: GraphBuilder, node: Node, self: Node, other: Node) -> Integers | None:
-    return _binary(g, node, self, other, "QLinearMul")
-
-
-def _binary(g: GraphBuilder, node: Node, self: Node, other: Node, op_type: str) -> Integers | None:
+@integers_for("add.Tensor mul.Tensor")
+def binary(g: GraphBuilder, node: Node, self: Node, other: Node, alpha: Scalar = 1) -> Integers | None:
     left, right, wanted = activation(g, self), activation(g, other), g.wanted.get(node)
-    if left is None or right is None or wanted is None:
+    if left is None or right is None or wanted is None or alpha != 1:
         return None
     (a, _), (b, _) = left, right
     inputs = (a.value, *a.inputs(g), b.value, *b.inputs(g), *wanted.inputs(g))
+    op_type = "QLinearAdd" if name_of(node) == "add" else "QLinearMul"
     return Integers.on(g.op(op_type, *inputs, domain=CONTRIB), wanted)
 
 

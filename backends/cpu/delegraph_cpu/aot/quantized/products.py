@@ -49,11 +49,6 @@ def _gemm(
     return result if rest is None else g.op("Add", result, rest)
 
 
-@integers_for("mm bmm matmul")
-def matmul(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
-    return _product(g, node, self, other)
-
-
 @integers_for("addmm")
 def addmm(
     g: CpuGraph, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar
@@ -70,7 +65,8 @@ def addmm(
     return result if wanted is None else Integers.on(result, wanted)
 
 
-def _product(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
+@integers_for("mm bmm matmul")
+def matmul(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
     """Of two values that are quantized, or of one and a weight with scales by column."""
     left, right = activation(g, self), _right(g, other)
     if left is None or right is None or rank_of(self) < 2:
@@ -86,7 +82,10 @@ def _right(g: CpuGraph, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] | No
     found = activation(g, other)
     if found is not None and rank_of(other) >= 2:
         integers, grid = found
-        return _signed(g, integers, grid) if _is_narrow(grid) else (integers.value, *integers.inputs(g))
+        if not _is_narrow(grid):
+            return integers.value, *integers.inputs(g)
+        zero_point = g.constant(np.array(grid.zero_point - _MIDDLE, np.int8))
+        return shifted(g, integers.value, torch.int8), g.constant(integers.scale), zero_point
     weight = constant_weight(g, other, 1) if rank_of(other) == 2 else None
     return None if weight is None else weight.inputs
 
@@ -99,11 +98,6 @@ def _is_narrow(grid: Affine) -> bool:
 
 _MIDDLE: Final = 128
 """What torch's 0 is stored as."""
-
-
-def _signed(g: CpuGraph, integers: Integers, grid: Affine) -> tuple[ir.Value, ir.Value, ir.Value]:
-    zero_point = g.constant(np.array(grid.zero_point - _MIDDLE, np.int8))
-    return shifted(g, integers.value, torch.int8), g.constant(integers.scale), zero_point
 
 
 # ---- quantized at run time ----------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from itertools import chain
 
 import numpy as np
 import onnx_ir as ir
-import torch
 from torch.fx import Node
 
 from delegraph_cpu.aot.graph import CONTRIB, CpuGraph
@@ -18,31 +17,17 @@ from delegraph_cpu.aot.quantized.table import integers_for
 from delegraph_cpu.aot.quantized.weights import KnownWeight, float_bias, symmetric_weight
 from delegraph_onnx.converters.quantization import chosen_as_it_comes
 from delegraph_onnx.converters.recurrent import LSTM_GATES, Layers
-from delegraph_onnx.converters.table import used_results
 from delegraph_onnx.graph_builder import Converted
 
 
 @integers_for("lstm.input")
-def lstm(
-    g: CpuGraph,
-    node: Node,
-    input: Node,
-    hx: Sequence[Node],
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Converted | None:
+def lstm(g: CpuGraph, node: Node, input: Node, *_: object) -> Converted | None:
     source = chosen_as_it_comes(input) or (input if g.int8_inputs else None)
-    layers = _Int8Layers(g, params, has_biases, num_layers, bidirectional, LSTM_GATES)
+    layers = _Int8Layers(g, node, LSTM_GATES)
     if source is None or not layers.fit():
         return None
-    value = g.tensor(source, torch.float32)
-    results = layers.run("DynamicQuantizeLSTM", value, [g.value(state) for state in hx], batch_first)
-    return layers.with_nan(results, source, hx, batch_first, used_results(node))
+    layers.input = source
+    return layers.run("DynamicQuantizeLSTM")
 
 
 class _Int8Layers(Layers):

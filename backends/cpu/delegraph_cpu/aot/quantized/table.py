@@ -12,13 +12,12 @@ from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import Granularity, quantize_call
 from delegraph_onnx.converters.table import aten, schema_arguments
-from delegraph_onnx.copies import CASTS
 from delegraph_onnx.dtypes import FLOATS, HALVES
 from delegraph_onnx.graph_builder import Converted, GraphBuilder
 from delegraph_onnx.integers import Affine, Integers, dequantized
-from delegraph_onnx.node_facts import outer_dtype_of
+from delegraph_onnx.node_facts import CASTS, outer_dtype_of
 
-__all__ = ["OnIntegers", "activation", "integers_for", "integers_for_targets", "on_integers", "wanted_grids"]
+__all__ = ["OnIntegers", "activation", "integers_for", "on_integers", "wanted_grids"]
 
 OnIntegers: TypeAlias = "Integers | Sequence[Integers] | Converted | None"
 """What a converter on integers gives: integers, values in float, or None if it does not apply."""
@@ -31,18 +30,12 @@ _COMMUTING: Final[set[Callable[..., Any]]] = set()
 """What may as well be done to the integers: quantizing commutes with it."""
 
 
-def integers_for(operators: str, *, commutes: bool = False) -> Callable[[_F], _F]:
-    """Put the decorated function into the table, for names of aten overloads.
+def integers_for(operators: str | Iterable[Callable[..., Any]], *, commutes: bool = False) -> Callable[[_F], _F]:
+    """Put the decorated function into the table, for names of aten overloads, or for what nodes call.
 
     `commutes`: to quantize the operator's result is to quantize what goes in, on any grid.
     """
-
-    return integers_for_targets(map(aten, operators.split()), commutes=commutes)
-
-
-def integers_for_targets(targets: Iterable[Callable[..., Any]], *, commutes: bool = False) -> Callable[[_F], _F]:
-    """As `integers_for`, for what nodes call."""
-    called = list(targets)
+    called = list(map(aten, operators.split()) if isinstance(operators, str) else operators)
 
     def register(function: _F) -> _F:
         for target in called:

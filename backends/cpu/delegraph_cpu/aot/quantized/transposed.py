@@ -22,8 +22,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring import per_dim
-from delegraph_cpu.aot.quantized.table import activation, integers_for
+from delegraph.aot.authoring import named_arguments, per_dim
+from delegraph_cpu.aot.quantized.table import activation
 from delegraph_cpu.aot.quantized.weights import float_bias, in_steps, symmetric_weight
 from delegraph_onnx.dtypes import INT64_MAX
 from delegraph_onnx.graph_builder import GraphBuilder
@@ -33,27 +33,17 @@ from delegraph_onnx.node_facts import are_known, rank_of, shape_of
 __all__ = ["conv_transpose"]
 
 
-@integers_for("conv_transpose1d conv_transpose2d.input conv_transpose3d.input")
-def conv_transpose(
-    g: GraphBuilder,
-    node: Node,
-    input: Node,
-    weight: Node,
-    bias: Node | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-    dilation: Sequence[int],
-) -> Integers | None:
+def conv_transpose(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> Integers | None:
     """For kernels without gaps, inputs of which one size at most is dynamic, and a result that is on a grid."""
+    told = named_arguments(node)
+    groups: int = told["groups"]
     taken, factors, wanted = activation(g, input), symmetric_weight(g, weight, 1), g.wanted.get(node)
-    if taken is None or factors is None or wanted is None or set(dilation) != {1}:
+    if taken is None or factors is None or wanted is None or set(told["dilation"]) != {1}:
         return None
     sizes = shape_of(input)[2:]
     if rank_of(node) != rank_of(weight) or sum(not are_known(size) for size in sizes) > 1:
         return None
-    steps, pads, more = (per_dim(given, len(sizes)) for given in (stride, padding, output_padding))
+    steps, pads, more = (per_dim(told[name], len(sizes)) for name in ("stride", "padding", "output_padding"))
     along = [_Places.of(*of) for of in zip(factors.content.shape[2:], steps, pads, more, strict=True)]
     if min(min(each.before, each.after) for each in along) < 0:
         return None  # the padding takes away whole rows or columns of the input

@@ -53,9 +53,9 @@ class Weight:
             return None if bias is not None else (self.inputs, None)
         # No more steps than fit: the scale of a channel of zeros is next to nothing, and may as well be larger.
         values, scales, zero_points = self.inputs
-        least = g.op("Mul", g.op("Abs", real), _number(g, 1 / (scale * _LARGEST_BIAS)))
-        scales = g.op("Max", scales, least, _number(g, _LEAST_SCALE))
-        steps = g.op("Round", g.op("Div", real, g.op("Mul", scales, _number(g, scale))))
+        least = g.op("Mul", g.op("Abs", real), g.tensor(1 / (scale * _LARGEST_BIAS), torch.float32))
+        scales = g.op("Max", scales, least, g.tensor(_LEAST_SCALE, torch.float32))
+        steps = g.op("Round", g.op("Div", real, g.op("Mul", scales, g.tensor(scale, torch.float32))))
         return (values, scales, zero_points), g.cast(steps, torch.int32)
 
 
@@ -85,10 +85,6 @@ class KnownWeight(Weight):
         return (values, g.constant(scales.astype(np.float32)), zero_points), g.constant(steps)
 
 
-def _number(g: GraphBuilder, number: float) -> ir.Value:
-    return g.constant(np.array(number, np.float32))
-
-
 def symmetric_weight(g: GraphBuilder, node: Node, channels: int) -> KnownWeight | None:
     """The constant of int8 that `node` is, if it is known, with zero points of 0, by tensor or along dim `channels`."""
     weight = constant_weight(g, node, channels)
@@ -108,15 +104,12 @@ def constant_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None
     scale, zero_point = (np.ascontiguousarray(np.broadcast_to(p, size)) for p in (held.scale, held.zero_point))
     # A weight and zero points for each use: onnxruntime rewrites them for processors without VNNI, and fails where two
     # operators share one. What is equal and large is stored once.
-    value = g.weight(node.name, content) if _is_multiplied(held.value) else held.value
+    multiplied = any(use.node.op_type != "DequantizeLinear" for use in held.value.uses())
+    value = g.weight(node.name, content) if multiplied else held.value
     inputs = (value, g.constant(scale), g.weight(f"{node.name}.zero_points", zero_point))
     if zero_point.any():
         return Weight(content.shape, zero_point, inputs)
     return KnownWeight(content.shape, zero_point, inputs, content, scale, channels)
-
-
-def _is_multiplied(value: ir.Value) -> bool:
-    return any(use.node.op_type != "DequantizeLinear" for use in value.uses())
 
 
 def _external_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:

@@ -1,0 +1,75 @@
+"""Weights that lie beside an ONNX graph in its blob: which initialisers those are while the graph is edited."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from delegraph_cpu.blob import BACKEND_ID, bytes_of
+from delegraph_onnx.ir_values import content_of
+
+__all__ = ["bring_out_of_bodies", "key_of", "lay_beside", "lies_beside", "reference", "taken_out"]
+
+_BESIDE: Final = "beside"
+"""The key in a value's metadata, which no file has."""
+
+
+def lay_beside(value: ir.Value, array: NDArray[Any] | None = None) -> None:
+    """Let an initialiser, with another content if one is given, lie beside the graph."""
+    if array is not None:
+        value.const_value = ir.Tensor(array, name=value.name)
+    value.meta[_BESIDE] = True
+
+
+def lies_beside(value: ir.Value) -> bool:
+    """Whether it is one of those."""
+    return _BESIDE in value.meta
+
+
+def reference(name: str, dtype: ir.DataType, shape: Sequence[int], nbytes: int) -> ir.ExternalTensor:
+    """What a graph says of a content that is given beside it."""
+    return ir.ExternalTensor("weights", 0, nbytes, dtype, shape=ir.Shape(shape), name=name)
+
+
+def taken_out(graph: ir.Graph) -> dict[str, NDArray[Any]]:
+    """The contents of those that lie beside `graph`, which only refers to them then."""
+    taken = {name: content_of(value) for name, value in graph.initializers.items() if lies_beside(value)}
+    for name, array in taken.items():
+        value = graph.initializers[name]
+        assert value.dtype is not None
+        value.const_value = reference(name, value.dtype, array.shape, array.nbytes)
+    return taken
+
+
+def bring_out_of_bodies(model: ir.Model) -> None:
+    """Let only the main graph have weights beside it, not the bodies of its If, Loop and Scan.
+
+        If { c = folded constant; y = x + c }            c;  If { y = x + c }
+
+    One that cannot be the main graph's, because something else has its name or the body gives it as it is, goes into
+    the body itself.
+    """
+    names = Counter(name for graph in model.graphs() for name in _defined(graph))
+    for body in model.graph.subgraphs():
+        for name, value in list(body.initializers.items()):
+            if lies_beside(value) and (names[name] > 1 or value.is_graph_output()):
+                del value.meta[_BESIDE]
+            elif lies_beside(value):
+                del body.initializers[name]
+                model.graph.register_initializer(value)
+
+
+def _defined(graph: ir.Graph) -> Iterator[str | None]:
+    yield from {*graph.initializers, *(value.name for value in graph.inputs)}
+    yield from (value.name for node in graph for value in node.outputs)
+
+
+def key_of(array: NDArray[Any]) -> str:
+    """Under which named data has the bytes of a weight: by content, since optimisation may have changed one that has
+    kept its name; whatever the shape."""
+    return f"{BACKEND_ID}/{hashlib.sha256(bytes_of(array)).hexdigest()}"
