@@ -39,7 +39,7 @@ def reduction(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
     return _reduce(g, op_type, value, axes, keepdim)
 
 
-def _reduced(node: Node, self: Node) -> tuple[Sequence[int], bool]:
+def _reduced(node: Node, self: Node) -> tuple[tuple[int, ...], bool]:
     """Which dims, and whether they are kept: by default all, and not."""
     told = named_arguments(node)
     return reduced_dims(rank_of(self), told.get("dim")), told.get("keepdim", False)

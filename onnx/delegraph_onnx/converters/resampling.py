@@ -133,8 +133,9 @@ class _Nearest:
 
     @classmethod
     def of(cls, node: Node) -> _Nearest:
+        name = name_of(node)[:-2]
         input, output_size, *_ = schema_arguments(node)
-        return cls(name_of(node)[:-2], node, input, output_size, resize_scales(node))
+        return cls(name, node, input, output_size, resize_scales(node))
 
     @property
     def dims(self) -> int:
@@ -256,19 +257,15 @@ def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterato
         yield np.arange(before, dtype=np.float32)
 
 
-_SMOOTH: Final = "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
+_LINEAR: Final = "upsample_linear1d upsample_bilinear2d upsample_trilinear3d"
 
 
-def _check(node: Node, input: Node, output_size: object, align_corners: bool, *_: object) -> str | None:
-    return (_cubic_scales if "cubic" in operator_name(node) else _same_size)(node, input, output_size, align_corners)
-
-
-@convert_with(f"{_SMOOTH} {_SMOOTH.replace(' ', '.vec ')}.vec", check=_check, keep=True)
+@convert_with(f"{_LINEAR} {_LINEAR.replace(' ', '.vec ')}.vec", check=_same_size, keep=True)
+@convert_with("upsample_bicubic2d upsample_bicubic2d.vec", check=_cubic_scales, keep=True)
 def smooth(
     g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, align_corners: bool, *_: object
 ) -> ir.Value:
-    mode, scales = "cubic" if "cubic" in operator_name(node) else "linear", resize_scales(node)
-    if mode == "linear":
-        scales = _but_of_copies(node, input, scales)
-    where = "align_corners" if align_corners else "half_pixel"
+    cubic, where = "cubic" in operator_name(node), "align_corners" if align_corners else "half_pixel"
+    scales = resize_scales(node) if cubic else _but_of_copies(node, input, resize_scales(node))
+    mode = "cubic" if cubic else "linear"
     return _resize(g, node, input, output_size, scales, mode, coordinate_transformation_mode=where, cubic_coeff_a=-0.75)
