@@ -237,6 +237,26 @@ def test_magnitudes_of_what_is_known_when_it_is_compiled() -> None:
     compare(program(x[:2].numpy()), torch.tensor([2, 1, 0, 1, 2]))
 
 
+def test_pixels_of_a_mirror_image_that_are_as_near() -> None:
+    image, places = torch.randn(1, 1, 5, 20), torch.tensor([[[[1.5, -1.265625], [1.5, 0.2]]]])
+    for mode in ("nearest", "bilinear"):
+        sample = as_module(lambda x, p, mode=mode: F.grid_sample(x, p, mode, "reflection", align_corners=False))
+        compare(
+            delegraph.load(bytes(lower(sample, (image, places))))(image.numpy(), places.numpy()), sample(image, places)
+        )
+    sampled = partial(F.grid_sample, align_corners=False)
+    volume, places = torch.randn(1, 1, 3, 4, 5), torch.rand(1, 2, 2, 2, 3)
+    compare(
+        delegraph.load(bytes(lower(sampled, (volume, places))))(volume.numpy(), places.numpy()),
+        sampled(volume, places),
+    )
+
+
+def test_bytes_are_limited_and_a_number_without_dims_repeated() -> None:
+    check(lambda x: x.clamp(3, 200), torch.arange(256, dtype=torch.uint8))
+    check(lambda x: x.repeat(()) + 1, torch.tensor(2.0))
+
+
 def test_truths_that_are_filled_with_a_number() -> None:
     x = torch.tensor([True, False, False])
     function = as_module(lambda a: a.masked_fill(~a, 2))

@@ -90,7 +90,7 @@ def first_in_order(
 
 
 def largest_in_windows(
-    g: GraphBuilder, value: ir.Value, dtype: torch.dtype, window: Mapping[str, Any], image: Sequence[int] | None
+    g: GraphBuilder, value: ir.Value, dtype: torch.dtype, window: Mapping[str, Any], image: Sequence[Any] | None
 ) -> Sequence[ir.Value]:
     """MaxPool with the attributes `window`: NaN where a window has one, and -inf where it has nothing else. With an
     `image` of these sizes also where in it they stand: the last NaN, and the first -inf."""

@@ -179,7 +179,12 @@ def avg_pool(
     ends = [p + m for p, m in zip(pads, more, strict=True)]
     own_count = any(more) or divisor_override is not None
     counts = int(count_include_pad or own_count)
-    window = {"kernel_shape": kernel, "strides": strides, "pads": pads + ends, "count_include_pad": counts}
+    window: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": strides,
+        "pads": pads + ends,
+        "count_include_pad": counts,
+    }
     average = _batched(g, self, dims, lambda value: g.ops("AveragePool", 1, value, **window))[0]
     if not own_count:
         return average
@@ -234,7 +239,7 @@ def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str
     if not all(isinstance(size, int) and size % wanted == 0 for size, wanted in zip(before, output_size, strict=True)):
         return _by_windows(g, self, before, output_size, kind)
     window = [int(size) // wanted for size, wanted in zip(before, output_size, strict=True)]  # type: ignore[call-overload]
-    attributes = {"kernel_shape": window, "strides": window}
+    attributes: dict[str, Any] = {"kernel_shape": window, "strides": window}
     if kind == "Average":
         return _batched(g, self, dims, lambda value: g.ops("AveragePool", 1, value, **attributes))[0]
     return _batched(g, self, dims, lambda value: _maxima(g, self, value, 1, attributes))[0]

@@ -144,7 +144,7 @@ def repeat(g: GraphBuilder, node: Node, self: Node, repeats: Sequence[Size]) -> 
     value, extra = g.value(self), len(repeats) - rank_of(self)
     if extra:
         value = g.op("Unsqueeze", value, g.ints(range(extra)))
-    return g.op("Tile", value, g.sizes(repeats))
+    return g.op("Tile", value, g.sizes(repeats)) if repeats else value
 
 
 # ---- parts --------------------------------------------------------------------------------------------------------

@@ -300,6 +300,8 @@ def _exp(operation: Node) -> Output | None:
 
 def _clamp(operation: Node) -> Output | None:
     value, limits = operation.input_value(0), operation.get_attributes()
+    if not value.get_element_type().is_real():
+        return None
     return _unless_nan(value, opset.clamp(value, limits["min"], limits["max"]).output(0))
 
 

@@ -9,6 +9,7 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import ConverterTable, operator_name, quantize_call, tensors_of
 from delegraph_onnx.converters import TargetTable
+from delegraph_onnx.converters.sampling import MODES, PADDINGS
 from delegraph_onnx.dtypes import ONNX_TYPES
 from delegraph_onnx.target import QuantizedAs, Target
 from delegraph_openvino.aot.rounded_values import PRODUCTS
@@ -33,6 +34,8 @@ def _declined(node: Node) -> str | None:
         return "OpenVINO is not stopped within a loop"
     if "circular" in node.args and not all(isinstance(size, int) for size in node.args[1]):  # type: ignore[union-attr]
         return "OpenVINO has no circular padding, and it is known in the run alone"
+    if operator_name(node).startswith("aten::grid_sampler"):
+        return _declined_sampling(node)
     divides = operator_name(node).split(".")[0] in _DIVISIONS or node.kwargs.get("rounding_mode") is not None
     if divides and node.meta["val"].is_floating_point():
         return "OpenVINO's quotients of floats may be one digit off, and be cut to another number"
@@ -46,6 +49,13 @@ def _declined(node: Node) -> str | None:
     if operator_name(node).split(".")[0] in PRODUCTS and not node.meta["val"].is_floating_point():
         return "OpenVINO multiplies matrices of integers as float32"
     return check_int64(node)
+
+
+def _declined_sampling(node: Node) -> str | None:
+    if operator_name(node) == "aten::grid_sampler_3d":
+        return "OpenVINO samples images of two dims"
+    is_mirrored = MODES[node.args[2]] == "nearest" and PADDINGS[node.args[3]] == "reflection"  # type: ignore[index]
+    return "of two pixels in a mirror image that are as near, OpenVINO takes the other" if is_mirrored else None
 
 
 def _declined_quantization(node: Node) -> str | None:
