@@ -9,8 +9,7 @@ from typing import Any, Final
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
-from delegraph_onnx.converters.table import aten
-from delegraph_onnx.node_facts import COPIES, in_words, rank_of, shape_of
+from delegraph_onnx.node_facts import COPIES, aten, in_words, rank_of, shape_of
 
 __all__ = ["REPEATING", "is_last", "products", "repeats_heads", "slice_of", "sliced_from", "sums", "unrepeated"]
 

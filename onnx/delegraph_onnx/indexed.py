@@ -16,9 +16,8 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
 from delegraph.interfaces import PlacesInfo
-from delegraph_onnx.converters.table import aten
 from delegraph_onnx.dtypes import INDICES
-from delegraph_onnx.node_facts import COPIES, dtype_of, rank_of, shape_of
+from delegraph_onnx.node_facts import COPIES, aten, dtype_of, rank_of, shape_of
 from delegraph_onnx.positions import positions_of
 
 __all__ = ["indexed_inputs"]

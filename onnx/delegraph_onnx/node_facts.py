@@ -20,6 +20,7 @@ __all__ = [
     "COPIES",
     "Dim",
     "are_known",
+    "aten",
     "common_sizes",
     "dtype_of",
     "in_words",
@@ -45,6 +46,13 @@ CASTS: Final = frozenset(
 """Those that may cast. Of a layout nothing is left within a delegate: it is onnxruntime's business."""
 
 COPIES: Final = CASTS | {_aten.clone.default, _aten.alias.default, _aten.alias_copy.default}
+
+
+def aten(name: str) -> torch._ops.OpOverload:
+    """The overload `aten.<name>`; without a dot, the default one."""
+    packet, _, overload = name.partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return found
 
 
 def dtype_of(node: Node) -> torch.dtype:

@@ -15,8 +15,7 @@ import torch
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
-from delegraph_onnx.converters.table import aten
-from delegraph_onnx.node_facts import COPIES, in_words, rank_of, shape_of
+from delegraph_onnx.node_facts import COPIES, aten, in_words, rank_of, shape_of
 
 __all__ = ["Constants", "Positions", "positions_of", "same_value"]
 

@@ -23,7 +23,7 @@ from delegraph_onnx.converters.empty_results import gives_nothing, is_empty, not
 from delegraph_onnx.converters.widening import convert_widened
 from delegraph_onnx.dtypes import COMPLEX, FLOATS, HALVES, NARROW, ONNX_TYPES
 from delegraph_onnx.graph_builder import Converted, GraphBuilder
-from delegraph_onnx.node_facts import are_known, rank_of
+from delegraph_onnx.node_facts import are_known, aten, rank_of
 from delegraph_onnx.target import Target
 
 __all__ = [
@@ -172,13 +172,6 @@ def convert_named(
         return function
 
     return register
-
-
-def aten(name: str) -> torch._ops.OpOverload:
-    """The overload `aten.<name>`; without a dot, the default one."""
-    packet, _, overload = name.partition(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    return found
 
 
 def unless(holds: Callable[..., bool], reason: str) -> Check:
