@@ -99,7 +99,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Counter[str]]:
 
     def watched(*args: Any) -> Any:
         graph, *rest = optimize(*args)
-        found.append(Counter(node.op_type for node in graph.graph.node))
+        found.append(Counter(node.op_type for node in graph.graph))
         return graph, *rest
 
     monkeypatch.setattr(preprocess, "_optimize", watched)
