@@ -442,7 +442,7 @@ AHEAD: dict[str, tuple[Callable[[Tensor], Tensor], list[str]]] = {
     "windows": (lambda x: x.view(2, 3, 2, 4).transpose(1, 2).reshape(4, 12), ["QuantizeLinear", "Transpose"]),
     "repeated": (lambda x: x.repeat(1, 2, 1), ["QuantizeLinear", "Tile"]),
     "a part": (lambda x: x[:, :1].permute(0, 2, 1), ["Slice", "QuantizeLinear", "Transpose"]),
-    "the largest": (lambda x: F.max_pool1d(x, 2), ["MaxPool", "QuantizeLinear"]),
+    "the largest": (lambda x: F.max_pool1d(x, 2), ["If", "QuantizeLinear"]),  # with NaN, or without
 }
 
 
