@@ -274,7 +274,7 @@ DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "dtype_of_the_backend": (
         lambda t: t.reshape(-1), (torch.ones(2, 3, dtype=torch.uint16),), "uint16 is not supported by this backend",
     ),
-    "dtype_of_the_operator": (torch.sin, (torch.ones(3, dtype=torch.int64),), "not supported by this operator"),
+    "dtype_of_the_operator": (torch.round, (torch.ones(3, dtype=torch.int64),), "not supported by this operator"),
     "complex": (torch.sin, (torch.ones(3, dtype=torch.complex64),), "no converter for aten.sin.default"),
     "empty": (lambda t: t.sum(0), (torch.ones(0, 3),), "a tensor is empty"),
     "no_converter": (torch.erfinv, (X,), "no converter for aten.erfinv.default"),
@@ -308,7 +308,8 @@ DECLINED: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
         "not of rows",
     ),
     "size_by_a_scale": (
-        lambda t: F.interpolate(t, scale_factor=1.3), (torch.randn(1, 1, 10, 10),), "a scale of 1.3 gives another size",
+        lambda t: F.interpolate(t, scale_factor=1.3, mode="bilinear"), (torch.randn(1, 1, 10, 10),),
+        "a scale of 1.3 gives another size",
     ),
     "norm_order": (lambda t: torch.linalg.vector_norm(t, 3), (X,), "norm of order 3"),
     "training_dropout": (
