@@ -81,6 +81,10 @@ class Integers:
     low: int = -(2**31)
     high: int = 2**31 - 1
 
+    def __post_init__(self) -> None:
+        if self.value.type is None:  # so that converters for floats see what stands for them
+            self.value.type = ir.TensorType(ir.DataType.from_numpy(self.zero_point.dtype))
+
     @classmethod
     def on(cls, value: ir.Value, grid: Affine) -> Integers:
         """`value`, integers of `grid`."""

@@ -88,8 +88,9 @@ def _max_pools(
 def _maxima(
     g: GraphBuilder, self: Node, value: ir.Value, results: int, window: Mapping[str, Any]
 ) -> Sequence[ir.Value]:
-    call = quantize_call(self)
+    call, held = quantize_call(self), g.value(self).dtype
     of_integers = not dtype_of(self).is_floating_point or (call is not None and not call.quantizes)
+    of_integers = of_integers or (held is not None and held.is_integer())  # which may stand for floats
     if of_integers or (g.target.exact_max_pool and results == 1):
         return g.ops("MaxPool", results, value, **window)
     image = _spatial(self, len(window["kernel_shape"]))

@@ -60,8 +60,9 @@ def differences(
     if answers.of_zeros is not None:
         of_zeros = answers.of_zeros[position]
         hangs_on_denormals = np.logical_or.reduce(list(_kinds(reference, of_zeros, slack, elementwise).values()))
-        denormal = hangs_on_denormals & np.logical_or.reduce(list(kinds.values()))
-        kinds = {kind: mask & ~hangs_on_denormals for kind, mask in kinds.items()}
+        others = {kind: mask for kind, mask in kinds.items() if kind is not Kind.ZERO}
+        kinds.update({kind: mask & ~hangs_on_denormals for kind, mask in others.items()})
+        denormal = hangs_on_denormals & np.logical_or.reduce([np.zeros_like(hangs_on_denormals), *others.values()])
         kinds[Kind.DENORMAL] = denormal | kinds.get(Kind.DENORMAL, denormal)
     for kind, mask in kinds.items():
         if mask.any() and kind not in known:
