@@ -363,6 +363,18 @@ def _max_pool(operation: Node) -> None:
     operation.output(0).replace(opset.select(opset.greater(with_nan, np.float32(0)), nan, pooled).output(0))
 
 
+def _softmax(operation: Node) -> Output | None:
+    """NaN along a dim where one of its elements is: OpenVINO leaves numbers beside it. A sum tells, of what is made so
+    small before that it never is infinite by itself; infinite it is NaN, too, unless below 0."""
+    value, axis = operation.input_value(0), operation.get_attributes()["axis"]
+    softmax = opset.softmax if operation.get_type_name() == "Softmax" else opset.log_softmax
+    made = softmax(value, axis).output(0)
+    small = opset.multiply(value, opset.constant(np.array(2.0**-40), value.get_element_type()))
+    total = opset.reduce_sum(small, np.array([axis]), True).output(0)
+    infinite, nan = (opset.constant(np.array(number), value.get_element_type()) for number in (np.inf, np.nan))
+    return opset.select(opset.less(total, infinite), made, nan).output(0)  # type: ignore[no-any-return]
+
+
 def _in_stable_order(operation: Node) -> None:
     """ONNX keeps the order of equals."""
     value, count = operation.input_values()
@@ -374,7 +386,7 @@ def _in_stable_order(operation: Node) -> None:
         operation.output(place).replace(stable.output(place))
 
 
-_COMPUTED_WITH_A_LAYER: Final = frozenset(("Relu", "Clamp", "HardSigmoid", "MaxPool"))
+_COMPUTED_WITH_A_LAYER: Final = frozenset(("Relu", "Clamp", "HardSigmoid", "MaxPool", "Softmax"))
 _CONVOLUTIONS: Final = tuple(
     group + kind for group in ("", "Group") for kind in ("Convolution", "ConvolutionBackpropData")
 )
@@ -394,6 +406,8 @@ _ROWS: Final[dict[str, Row]] = {
     "Relu": _relu,
     "Clamp": _clamp,
     "HardSigmoid": _hard_sigmoid,
+    "Softmax": _softmax,
+    "LogSoftmax": _softmax,
     "MaxPool": _max_pool,
     "ReduceMax": _extreme,
     "ReduceMin": _extreme,

@@ -11,7 +11,6 @@ transformations look for these patterns. What they may not move integers through
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -264,16 +263,6 @@ def _is_near_zero(g: OpenVinoGraph, value: ir.Value) -> ir.Value:
     return g.op("Less", g.op("Abs", value), g.tensor(0.5, _FLOAT))
 
 
-def softmax(g: OpenVinoGraph, node: Node, x: Node, dim: int, *rest: Any) -> ir.Value:
-    """NaN along a dim where one of its elements is: OpenVINO leaves numbers beside it. A sum tells, of what is made so
-    small before that it never is infinite by itself; infinite it is NaN, too, unless below 0."""
-    made: ir.Value = TABLE[node.target].convert(g, node, x, dim, *rest)
-    small = g.op("Mul", g.tensor(x, dtype_of(node)), g.tensor(2.0**-40, _FLOAT))
-    total = g.op("ReduceSum", small, g.ints([dim]), keepdims=1) if rank_of(x) else small
-    numbers = g.op("Less", total, g.tensor(math.inf, _FLOAT))
-    return g.op("Where", numbers, made, g.tensor(math.nan, _FLOAT))
-
-
 _CONVOLUTIONS: Final = (
     *(f"conv{n}d{form}" for n in (1, 2, 3) for form in ("", ".padding")),
     *("convolution", "_convolution", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"),
@@ -286,7 +275,6 @@ _ROWS: Final[dict[str, Row]] = {
     "aten::linear": linear,
     "aten::log1p": log1p,
     "aten::expm1": expm1,
-    **{f"aten::{name}": softmax for name in ("_softmax", "_log_softmax")},
     **{f"aten::{name}": clamp for name in ("clamp", "hardtanh", "relu6")},
     **{f"aten::{name}": on_reals for name in ("clamp.Tensor", "maximum", "minimum")},
     **{f"aten::{name}": pad for name in ("pad", "constant_pad_nd")},
