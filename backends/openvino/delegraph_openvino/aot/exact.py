@@ -372,7 +372,8 @@ def _softmax(operation: Node) -> Output | None:
     small = opset.multiply(value, opset.constant(np.array(2.0**-40), value.get_element_type()))
     total = opset.reduce_sum(small, np.array([axis]), True).output(0)
     infinite, nan = (opset.constant(np.array(number), value.get_element_type()) for number in (np.inf, np.nan))
-    return opset.select(opset.less(total, infinite), made, nan).output(0)  # type: ignore[no-any-return]
+    result: Output = opset.select(opset.less(total, infinite), made, nan).output(0)
+    return result
 
 
 def _in_stable_order(operation: Node) -> None:
