@@ -26,8 +26,8 @@ def openvino_partitioner(
     """A partitioner for `OpenVinoIR`.
 
     The first five are what a delegate is loaded with unless the loader says otherwise: see `OpenVinoOptions`. With
-    `exact_nan` a NaN passes activations and max pooling behind layers (convolutions, matrix products), which OpenVINO
-    computes in one with the layer and gives a number instead; slower by 10 to 120 %. A delegate is made of
+    `exact_nan` a NaN passes activations, max pooling and softmax behind layers (convolutions, matrix products), which
+    OpenVINO computes in one with the layer and gives a number instead; slower by 10 to 120 %. A delegate is made of
     `minimum_nodes` and more; with `allow_trivial`, also of views alone.
     Raises `InvalidArgument` for a value that an option does not take.
     """
