@@ -253,7 +253,7 @@ def test_pixels_of_a_mirror_image_that_are_as_near() -> None:
 
 
 def test_bytes_are_limited_and_a_number_without_dims_repeated() -> None:
-    check(lambda x: x.clamp(3, 200), torch.arange(256, dtype=torch.uint8))
+    check(lambda x: (x.clamp(3, 200), x.clamp(2.5, 99.5)), torch.arange(256, dtype=torch.uint8))
     check(lambda x: x.repeat(()) + 1, torch.tensor(2.0))
 
 

@@ -110,7 +110,10 @@ OPENVINO: Final = Backend(
     OpenVinoConverterGraph,
     _on_openvino,
     ("backends/openvino/tests", "tests/models", "tests/kernels"),
-    {},
+    {
+        ("aten::scaled_dot_product_attention", "float32"): "OpenVINO's exponentials: up to 2e-5 off",
+        ("aten::add.out", "complex64"): "torch multiplies what it adds by 1 + 0i, which makes NaN of infinity",
+    },
 )
 
 BACKENDS: Final = {backend.name: backend for backend in (CPU, OPENVINO)}

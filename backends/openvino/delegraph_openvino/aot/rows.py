@@ -209,7 +209,7 @@ def clamp(g: OpenVinoGraph, node: Node, x: Node, low: Any = None, high: Any = No
     """One operation where both limits are numbers: a limit lies between two integers, so it is computed on reals."""
     if operator_name(node) == "aten::relu6":
         low, high = 0, 6
-    if dtype_of(node).is_floating_point and None not in (low, high) and low <= high:
+    if dtype_of(x) == dtype_of(node) == _FLOAT and None not in (low, high) and low <= high:
         return g.op("Clamp", with_reals(g, x), domain=DOMAIN, low=float(low), high=float(high))
     return on_reals(g, node, x, low, high)
 
