@@ -80,7 +80,7 @@ generate: setup
 	$(BIN)/python examples/without_torch.py examples/generate/generate.py out/guides "A backend" --temperature 0.7
 
 test: setup
-	$(BIN)/python -m pytest -q -n 2 --ignore=backends/openvino/tests -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not numerics and not opinfo and not oracles and not soak and not zoo and not scaffold and not site and not wheels and not install"
+	$(BIN)/python -m pytest -q -n 2 -m "not accuracy and not conformance and not database and not docs and not executorch and not fuzz and not models and not numerics and not opinfo and not oracles and not soak and not zoo and not scaffold and not site and not wheels and not install"
 
 test-models: setup
 	$(BIN)/python -m pytest -q -n 2 -m "models and not executorch"
