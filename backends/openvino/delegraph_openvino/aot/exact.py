@@ -81,15 +81,27 @@ def _are_wide(operation: Node) -> bool:
     )
 
 
-def _is_known(output: Output, depth: int = 8) -> bool:
-    """Whether it is made of constants and sizes that are known, in so many steps."""
-    node = output.get_node()
-    if node.get_type_name() == "ShapeOf":
-        return bool(node.get_input_partial_shape(0).is_static)
-    sources = node.input_values()
-    if node.get_type_name() == "Constant":
-        return True
-    return depth > 0 and bool(sources) and all(_is_known(source, depth - 1) for source in sources)
+def _is_known(output: Output) -> bool:
+    """Whether it is made of constants and sizes that are known."""
+    shapes = _shapes_behind(output)
+    return shapes is not None and all(shape.get_input_partial_shape(0).is_static for shape in shapes)
+
+
+def _shapes_behind(output: Output) -> list[Node] | None:
+    """The ShapeOf operations that it is made of, beside constants; None if an element of an input goes into it."""
+    shapes, seen, ahead = list[Node](), set[int](), [output.get_node()]
+    while ahead:
+        node = ahead.pop()
+        if node.get_type_name() == "Parameter":
+            return None
+        if node.get_instance_id() in seen:
+            continue
+        seen.add(node.get_instance_id())
+        if node.get_type_name() == "ShapeOf":
+            shapes.append(node)
+        else:
+            ahead += [value.get_node() for value in node.input_values()]
+    return shapes
 
 
 def _is_narrow(output: Output, depth: int = 8) -> bool:
@@ -191,27 +203,14 @@ def _select(operation: Node) -> Output | None:
 def _absolute(operation: Node) -> Output | None:
     """Of what is computed from constants and sizes OpenVINO leaves the signs if the first element has none."""
     value = operation.input_value(0)
-    if value.get_node().get_type_name() == "Constant" or not _is_of_sizes(value):
+    if value.get_node().get_type_name() == "Constant" or _shapes_behind(value) is None:
         return None
     return _larger(value, opset.negative(value).output(0))
 
 
-def _is_of_sizes(output: Output) -> bool:
-    """Whether no element of an input goes into it."""
-    seen, ahead = set[str](), [output.get_node()]
-    while ahead:
-        node = ahead.pop()
-        if node.get_type_name() == "Parameter":
-            return False
-        if node.get_type_name() != "ShapeOf" and node.get_friendly_name() not in seen:
-            seen.add(node.get_friendly_name())
-            ahead += [value.get_node() for value in node.input_values()]
-    return True
-
-
 def _relu(operation: Node) -> Output | None:
     value = operation.input_value(0)
-    return _positive(value) if value.get_element_type() in _WIDE else _unless_nan(value, opset.relu(value).output(0))
+    return _positive(value) if value.get_element_type() in _WIDE else _keeping_nan(operation)
 
 
 def _positive(value: Output) -> Output:
@@ -293,20 +292,21 @@ def _floor_mod(operation: Node) -> Output | None:
 # ---- floats that are no numbers -----------------------------------------------------------------------------------
 
 
-def _exp(operation: Node) -> Output | None:
+def _keeping_nan(operation: Node) -> Output | None:
+    """The same again, but where the operand is NaN."""
     value = operation.input_value(0)
-    return _unless_nan(value, opset.exp(value).output(0))
-
-
-def _clamp(operation: Node) -> Output | None:
-    value, limits = operation.input_value(0), operation.get_attributes()
     if not value.get_element_type().is_real():
         return None
-    return _unless_nan(value, opset.clamp(value, limits["min"], limits["max"]).output(0))
+    again = _AGAIN[operation.get_type_name()]
+    return _unless_nan(value, again(*operation.input_values(), **operation.get_attributes()).output(0))
 
 
-def _hard_sigmoid(operation: Node) -> Output | None:
-    return _unless_nan(operation.input_value(0), opset.hard_sigmoid(*operation.input_values()).output(0))
+_AGAIN: Final[dict[str, Callable[..., Node]]] = {
+    "Exp": opset.exp,
+    "Relu": opset.relu,
+    "HardSigmoid": opset.hard_sigmoid,
+    "Clamp": lambda value, **limits: opset.clamp(value, limits["min"], limits["max"]),
+}
 
 
 def _unless_nan(value: Output, otherwise: Output) -> Output:
@@ -405,8 +405,8 @@ _ROWS: Final[dict[str, Row]] = {
     "GreaterEqual": _greater_equal,
     "Select": _select,
     "Relu": _relu,
-    "Clamp": _clamp,
-    "HardSigmoid": _hard_sigmoid,
+    "Clamp": _keeping_nan,
+    "HardSigmoid": _keeping_nan,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
     "MaxPool": _max_pool,
@@ -416,7 +416,7 @@ _ROWS: Final[dict[str, Row]] = {
     "Divide": _divide,
     "Mod": _mod,
     "FloorMod": _floor_mod,
-    "Exp": _exp,
+    "Exp": _keeping_nan,
     "Maximum": _extreme_of_two,
     "Minimum": _extreme_of_two,
 }

@@ -46,7 +46,7 @@ def differences(
     slack = partial(answers.slack, position)
     for results in answers:
         masks = _kinds(actual, results[position], slack, elementwise)
-        apart = np.logical_or.reduce(list(masks.values()))
+        apart = _any(masks)
         if kinds:
             kinds = {kind: mask & apart for kind, mask in kinds.items()}
         else:
@@ -59,7 +59,7 @@ def differences(
             return
     if answers.of_zeros is not None:
         of_zeros = answers.of_zeros[position]
-        hangs_on_denormals = np.logical_or.reduce(list(_kinds(reference, of_zeros, slack, elementwise).values()))
+        hangs_on_denormals = _any(_kinds(reference, of_zeros, slack, elementwise))
         others = {kind: mask for kind, mask in kinds.items() if kind is not Kind.ZERO}
         kinds.update({kind: mask & ~hangs_on_denormals for kind, mask in others.items()})
         denormal = hangs_on_denormals & np.logical_or.reduce([np.zeros_like(hangs_on_denormals), *others.values()])
@@ -67,6 +67,10 @@ def differences(
     for kind, mask in kinds.items():
         if mask.any() and kind not in known:
             yield kind, tuple(int(i) for i in np.argwhere(mask)[0])
+
+
+def _any(masks: Mapping[Kind, Array]) -> Array:
+    return np.asarray(np.logical_or.reduce(list(masks.values())))
 
 
 def _finfo(dtype: Any) -> Any:

@@ -64,7 +64,7 @@ class Ways:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            return _run(copy.deepcopy(self._module), [t.to(_WIDER.get(t.dtype, t.dtype)) for t in inputs])
+            return self._converted(_WIDER, inputs)
         finally:
             torch.set_default_dtype(before)
 
@@ -72,7 +72,10 @@ class Ways:
         """Computes in other dtypes; nothing where no input is of them."""
         if not any(tensor.dtype in dtypes for tensor in inputs):
             return list
-        return lambda: _run(copy.deepcopy(self._module), [t.to(dtypes.get(t.dtype, t.dtype)) for t in inputs])
+        return partial(self._converted, dtypes, inputs)
+
+    def _converted(self, dtypes: Mapping[torch.dtype, torch.dtype], inputs: Tensors) -> list[Tensor]:
+        return _run(copy.deepcopy(self._module), [t.to(dtypes.get(t.dtype, t.dtype)) for t in inputs])
 
     def _by(self, made: str, inputs: Tensors) -> list[Tensor]:
         """The results of a program that is made when it is first asked for; none if it cannot be."""
@@ -152,7 +155,7 @@ class Answers:
 
     @cached_property
     def of_zeros(self) -> list[Array] | None:
-        """What the first would be if operands that are denormal were 0; None where none is."""
+        """The first, if operands that are denormal were 0; None where none is."""
         zeros = [_without_denormals(tensor) for tensor in self._inputs]
         if all(map(torch.equal, map(torch.nan_to_num, zeros), map(torch.nan_to_num, self._inputs))):
             return None
