@@ -1,4 +1,4 @@
-"""What fusions ask of a partition's graph: both readings of a sum or product, parts of the last dim, heads repeated."""
+"""Patterns in a partition's graph: both readings of a sum or product, parts of the last dim, heads repeated."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ REPEATING: Final = frozenset([aten("unsqueeze_copy"), aten("expand_copy"), aten(
 
 
 def unrepeated(node: Node) -> Node:
-    """What `node` repeats the heads of; itself if it does not."""
+    """The node whose heads `node` repeats; itself if it does not."""
     chain: list[Node] = []
     source = node
     while source.op == "call_function" and source.target in REPEATING and len(chain) < _LONGEST:

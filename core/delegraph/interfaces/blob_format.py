@@ -45,7 +45,7 @@ class BlobTensor:
 
 @dataclass(frozen=True, slots=True)
 class UnpackedBlob:
-    """What a blob has, as views into it: `header` is whatever JSON it is."""
+    """The parts of a blob, as views into it: `header` is whatever JSON it is."""
 
     version: int
     header: Any
@@ -103,7 +103,7 @@ class BlobFormat:
             raise self.damaged(f"its header cannot be read, {type(error).__name__}: {error!s:.200}") from error
 
     def damaged(self, what: str) -> DelegateInvalidCompatibility:
-        """What to raise for a blob that lowering did not write: `what` is to be said of it."""
+        """The error for a blob that lowering did not write: `what` is to be said of it."""
         return DelegateInvalidCompatibility(
             f"a blob of {self.backend_id} is damaged: {what}; copy or lower the program again"
         )

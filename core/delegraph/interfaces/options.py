@@ -11,7 +11,7 @@ from delegraph.errors import InvalidArgument
 __all__ = ["DelegateOptions", "OptionValue", "Options"]
 
 OptionValue: TypeAlias = bool | int | str
-"""What a caller may give a delegate for an option, as ExecuTorch has it."""
+"""The value of an option that a caller gives a delegate, as ExecuTorch has it."""
 
 
 class Options(Mapping[str, Any]):
@@ -51,7 +51,7 @@ class Options(Mapping[str, Any]):
 
 
 class DelegateOptions:
-    """What a caller may choose for a delegate: the base of a frozen dataclass, whose fields are the options."""
+    """The choices that a caller has for a delegate: the base of a frozen dataclass, whose fields are the options."""
 
     __slots__ = ()
 

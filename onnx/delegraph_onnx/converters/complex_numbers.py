@@ -212,7 +212,7 @@ _CHECKS: Final = {
 }
 """Of moves, in the place of those of real tensors."""
 _JOINS: Final = frozenset(map(aten, ("cat", "slice_scatter", "select_scatter")))
-"""What casts its operands to its result's dtype."""
+"""Operators that cast their operands to their result's dtype."""
 
 
 def _move(operator: torch._ops.OpOverload) -> None:

@@ -46,8 +46,8 @@ def convolution(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: No
 
 
 def geometry(node: Node, input: Node, *, look_through: bool = True) -> tuple[Node, dict[str, Any]]:
-    """What the convolution `node` convolves if it is one of `input`, and the attributes of Conv or ConvTranspose, with
-    `look_through` those of a padding before it among them."""
+    """The node that the convolution `node` convolves if it is one of `input`, and the attributes of Conv or
+    ConvTranspose, with `look_through` those of a padding before it among them."""
     told = named_arguments(node)
     dims = rank_of(told["weight"]) - 2
     dilations = per_dim(told["dilation"], dims)

@@ -41,7 +41,7 @@ def filled_like(g: GraphBuilder, node: Node, self: Node, *rest: Any) -> ir.Value
 
 
 def _number(node: Node, *told: Any) -> Node | Scalar:
-    """What a tensor is full of: for `full` and its like the next argument says it."""
+    """The number that a tensor is full of: for `full` and its like the next argument says it."""
     name = operator_name(node)
     return told[0] if "full" in name else int("ones" in name)
 

@@ -78,7 +78,7 @@ def custom_sdpa(
 
 
 def _real(g: GraphBuilder, integers: ir.Value, *grid: ir.Value) -> ir.Value:
-    """What integers stand for that have zero points and scales; what is real already."""
+    """The reals for which integers with zero points and scales stand; a real operand as it is."""
     if not grid:
         return integers
     zero_points, scales = grid

@@ -36,7 +36,7 @@ def _spatial(node: Node, dims: int) -> tuple[Any, ...]:
 
 
 def _overhang(node: Node, self: Node, kernel: Sequence[int], *window: Sequence[int]) -> list[int]:
-    """What `ceil_mode` adds, of sizes that are known; of a call with one result or several."""
+    """The padding that `ceil_mode` adds, of sizes that are known; of a call with one result or several."""
     dims, value = len(kernel), node.meta["val"]
     result = value[0] if isinstance(value, tuple | list) else value
     return overhang(self.meta["val"].shape[-dims:], result.shape[-dims:], kernel, *window)
@@ -88,9 +88,9 @@ def _max_pools(
 def _maxima(
     g: GraphBuilder, self: Node, value: ir.Value, results: int, window: Mapping[str, Any]
 ) -> Sequence[ir.Value]:
-    call, held = quantize_call(self), g.value(self).dtype
+    call, element_type = quantize_call(self), g.value(self).dtype
     of_integers = not dtype_of(self).is_floating_point or (call is not None and not call.quantizes)
-    of_integers = of_integers or (held is not None and held.is_integer())  # which may stand for floats
+    of_integers = of_integers or (element_type is not None and element_type.is_integer())  # which may stand for floats
     if of_integers or (g.target.exact_max_pool and results == 1):
         return g.ops("MaxPool", results, value, **window)
     image = _spatial(self, len(window["kernel_shape"]))

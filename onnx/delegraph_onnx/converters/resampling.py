@@ -49,7 +49,7 @@ def _but_of_copies(node: Node, input: Node, scales: Sequence[float | None]) -> t
 
 
 def _cubic_scales(node: Node, input: Node, output_size: object, align_corners: bool, *_: object) -> str | None:
-    """What stays as large onnxruntime copies; torch does so only of linear ones."""
+    """onnxruntime copies an image that stays as large; torch does so only of linear ones."""
     for before, after, scale in zip(shape_of(input)[2:], shape_of(node)[2:], resize_scales(node), strict=True):
         known = are_known(before, after)
         if scale not in (None, 1) and not align_corners and (before == after if known else 1 < scale < _COPIES_TWO):

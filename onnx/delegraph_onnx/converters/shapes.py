@@ -69,7 +69,7 @@ def permute(g: GraphBuilder, node: Node, self: Node, *dims: Any) -> ir.Value:
 
 
 def permutation(rank: int, *dims: Any) -> list[int]:
-    """What is meant by the arguments of `permute`, `transpose` or `t`."""
+    """The order of dims that the arguments mean, of `permute`, `transpose` or `t`."""
     order = list(range(rank))
     if not dims or not order:
         return order[::-1]

@@ -32,7 +32,7 @@ def lies_beside(value: ir.Value) -> bool:
 
 
 def reference(name: str, dtype: ir.DataType, shape: Sequence[int], nbytes: int) -> ir.ExternalTensor:
-    """What a graph says of a content that is given beside it."""
+    """A graph's entry for a content that is given beside it."""
     return ir.ExternalTensor("weights", 0, nbytes, dtype, shape=ir.Shape(shape), name=name)
 
 

@@ -77,7 +77,7 @@ KERNELS: Final[Mapping[str, slice]] = {
 }
 """Operator -> which of its inputs are laid out for the processor."""
 MOVES: Final = frozenset({"Concat", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
-"""What a kernel may have gone through: an LSTM's gates have another order in ONNX."""
+"""Operations that a kernel may have gone through: an LSTM's gates have another order in ONNX."""
 
 
 def widen_kernels(graph: ir.Graph) -> None:

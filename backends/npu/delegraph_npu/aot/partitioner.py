@@ -113,7 +113,7 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         return operators if isinstance(operators, str) else None
 
     def _operators(self, head: Node) -> Sequence[ir.Operator] | str:
-        """What a call becomes, converted once, or why its sums cannot be rescaled, or have no place on the device."""
+        """The operators of a call, converted once, or why its sums cannot be rescaled, or have no place there."""
         if head not in self._alone:
             operators = _converted_alone(head, self._foldings[head.graph])
             reason = None if isinstance(operators, str) else _too_large(operators, self.device)

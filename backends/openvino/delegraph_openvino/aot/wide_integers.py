@@ -188,7 +188,7 @@ _OPERANDS: Final[dict[str, Callable[[Node], Iterable[Any]]]] = {
     **dict.fromkeys(_REMAINDERS, lambda node: node.args[1:2]),
     **dict.fromkeys(_CASTS, lambda node: node.all_input_nodes),
 }
-"""What the largest is made of."""
+"""Operator -> the operands of which its largest value is made."""
 
 
 def _largest(values: Iterable[Any], known: dict[Node, int | None]) -> int | None:

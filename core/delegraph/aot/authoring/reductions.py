@@ -12,5 +12,5 @@ def reduced_dims(rank: int, dims: Sequence[int] | int | None) -> tuple[int, ...]
 
     None and an empty list are all of them, as in torch's schemas of sums, means and norms.
     """
-    given = [dims] if isinstance(dims, int) else dims or range(rank)
-    return tuple(sorted({dim % rank for dim in given})) if rank else ()
+    listed = [dims] if isinstance(dims, int) else dims or range(rank)
+    return tuple(sorted({dim % rank for dim in listed})) if rank else ()

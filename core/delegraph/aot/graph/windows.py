@@ -1,4 +1,4 @@
-"""What torch writes of windows -> one number for each of their dims: of convolutions and pools."""
+"""The arguments of windows, of convolutions and pools -> a number for each of their dims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def per_dim(values: Sequence[int] | int, dims: int) -> list[int]:
 
 
 def same_padding(kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
-    """What `padding="same"` adds before and behind, for each dim: an odd element is behind (torch's `conv2d`)."""
+    """The padding before and behind of "same", for each dim: an odd element is behind (torch's `conv2d`)."""
     reach = [step * (size - 1) for size, step in zip(kernel, dilation, strict=True)]
     return [(total // 2, total - total // 2) for total in reach]
 
