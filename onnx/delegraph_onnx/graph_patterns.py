@@ -1,34 +1,18 @@
-"""Patterns in a partition's graph: both readings of a sum or product, parts of the last dim, heads repeated."""
+"""Patterns in a partition's graph: parts of the last dim, heads repeated."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
-from delegraph_onnx.node_facts import COPIES, aten, in_words, rank_of, shape_of
+from delegraph.aot.authoring import ANY, Bindings, behind, captured, either, matches, op
+from delegraph_onnx.node_facts import COPIES, are_known, aten, rank_of, same_sizes, shape_of
 
-__all__ = ["REPEATING", "is_last", "products", "repeats_heads", "slice_of", "sliced_from", "sums", "unrepeated"]
-
-
-def products(node: Any) -> list[tuple[Node, Node]]:
-    """Both readings of a product of two nodes; none of another node."""
-    return _readings(node, "mul.Tensor")
-
-
-def sums(node: Any) -> list[tuple[Node, Node]]:
-    """Both readings of a plain sum of two nodes."""
-    return _readings(node, "add.Tensor") if isinstance(node, Node) and not node.kwargs else []
-
-
-def _readings(node: Any, name: str) -> list[tuple[Node, Node]]:
-    if not isinstance(node, Node) or node.target != aten(name):
-        return []
-    one, other = node.args[:2]
-    return [(one, other), (other, one)] if isinstance(one, Node) and isinstance(other, Node) else []
+__all__ = ["is_last", "slice_of", "sliced_from", "unrepeated", "with_repeated_heads"]
 
 
 def is_last(dim: Any, node: Node) -> bool:
@@ -77,44 +61,40 @@ def _part_of(part: Node, x: Node) -> tuple[int, int] | None:
 #
 # k ── unsqueeze 2 ── expand ── view ──> (batch, groups * repetitions, length, size)   ──>  k of (batch, groups, …)
 
-REPEATING: Final = frozenset([aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy"), *COPIES])
-"""Of what a repetition is made, if it is one."""
+
+def _copied(pattern: Any) -> Any:
+    return behind(lambda node: node.target in COPIES, pattern)
+
+
+[_SOURCE] = captured("source")
+_APART: Final = op(aten("unsqueeze_copy"), _copied(_SOURCE), ANY)
+_EXPANDED: Final = op(aten("expand_copy"), _copied(_APART), ANY)
+_JOINED: Final = op(aten("view_copy"), _copied(_EXPANDED), ANY)
+_HEADS: Final = _copied(either(_JOINED, _SOURCE))
+
+
+def with_repeated_heads(node: Node) -> Iterator[tuple[Node, frozenset[Node]]]:
+    """The nodes whose heads `node` repeats, or which it copies, itself among them, each with the calls between."""
+    for reading in matches(_HEADS, node):
+        if _JOINED not in reading.calls or _repeats_heads(reading):
+            yield reading["source"], reading.nodes
 
 
 def unrepeated(node: Node) -> Node:
     """The node whose heads `node` repeats; itself if it does not."""
-    chain: list[Node] = []
-    source = node
-    while source.op == "call_function" and source.target in REPEATING and len(chain) < _LONGEST:
-        chain.append(source)
-        source = source.args[0]  # type: ignore[assignment]
-        if source.op != "get_attr" and rank_of(source) == 4 and _steps(chain) and repeats_heads(chain[::-1], source):
-            return source
-    return node
+    return next((reading["source"] for reading in matches(_copied(_JOINED), node) if _repeats_heads(reading)), node)
 
 
-_LONGEST: Final = 8
-
-
-def repeats_heads(chain: Sequence[Node], source: Node) -> bool:
-    """Whether `chain` is nothing, or repeats each head r times: (batch, heads, …) -> (batch, heads, r, …) -> joined."""
-    steps = _steps(chain)
-    if not steps:
-        return True
-    batch, heads, length, size = shape_of(source)
-    if [node.target for node in steps] != [aten("unsqueeze_copy"), aten("expand_copy"), aten("view_copy")]:
+def _repeats_heads(reading: Bindings) -> bool:
+    """Whether each head is repeated r times: (batch, heads, …) -> (batch, heads, r, …) -> joined."""
+    source = reading["source"]
+    if source.op == "get_attr" or rank_of(source) != 4:
         return False
-    repetitions = shape_of(steps[1])[2]
-    shapes = [in_words(shape_of(node)) for node in steps]
-    if not isinstance(heads, int) or not isinstance(repetitions, int):
+    (batch, heads, length, size), repetitions = shape_of(source), shape_of(reading.calls[_EXPANDED])[2]
+    if not are_known(heads, repetitions):
         return False
-    wanted = [
-        (batch, heads, 1, length, size),
-        (batch, heads, repetitions, length, size),
-        (batch, heads * repetitions, length, size),
-    ]
-    return shapes == [in_words(shape) for shape in wanted]
-
-
-def _steps(chain: Sequence[Node]) -> list[Node]:
-    return [node for node in chain if node.target not in COPIES]
+    return (
+        same_sizes(shape_of(reading.calls[_APART]), (batch, heads, 1, length, size))
+        and same_sizes(shape_of(reading.calls[_EXPANDED]), (batch, heads, repetitions, length, size))
+        and same_sizes(shape_of(reading.calls[_JOINED]), (batch, heads * repetitions, length, size))
+    )

@@ -7,71 +7,26 @@ pattern = Pattern.traced(lambda x, y: torch.relu(x + y), (torch.empty(2), torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-from delegraph.aot import DependencyCycle, condensed_order, edge_program, lifted_number, number_overload
+from delegraph.aot import DependencyCycle, condensed_order, edge_program, lifted_number
+from delegraph.aot.authoring import ANY, Bindings, Capture, Op, matches, op
 from delegraph.interfaces import CompileSpec
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 from delegraph_partitioners.propose_partitions import Unit
 
 __all__ = ["ANY", "Capture", "Match", "Op", "Pattern", "PatternPartitioner", "find_matches", "op"]
 
-Operator: TypeAlias = Any
-"""`torch.ops.aten.add` for every overload, `torch.ops.aten.add.Tensor` for one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """Stands for any argument, and the same one wherever the same name stands."""
-
-    name: str
-
-
-ANY: Any = Capture("")
-"""Stands for any argument, another one each time."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Op:
-    """A call of one of `operators`. One `Op` used twice is one node.
-
-    Arguments are `Op`s, `Capture`s, lists of them, or values to be equal to; a number equals the constant that edge
-    programs have in its place. Arguments of the graph's node beyond `args`, and keyword arguments that `kwargs` does
-    not name, may be anything.
-    """
-
-    operators: tuple[Operator, ...]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    def calls(self, node: Node) -> bool:
-        """Whether `node` calls one of the operators; with a number for operand, its overload for numbers counts too."""
-        names = [node.target, getattr(node.target, "overloadpacket", None)]
-        if isinstance(node.target, OpOverload) and any(
-            lifted_number(read) is not None for read in node.all_input_nodes
-        ):
-            names.append(number_overload(node.target))
-        return node.op == "call_function" and any(o in names for o in self.operators)
-
-
-def op(operators: Operator | tuple[Operator, ...], *args: Any, **kwargs: Any) -> Op:
-    """An `Op`, written as a call."""
-    return Op(operators if isinstance(operators, tuple) else (operators,), args, kwargs)
-
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What to look for: `outputs` may be read from outside of a match, all other nodes of it only from within.
-
-    Arguments are compared in order; for `a + b` or `b + a` give two patterns.
-    """
+    """What to look for: `outputs` may be read from outside of a match, all other nodes of it only from within."""
 
     outputs: tuple[Op, ...]
 
@@ -105,98 +60,58 @@ def find_matches(patterns: Sequence[Pattern | Op], graph: Graph) -> list[Match]:
     would wait for each other, or for a node between their own, are left out.
     """
     position = {node: i for i, node in enumerate(graph.nodes)}
-    matches: list[Match] = []
+    found: list[Match] = []
     owner: dict[Node, int] = {}
     for pattern in (p if isinstance(p, Pattern) else Pattern((p,)) for p in patterns):
         for anchor in graph.nodes:
             match = _match_at(pattern, anchor, owner, position)
             if match is not None:
-                owner.update(dict.fromkeys(match.nodes, len(matches)))
-                matches.append(match)
-    matches = [matches[i] for i in _schedulable(graph, owner, len(matches), matches)]
-    return sorted(matches, key=lambda match: position[match.nodes[-1]])
+                owner.update(dict.fromkeys(match.nodes, len(found)))
+                found.append(match)
+    found = [found[i] for i in _schedulable(graph, owner, found)]
+    return sorted(found, key=lambda match: position[match.nodes[-1]])
 
 
-def _schedulable(graph: Graph, owner: dict[Node, int], count: int, matches: Sequence[Match]) -> list[int]:
+def _schedulable(graph: Graph, owner: dict[Node, int], found: Sequence[Match]) -> list[int]:
     """The matches that can each run as one; only those with several outputs can be in the way."""
-    kept = dict.fromkeys(range(count))
-    while any(len(matches[i].outputs) > 1 for i in kept):
+    kept = dict.fromkeys(range(len(found)))
+    while any(len(found[i].outputs) > 1 for i in kept):
         try:
             condensed_order(graph, lambda node: owner.get(node, node))
             break
         except DependencyCycle as cycle:
             waiting = [key for key, _ in cycle.groups if isinstance(key, int)]
-            dropped = next((i for i in waiting if len(matches[i].outputs) > 1), waiting[0])
+            dropped = next((i for i in waiting if len(found[i].outputs) > 1), waiting[0])
             del kept[dropped]
-            for node in matches[dropped].nodes:
+            for node in found[dropped].nodes:
                 del owner[node]
     return list(kept)
 
 
-class _Attempt:
-    """What stands for what while one match is tried."""
-
-    def __init__(self, taken: Mapping[Node, int]) -> None:
-        self.taken = taken
-        self.nodes: dict[Op, Node] = {}
-        self.captures: dict[str, Any] = {}
-
-    def fits(self, wanted: Any, found: Any) -> bool:
-        """Whether the argument `found` is what the pattern wants; remembers what it stands for."""
-        if isinstance(wanted, Op):
-            return isinstance(found, Node) and self.fits_node(wanted, found)
-        if isinstance(wanted, Capture):
-            if not wanted.name:
-                return True
-            return _same(self.captures.setdefault(wanted.name, found), found)
-        if isinstance(wanted, (list, tuple)):
-            same_length = isinstance(found, (list, tuple)) and len(wanted) == len(found)
-            return same_length and all(map(self.fits, wanted, found))
-        number = lifted_number(found) if isinstance(found, Node) else None
-        return _same(wanted, found if number is None else number)
-
-    def fits_node(self, wanted: Op, found: Node) -> bool:
-        if wanted in self.nodes:
-            return self.nodes[wanted] is found
-        if found in self.taken or found in self.nodes.values() or not wanted.calls(found):
-            return False
-        if len(found.args) < len(wanted.args) or not set(wanted.kwargs) <= set(found.kwargs):
-            return False
-        self.nodes[wanted] = found
-        return all(map(self.fits, wanted.args, found.args)) and all(
-            self.fits(value, found.kwargs[name]) for name, value in wanted.kwargs.items()
-        )
-
-
-def _match_at(pattern: Pattern, anchor: Node, taken: Mapping[Node, int], position: Mapping[Node, int]) -> Match | None:
-    """The match in which `anchor` is the first output; further outputs are found from what the earlier ones matched."""
-    for attempt in _attempts(pattern, anchor, taken):
-        nodes = tuple(sorted(attempt.nodes.values(), key=position.__getitem__))
-        outputs = tuple(attempt.nodes[output] for output in pattern.outputs)
-        inside = set(nodes)
-        if all(node in outputs or inside.issuperset(node.users) for node in nodes):
-            return Match(pattern, nodes, outputs, attempt.captures)
+def _match_at(pattern: Pattern, anchor: Node, taken: Container[Node], position: Mapping[Node, int]) -> Match | None:
+    """The match in which `anchor` is the first output, without nodes that are `taken`."""
+    for bindings in _together(pattern, anchor):
+        outputs = tuple(bindings.calls[output] for output in pattern.outputs)
+        inside = bindings.nodes
+        closed = all(node in outputs or inside.issuperset(node.users) for node in inside)
+        if closed and not any(node in taken for node in inside):
+            return Match(pattern, tuple(sorted(inside, key=position.__getitem__)), outputs, bindings.captures)
     return None
 
 
-def _attempts(pattern: Pattern, anchor: Node, taken: Mapping[Node, int]) -> Iterator[_Attempt]:
-    first = _Attempt(taken)
-    if not first.fits_node(pattern.outputs[0], anchor):
-        return
-    attempts = [first]
+def _together(pattern: Pattern, anchor: Node) -> Iterator[Bindings]:
+    """`anchor` as the first output, and the others among what reads values that are matched."""
+    found = list(matches(pattern.outputs[0], anchor))
     for output in pattern.outputs[1:]:
-        attempts = [longer for attempt in attempts for longer in _with_output(attempt, output)]
-    yield from attempts
+        found = [longer for bindings in found for longer in _with_output(bindings, output)]
+    yield from found
 
 
-def _with_output(attempt: _Attempt, output: Op) -> Iterator[_Attempt]:
-    """`attempt`, and one more output, at each place where that fits: among what reads values that are matched."""
-    known = [node for node in (*attempt.nodes.values(), *attempt.captures.values()) if isinstance(node, Node)]
+def _with_output(bindings: Bindings, output: Op) -> Iterator[Bindings]:
+    """`bindings`, and one more output, at each place where that fits."""
+    known = [node for node in (*bindings.calls.values(), *bindings.captures.values()) if isinstance(node, Node)]
     for candidate in _readers(known, depth=_depth(output)):
-        longer = _Attempt(attempt.taken)
-        longer.nodes, longer.captures = dict(attempt.nodes), dict(attempt.captures)
-        if longer.fits_node(output, candidate):
-            yield longer
+        yield from matches(output, candidate, bindings)
 
 
 def _readers(nodes: Iterable[Node], depth: int) -> Iterable[Node]:
@@ -211,12 +126,6 @@ def _depth(pattern: Any) -> int:
     if isinstance(pattern, Op):
         return 1 + max(map(_depth, pattern.args), default=0)
     return max(map(_depth, pattern), default=0) if isinstance(pattern, (list, tuple)) else 0
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, Node) or isinstance(b, Node):
-        return a is b
-    return type(a) is type(b) and bool(a == b)
 
 
 # ---- patterns from functions -----------------------------------------------------------------------

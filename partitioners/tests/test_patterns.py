@@ -13,6 +13,7 @@ from core.tests.aot.delegating import to_backend
 from torch.export import ExportedProgram, export
 
 from delegraph.aot import edge_program
+from delegraph.aot.authoring import behind, either
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.plugins import PluginRegistry
 from delegraph_partitioners import ANY, Capture, Op, Pattern, PatternPartitioner, find_matches, op
@@ -93,6 +94,33 @@ def test_several_operators_and_keywords() -> None:
     assert found(either, lambda x: x.relu() * x.sigmoid() * x.tanh(), X) == [["relu"], ["sigmoid"]]
     cast = op(aten.add.Tensor, ANY, ANY, alpha=2)
     assert found(cast, lambda x: torch.add(x, x.exp(), alpha=2) + x, X) == [["add"]]
+
+
+def test_operands_that_commute_match_in_both_orders() -> None:
+    pattern = op(aten.add.Tensor, op(aten.relu, ANY), Capture("y"))
+    assert found(pattern, lambda x, y: x.relu() + y, X, Y) == [["relu", "add"]]
+    assert found(pattern, lambda x, y: y + x.relu(), X, Y) == [["relu", "add"]]
+    assert found(pattern, lambda x, y: torch.add(y, x.relu(), alpha=2), X, Y) == []
+    assert found(op(aten.sub.Tensor, op(aten.relu, ANY), ANY), lambda x, y: y - x.relu(), X, Y) == []
+
+
+def test_another_order_is_tried_where_the_first_leads_nowhere() -> None:
+    x, twice = Capture("x"), op(aten.mul.Tensor, Capture("x"), Capture("z"))
+    pattern = op(aten.sub.Tensor, op(aten.add.Tensor, x, twice), x)
+    assert found(pattern, lambda x, y: (x + y * x) - x, X, Y) == [["mul", "add", "sub"]]
+    assert found(pattern, lambda x, y: (x + y * x) - y, X, Y) == []
+
+
+def test_conditions_alternatives_and_what_may_stand_between() -> None:
+    square = op(aten.mm, ANY, ANY).where(lambda node: node.meta["val"].shape[0] == node.meta["val"].shape[1])
+    assert found(square, lambda x: (x @ x.t()) + (x @ x.t() @ x).sum(), X) == [["mm"], ["mm_1"]]
+    small = op(aten.relu, Capture("x", lambda node: node.meta["val"].numel() < 8))
+    assert found(small, lambda x: x.relu() + x[:1].relu(), X) == [["relu_1"]]
+    gate = op(aten.mul.Tensor, ANY, either(op(aten.sigmoid, ANY), op(aten.tanh, ANY)))
+    assert found(gate, lambda x, y: x * y.tanh() + y * x.sigmoid(), X, Y) == [["tanh", "mul"], ["sigmoid", "mul_1"]]
+    aside = op(aten.relu, behind(op(aten.permute_copy, ANY).calls, op(aten.exp, ANY)))
+    assert found(aside, lambda x: x.exp().t().relu(), X) == [["exp", "permute", "relu"]]
+    assert found(aside, lambda x: x.exp().relu(), X) == [["exp", "relu"]]
 
 
 def test_matches_do_not_overlap() -> None:

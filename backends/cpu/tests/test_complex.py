@@ -122,6 +122,13 @@ TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def test_quarter_turns_of_a_transform_add_nothing() -> None:
+    """The largest number at the frequency half way, whose sine is 0, as it would be times the sine of a rounded pi."""
+    x = torch.randn(16, generator=torch.Generator().manual_seed(0))
+    x[8] = 1e38
+    compare(run(torch.fft.hfft, x), torch.fft.hfft(x))
+
+
 @pytest.mark.parametrize("kind", TRANSFORMS)
 @pytest.mark.parametrize("size", [100, 770, 2048])
 def test_fourier_transforms_of_sizes_are_exact(kind: str, size: int) -> None:

@@ -115,6 +115,7 @@ CASES: dict[str, Case] = {
     "relu": moved(F.relu),
     "clamp": moved(lambda x: x.clamp(0.3, 0.7)),
     "softmax": of(lambda x: x.softmax(-1), ROWS),
+    "softmax of a number": of(lambda x: x.softmax(0), [()]),
     "softmax over channels": of(lambda x: x.softmax(1), IMAGE),
     "cat": moved(lambda x: torch.cat([x, x], 1)),
     "cat of results": of(lambda a, b: torch.cat([torch.sigmoid(a), torch.tanh(b)], 1), IMAGE * 2),

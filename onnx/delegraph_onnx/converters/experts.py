@@ -10,12 +10,14 @@ For matrices that are stored in 8 bits or 4, an engine may have products of code
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import onnx_ir as ir
 import torch
 from torch.fx import Node
 
-from delegraph_onnx.converters.table import aten, convert_named, schema_arguments
+from delegraph.aot.authoring import ANY, captured, either, matches, op
+from delegraph_onnx.converters.table import aten, convert_named
 from delegraph_onnx.dtypes import INDICES, REALS
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
@@ -56,16 +58,16 @@ def _product(g: GraphBuilder, mat2: Node) -> Callable[[ir.Value, int], ir.Value]
     return found or (lambda rows, expert: g.op("MatMul", rows, _matrix(g, mat2, expert)))
 
 
+_ROWS: Final = op(aten("view_copy"), *captured("rows"), ANY)
+_MATRICES: Final = op(aten("permute_copy"), _ROWS, either([0, 2, 1], [0, -1, -2], [0, -1, 1], [0, 2, -2]))
+
+
 def _stored_rows(mat2: Node) -> Node | None:
     """The rows of all matrices, (experts * outputs, inner), as recipes for weights alone have them:
     `permute(view(rows, (experts, outputs, inner)), (0, 2, 1))`."""
-    if mat2.target != aten("permute_copy") or [dim % 3 for dim in schema_arguments(mat2)[1]] != [0, 2, 1]:
-        return None
-    view = mat2.all_input_nodes[0]
-    if view.target != aten("view_copy"):
-        return None
-    (rows,), (experts, inner, outputs) = view.all_input_nodes, shape_of(mat2)
-    return rows if shape_of(rows) == (experts * outputs, inner) else None
+    experts, inner, outputs = shape_of(mat2)
+    rows = (match["rows"] for match in matches(_MATRICES, mat2))
+    return next((each for each in rows if shape_of(each) == (experts * outputs, inner)), None)
 
 
 def _matrix(g: GraphBuilder, mat2: Node, index: int) -> ir.Value:

@@ -107,9 +107,11 @@ _LARGEST: Final = 2**19
 def _waves(
     n: int, rows: NDArray[np.int64], columns: NDArray[np.int64], forward: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Cosines and sines of -2 pi * row * column / n, or of + where not `forward`."""
+    """Cosines and sines of -2 pi * row * column / n, or of + where not `forward`. Those of quarter turns are exactly 0:
+    1e-16 times a large number would be none."""
     angles = np.outer(rows, columns) % n * (2 * math.pi / n)
-    return np.cos(angles), np.sin(-angles if forward else angles)
+    cosines, sines = np.cos(angles), np.sin(-angles if forward else angles)
+    return tuple(np.where(np.abs(wave) < 1e-12, 0.0, wave) for wave in (cosines, sines))  # type: ignore[return-value]
 
 
 def _product(

@@ -38,6 +38,11 @@ def _lgamma(sp: ModuleType, x: Array) -> Array:
     return np.where(np.isneginf(x), np.inf, values)
 
 
+def _incomplete_gamma(name: str, of_infinite: float) -> Function:
+    """SciPy's function `name`; `of_infinite` parameters beside NaN, as in torch."""
+    return lambda sp, a, x: np.where(np.isposinf(a) & np.isnan(x), of_infinite, getattr(sp, name)(a, x))
+
+
 def _spherical_j0(sp: ModuleType, x: Array) -> Array:
     value: Array = sp.spherical_jn(0, x)
     return value
@@ -83,8 +88,8 @@ _UNARY: Final[dict[str, Function]] = {
     "special_spherical_bessel_j0": _spherical_j0,
 }
 _BINARY: Final[dict[str, tuple[str, Function]]] = {
-    "aten::igamma.out": ("f", _named("gammainc")),
-    "aten::igammac.out": ("f", _named("gammaincc")),
+    "aten::igamma.out": ("f", _incomplete_gamma("gammainc", 0.0)),
+    "aten::igammac.out": ("f", _incomplete_gamma("gammaincc", 1.0)),
     "aten::special_zeta.other_scalar_out": ("bif", _named("zeta")),
     "aten::special_zeta.out": ("bif", _named("zeta")),
     "aten::special_zeta.self_scalar_out": ("bif", _named("zeta")),

@@ -18,11 +18,11 @@ from typing import Any, Final
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
-from delegraph.aot.authoring import Constants
+from delegraph.aot.authoring import Constants, captured, matches, op
 from delegraph_cpu.aot.masks import hidden_by
 from delegraph_onnx.converters.attention import scale_of
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.graph_patterns import is_last, slice_of, sums
+from delegraph_onnx.graph_patterns import is_last, slice_of
 from delegraph_onnx.node_facts import COPIES, dtype_of, in_words, rank_of, shape_of
 
 __all__ = ["Attention", "attention_of"]
@@ -132,8 +132,10 @@ class _Reader:
     def masked(self, node: Any) -> tuple[Node | None, Node | None]:
         """The scores and what hides some of them, if `node` is their sum."""
         total = self.call(node, "add.Tensor")
-        readings = [(scores, bias) for scores, bias in sums(total) if hidden_by(bias, self.constants) is not None]
-        return readings[0] if readings else (None, None)
+        readings = (
+            reading for reading in matches(_SUM, total) if hidden_by(reading["bias"], self.constants) is not None
+        )
+        return next(((reading["scores"], reading["bias"]) for reading in readings), (None, None))
 
     def scaled(self, node: Any) -> tuple[Any, float]:
         """What `node` multiplies by a number, and the number."""
@@ -146,6 +148,9 @@ class _Reader:
             node = call.args[0]
             call = self.call(node, "mul.Tensor", "div.Tensor")
         return node, factor
+
+
+_SUM: Final = op(aten("add.Tensor"), *captured("scores bias"), alpha=1)
 
 
 def _leaves_the_last_out(node: Node) -> bool:

@@ -23,7 +23,7 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
-from delegraph.aot.authoring import Constants
+from delegraph.aot.authoring import ANY, Constants, captured, matches, op
 from delegraph_cpu.aot.attention_parts import Attention, attention_of
 from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.masks import Mask, mask_of
@@ -31,7 +31,7 @@ from delegraph_cpu.aot.rotary import Rotation, rotation_of
 from delegraph_onnx.converters.attention import joined_heads, parted_heads
 from delegraph_onnx.converters.table import aten
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.graph_patterns import REPEATING, repeats_heads, slice_of, sliced_from
+from delegraph_onnx.graph_patterns import slice_of, sliced_from, with_repeated_heads
 from delegraph_onnx.node_facts import are_known, outer_dtype_of, rank_of, same_sizes, shape_of
 from delegraph_onnx.positions import Positions, positions_of
 
@@ -201,18 +201,19 @@ _ROTATED_SIZE = 16
 """What the size of a head, and of the part that is rotated, is a multiple of where the operator rotates; else of 8."""
 
 
-def _put_behind(node: Node, reader: Node, constants: Mapping[Node, torch.Tensor]) -> tuple[_Write, list[Node]] | None:
+def _put_behind(
+    node: Node, reader: Node, constants: Mapping[Node, torch.Tensor]
+) -> tuple[_Write, frozenset[Node]] | None:
     """The write whose result `node` is, its heads repeated, and the nodes between, which nobody but `reader` reads."""
-    between: list[Node] = []
-    while node.op == "call_function" and node.target not in _WRITES:
-        if node.target not in REPEATING or list(node.users) != [reader]:
-            return None
-        between.append(node)
-        reader, node = node, node.args[0]  # type: ignore[assignment]
-    if node.op != "call_function" or {user for user in node.users if user.op != "output"} != {reader}:
-        return None
-    put = _Write.of(node, constants) if repeats_heads(between[::-1], node) else None
-    return None if put is None else (put, between)
+    for source, between in with_repeated_heads(node):
+        inside = {reader, *between}
+        if source.target in _WRITES and all(
+            inside.issuperset(user for user in each.users if user.op != "output" or each is not source)
+            for each in (source, *between)
+        ):
+            put = _Write.of(source, constants)
+            return None if put is None else (put, between)
+    return None
 
 
 def _is_cache(write: _Write, written: Mapping[Node, Node]) -> bool:
@@ -265,13 +266,15 @@ def _packed_projections(three: Sequence[Node]) -> Node | None:
     return source if end == shape_of(source)[-1] else None
 
 
+_FEATURES: Final = op(aten("view_copy"), *captured("features"), ANY)
+_HEADS: Final = op(aten("permute_copy"), _FEATURES, [0, 2, 1, 3])
+
+
 def _features(heads: Node) -> Node | None:
-    """What, of shape (batch, rows, heads * size), `heads` are the parts of."""
-    if heads.target != aten("permute_copy") or heads.args[1] != [0, 2, 1, 3]:
-        return None
-    parted = heads.args[0]
-    if not isinstance(parted, Node) or parted.target != aten("view_copy"):
-        return None
-    features = parted.args[0]
-    joined = [*shape_of(parted)[:2], shape_of(parted)[2] * shape_of(parted)[3]]
-    return features if isinstance(features, Node) and same_sizes(shape_of(features), joined) else None
+    """The node, of shape (batch, rows, heads * size), of which `heads` are the parts."""
+    for parted in matches(_HEADS, heads):
+        features: Node = parted["features"]
+        batch, rows, count, size = shape_of(parted.calls[_FEATURES])
+        if same_sizes(shape_of(features), (batch, rows, count * size)):
+            return features
+    return None

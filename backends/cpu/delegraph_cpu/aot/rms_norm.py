@@ -7,19 +7,18 @@ As seven operators of their own it takes twice as long, for one row of 64 elemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature, schema_arguments
-from delegraph.aot.authoring import Constants, reduced_dims
+from delegraph.aot.authoring import Bindings, Capture, Constants, matches, op, reduced_dims
 from delegraph_onnx.converters.normalization import simplified_layer_norm
 from delegraph_onnx.converters.table import aten
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.graph_patterns import products, sums
 from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 __all__ = ["RmsNorm", "rms_norms"]
@@ -41,44 +40,40 @@ class RmsNorm:
         g.values[self.root] = g.record(norm, shape_of(self.root))
 
 
+def _is_read_once(node: Node) -> bool:
+    return len(node.users) == 1
+
+
+def _is_over_the_last_dim(mean: Node) -> bool:
+    source, dims, keepdim, dtype = schema_arguments(mean)
+    last = reduced_dims(rank_of(source), dims) == (rank_of(source) - 1,)
+    return last and keepdim and dtype is None and _is_read_once(mean)
+
+
+_X: Final = Capture("x", lambda x: dtype_of(x) == torch.float32)
+_MEAN: Final = op(aten("mean.dim"), op(aten("pow.Tensor_Scalar"), _X, 2)).where(_is_over_the_last_dim)
+_SHIFTED: Final = op(aten("add.Tensor"), _MEAN, Capture("epsilon"), alpha=1)
+_NORM: Final = op(aten("mul.Tensor"), _X, op(aten("rsqrt"), _SHIFTED).where(_is_read_once))
+_WEIGHTED: Final = op(aten("mul.Tensor"), _NORM, Capture("weight", lambda w: dtype_of(w) == torch.float32))
+
+
 def rms_norms(graph: Graph, signature: ResolvedSignature) -> Iterator[RmsNorm]:
     """All of them, each with its weight if it has one."""
-    numbers = {node: tensor for node, tensor in Constants.of(signature).tensors.items() if tensor.numel() == 1}
+    constants = Constants.of(signature)
     for node in graph.nodes:
-        norm = _norm(node, numbers)
-        if norm is not None:
-            yield _with_weight(norm)
+        for norm in matches(_NORM, node):
+            epsilon = constants.tensors.get(norm["epsilon"])
+            if epsilon is not None and epsilon.numel() == 1:
+                yield _with_weight(node, norm, float(epsilon))
+                break
 
 
-def _norm(node: Node, numbers: Mapping[Node, torch.Tensor]) -> RmsNorm | None:
-    """`node` as x * rsqrt(mean(x ** 2, -1) + eps)."""
-    for x, root in products(node):
-        shifted = _only(root, "rsqrt")
-        for mean, epsilon in sums(shifted):
-            squares = _only(mean, "mean.dim")
-            if squares is None or epsilon not in numbers or dtype_of(x) != torch.float32:
-                continue
-            _, dims, keepdim, dtype = schema_arguments(mean)
-            over_last = keepdim and dtype is None and reduced_dims(rank_of(x), dims) == (rank_of(x) - 1,)
-            if over_last and squares.target == aten("pow.Tensor_Scalar") and squares.args == (x, 2):
-                return RmsNorm(node, x, float(numbers[epsilon]), None, frozenset())
-    return None
-
-
-def _with_weight(norm: RmsNorm) -> RmsNorm:
+def _with_weight(root: Node, norm: Bindings, epsilon: float) -> RmsNorm:
     """With the product that is made of the norm alone, if it is one with a weight."""
-    users = list(norm.root.users)
-    if len(users) != 1 or not isinstance(shape_of(norm.source)[-1], int):
-        return norm
-    for one, weight in products(users[0]):
-        if one is norm.root and dtype_of(weight) == torch.float32 and shape_of(weight) == shape_of(norm.source)[-1:]:
-            return RmsNorm(users[0], norm.source, norm.epsilon, weight, frozenset([norm.root]))
-    return norm
-
-
-def _only(node: Any, name: str) -> Node | None:
-    """What the call `name` reads first, if `node` is one that a single node reads."""
-    if not isinstance(node, Node) or node.target != aten(name) or len(node.users) != 1:
-        return None
-    source = node.args[0]
-    return source if isinstance(source, Node) else None
+    source = norm["x"]
+    if _is_read_once(root) and isinstance(shape_of(source)[-1], int):
+        [product] = root.users
+        for weighted in matches(_WEIGHTED, product):
+            if weighted.calls[_NORM] is root and shape_of(weighted["weight"]) == shape_of(source)[-1:]:
+                return RmsNorm(product, source, epsilon, weighted["weight"], frozenset([root]))
+    return RmsNorm(root, source, epsilon, None, frozenset())

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
+from delegraph.aot.authoring import ANY, Bindings, Op, behind, captured, matches, op
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.graph_patterns import is_last, products, slice_of, sliced_from, sums
+from delegraph_onnx.graph_patterns import is_last, slice_of, sliced_from
 from delegraph_onnx.node_facts import COPIES, rank_of, same_sizes, shape_of
 from delegraph_onnx.positions import Constants, Positions, positions_of
 
@@ -83,89 +84,79 @@ def _parts(node: Node) -> tuple[Node | None, Node]:
 
 def turns_of(node: Node) -> Iterator[Turn]:
     """The readings of `node` as a rotation."""
-    for straight, crossed in sums(node):
-        for (x, cos), (turned, sin) in ((a, b) for a in products(straight) for b in products(crossed)):
-            if _is_quarter_turn(turned, x):
-                yield Turn(x, cos, sin)
-            elif _is_quarter_turn_of_neighbours(turned, x):
-                yield Turn(x, cos, sin, interleaved=True)
-    yield from _turns_of_halves(node)
+    for pattern, source_of, interleaved, once in _TURNS:
+        for turn in matches(pattern, node):
+            x = source_of(turn)
+            if x is not None:
+                yield Turn(x, turn["cos"], turn["sin"], interleaved, once)
 
 
-def _is_quarter_turn(node: Node, x: Node) -> bool:
-    """Whether `node` is cat([-x[…, half:], x[…, :half]], -1)."""
-    if node.target != aten("cat") or rank_of(x) == 0 or not isinstance(shape_of(x)[-1], int):
-        return False
-    parts, dim, *_ = schema_arguments(node)
-    half = int(shape_of(x)[-1]) // 2
-    if not is_last(dim, x) or len(parts) != 2 or parts[0].target != aten("neg"):
-        return False
-    return slice_of(parts[0].args[0], x) == (half, 2 * half) and slice_of(parts[1], x) == (0, half)
+def _add(a: Any, b: Any) -> Op:
+    return op(aten("add.Tensor"), a, b, alpha=1)
 
 
-def _is_quarter_turn_of_neighbours(node: Node, x: Node) -> bool:
-    """Whether `node` is cat([-x[…, 1::2, None], x[…, ::2, None]], -1) in the shape of `x`."""
-    joined = node.args[0] if node.target == aten("view_copy") and same_sizes(shape_of(node), shape_of(x)) else None
-    if (
-        not isinstance(joined, Node)
-        or joined.target != aten("cat")
-        or rank_of(joined) != rank_of(x) + 1
-        or rank_of(x) == 0
-    ):
-        return False
-    parts, dim, *_ = schema_arguments(joined)
-    odd, even = map(_before_a_last_dim, parts) if len(parts) == 2 else (None, None)
-    if not is_last(dim, joined) or odd is None or even is None or odd.target != aten("neg"):
-        return False
-    size = shape_of(x)[-1]
-    return slice_of(odd.args[0], x, step=2) == (1, size) and slice_of(even, x, step=2) == (0, size)
+def _mul(a: Any, b: Any) -> Op:
+    return op(aten("mul.Tensor"), a, b)
 
 
-def _turns_of_halves(node: Node) -> Iterator[Turn]:
-    """The readings of `node` as cat([a * cos - b * sin, b * cos + a * sin], -1), a and b being the halves of x."""
-    parts, dim, *_ = schema_arguments(node) if node.target == aten("cat") else ([], 0)
-    if len(parts) != 2 or not is_last(dim, node) or parts[0].target != aten("sub.Tensor") or parts[0].kwargs:
-        return
-    straight, crossed = parts[0].args[:2]
-    for (a, cos), (b, sin) in ((one, other) for one in products(straight) for other in products(crossed)):
-        x = _halved(a, b)
-        if x is not None and any(
-            (b, cos) in products(one) and (a, sin) in products(other) for one, other in sums(parts[1])
-        ):
-            yield Turn(x, cos, sin, once=True)
+def _joined(a: Any, b: Any) -> Op:
+    return op(aten("cat"), [a, b]).where(lambda cat: is_last(schema_arguments(cat)[1], cat))
 
 
-def _halved(a: Node, b: Node) -> Node | None:
-    """What `a` and `b` are the first and the second half of."""
-    x = sliced_from(a)
-    if x is None or (first := slice_of(a, x)) is None or 2 * first[1] != shape_of(x)[-1]:
+def _with_a_last_dim(a: Any) -> Op:
+    return op(aten("unsqueeze_copy"), a, ANY).where(lambda node: is_last(node.args[1], node))
+
+
+_X, _A, _B, _COS, _SIN = captured("x a b cos sin")
+_NEG_B: Final = op(aten("neg"), _B)
+_NEIGHBOURS: Final = op(aten("view_copy"), _joined(_with_a_last_dim(_NEG_B), _with_a_last_dim(_A)))
+
+_BY_HALVES: Final = _add(_mul(_X, _COS), _mul(_joined(_NEG_B, _A), _SIN))
+_BY_NEIGHBOURS: Final = _add(_mul(_X, _COS), _mul(_NEIGHBOURS, _SIN))
+_STRAIGHT: Final = op(aten("sub.Tensor"), _mul(_A, _COS), _mul(_B, _SIN), alpha=1)
+_EACH_HALF: Final = _joined(_STRAIGHT, _add(_mul(_B, _COS), _mul(_A, _SIN)))
+
+
+def _of_halves(turn: Bindings) -> Node | None:
+    """x, if `a` and `b` are its halves."""
+    a, b = turn["a"], turn["b"]
+    x: Node | None = turn.captures.get("x", sliced_from(a))
+    size = shape_of(x)[-1] if x is not None and rank_of(x) else None
+    if x is None or not isinstance(size, int) or size % 2:
         return None
-    return x if (first[0], slice_of(b, x)) == (0, (first[1], 2 * first[1])) else None
+    return x if (slice_of(a, x), slice_of(b, x)) == ((0, size // 2), (size // 2, size)) else None
+
+
+def _of_neighbours(turn: Bindings) -> Node | None:
+    """x, if `a` are its even elements and `b` the odd ones."""
+    x, a, b = turn["x"], turn["a"], turn["b"]
+    if not rank_of(x) or not same_sizes(shape_of(turn.calls[_NEIGHBOURS]), shape_of(x)):
+        return None
+    parts = slice_of(a, x, step=2), slice_of(b, x, step=2)
+    return x if parts == ((0, shape_of(x)[-1]), (1, shape_of(x)[-1])) else None
+
+
+_TURNS: Final = (
+    (_BY_HALVES, _of_halves, False, False),
+    (_BY_NEIGHBOURS, _of_neighbours, True, False),
+    (_EACH_HALF, _of_halves, False, True),
+)
+"""Patterns, what is rotated by such, and of the `Turn` whether it is interleaved, and has each angle once."""
+
+
+_REPEATED: Final = op(aten("expand_copy"), _with_a_last_dim(*captured("source")), ANY)
+_DOUBLED: Final = op(aten("view_copy"), behind(lambda node: node.target in COPIES, _REPEATED), ANY)
 
 
 def doubled_from(node: Node) -> Node | None:
-    """What `node` has each element of the last dim of twice, one behind the other, as repeat_interleave gives it."""
-    if node.target != aten("view_copy"):
-        return None
-    repeated: Any = node.args[0]
-    while isinstance(repeated, Node) and repeated.target in COPIES:
-        repeated = repeated.args[0]
-    if not isinstance(repeated, Node) or repeated.target != aten("expand_copy"):
-        return None
-    source = _before_a_last_dim(repeated.args[0])
-    if source is None or not rank_of(source):
-        return None
-    *others, last = shape_of(source)
-    if not same_sizes(shape_of(repeated), [*others, last, 2]) or not isinstance(last, int):
-        return None
-    return source if same_sizes(shape_of(node), [*others, 2 * last]) else None
-
-
-def _before_a_last_dim(node: Any) -> Node | None:
-    """What `node` adds a last dim to."""
-    if not isinstance(node, Node) or node.target != aten("unsqueeze_copy") or not is_last(node.args[1], node):
-        return None
-    return node.args[0] if isinstance(node.args[0], Node) else None
+    """The node of whose last dim `node` has each element twice, one behind the other, as repeat_interleave gives it."""
+    for match in matches(_DOUBLED, node):
+        source: Node = match["source"]
+        *others, last = shape_of(source) or (0,)
+        twice = same_sizes(shape_of(match.calls[_REPEATED]), [*others, last, 2])
+        if isinstance(last, int) and twice and same_sizes(shape_of(node), [*others, 2 * last]):
+            return source
+    return None
 
 
 # ---- tables -------------------------------------------------------------------------------------------------------

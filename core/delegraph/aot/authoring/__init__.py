@@ -7,6 +7,7 @@ Which nodes, and how
     schema_arguments, named_arguments: the arguments of a call, defaults filled in
     tensors_of, used_results: what goes into and comes out of a node
     symbolic_shape, upper_bounds: its sizes, where they change
+    matches, op, Capture, captured, ANY, either, behind: patterns of calls, and each way in which a node is one
 What arguments mean
     reduced_dims: the dims that a reduction goes over
     per_dim, same_padding, overhang: of windows; nearest_pixels, resize_scales: of resized images
@@ -51,33 +52,43 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.reductions import reduced_dims
     from delegraph.aot.authoring.resizing import nearest_pixels, resize_scales
     from delegraph.aot.authoring.sharing import lower_sharing_weights
+    from delegraph.aot.edge.patterns import ANY, Bindings, Capture, Op, behind, captured, either, matches, op
     from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
     from delegraph.aot.graph.schema_binding import schema_arguments
     from delegraph.aot.graph.support import Check, Support, checked_support
     from delegraph.aot.graph.windows import overhang, per_dim, same_padding
 
 __all__ = [
+    "ANY",
+    "Bindings",
+    "Capture",
     "Check",
     "Constants",
     "Converter",
     "ConverterTable",
     "Granularity",
     "GraphConverter",
+    "Op",
     "Quantization",
     "Quantizations",
     "QuantizeCall",
     "QuantizedWeight",
     "Support",
     "as_array",
+    "behind",
     "body_of",
+    "captured",
     "checked_support",
     "clamp_limits",
     "debug_handles",
+    "either",
     "hides_nothing",
     "lower_sharing_weights",
+    "matches",
     "named_arguments",
     "nearest_pixels",
     "numpy_dtype",
+    "op",
     "operator_name",
     "overhang",
     "per_dim",
@@ -116,6 +127,7 @@ __getattr__, __dir__ = lazy_names(
         "reductions": ("reduced_dims",),
         "resizing": ("nearest_pixels", "resize_scales"),
         "sharing": ("lower_sharing_weights",),
+        ".edge.patterns": ("ANY", "Bindings", "Capture", "Op", "behind", "captured", "either", "matches", "op"),
         ".graph.attention_masks": ("hides_nothing", "sees_in_every_row"),
         ".graph.schema_binding": ("schema_arguments",),
         ".graph.support": ("Check", "Support", "checked_support"),

@@ -108,10 +108,12 @@ class Ways:
 
 class QuantizedWays:
     """The same of a program that is quantized: as torch computes it, within what quantizing changed: a step of the
-    coarsest codes, or twice the largest distance between `quantized` and the float `module` on `ordinary` inputs."""
+    coarsest codes, or twice the largest distance between `quantized` and the float `module` on `ordinary` inputs.
+
+    Where the float module's result is NaN any code will do: none is NaN."""
 
     def __init__(self, module: nn.Module, quantized: ExportedProgram, ordinary: Tensors) -> None:
-        self._quantized = quantized.module()
+        self._module, self._quantized = module, quantized.module()
         pairs = zip(_run(self._quantized, ordinary), _run(module, ordinary), strict=True)
         steps = [_step(node) for node in quantized.graph.nodes]
         self._slack = [max(float(_apart(*pair).max(initial=0.0)), *steps) for pair in pairs]
@@ -122,7 +124,8 @@ class QuantizedWays:
 
     def slack(self, inputs: Tensors) -> list[Array]:
         """How far each element of each result may be off."""
-        return [np.full(tuple(r.shape), s) for r, s in zip(_run(self._quantized, inputs), self._slack, strict=True)]
+        pairs = zip(_run(self._module, inputs), self._slack, strict=True)
+        return [np.where(to_array(result.isnan()), np.inf, slack) for result, slack in pairs]
 
 
 def _step(node: Node) -> float:

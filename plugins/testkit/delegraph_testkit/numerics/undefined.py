@@ -84,6 +84,11 @@ UNDEFINED: Final = (
         ]
     ),
     Undefined(("gcd", "lcm"), _no_magnitude, "the least integer has no magnitude"),
+    Undefined(
+        ("polygamma *", "special.polygamma *"),
+        lambda operands: (operands[0] <= 0) & (operands[0] == operands[0].floor()),
+        "a pole, for which torch divides by the sine of a rounded multiple of pi",
+    ),
 )
 
 LEFT: Final[dict[str, tuple[tuple[int, ...], str]]] = {
@@ -160,7 +165,7 @@ OPEN: Final = (
     ),
     Open(
         ("nn.functional.group_norm", "native_group_norm", "nn.functional.*batch_norm*", "nn.functional.instance_norm"),
-        (Kind.NAN,),
+        (Kind.NAN, Kind.INFINITY),
         "a mean is subtracted before it is scaled by an infinite weight, or afterwards",
     ),
     Open(

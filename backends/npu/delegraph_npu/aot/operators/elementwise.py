@@ -206,7 +206,8 @@ def softmax(f: Folding, call: QuantizedCall, input: Node, dim: int, *options: An
     y = e * r >> (31 - z)          int32 of 1 / 32767, then on the grid of the result
     """
     laid = f.operand(input)
-    dims = [*(d for d in range(len(laid.shape)) if d != dim % len(laid.shape)), dim % len(laid.shape)]
+    dims = [*range(len(laid.shape))]
+    dims += [dims.pop(dim)] if dims else []
     order = rows(len(dims))
     n, h, w, c = (None if place is None else dims[place] for place in order)
     laid = f.ordered(laid, (n, h, w, c))
