@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from typing import Any, Final
 
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
-from delegraph.aot.authoring import Constants, captured, matches, op
+from delegraph.aot.authoring import Capture, Constants, Op, behind, captured, either, matches, op
 from delegraph_cpu.aot.masks import hidden_by
 from delegraph_onnx.converters.attention import scale_of
 from delegraph_onnx.converters.table import aten
@@ -50,7 +52,7 @@ class Attention:
 def attention_of(node: Node, constants: Constants) -> Attention | None:
     """`node` as attention in inference, with a mask; None: it is something else."""
     if node.target == aten("matmul"):
-        return _Reader(constants).attention(node)
+        return _written_out(node, constants)
     if node.target != aten("scaled_dot_product_attention"):
         return None
     query, key, value, mask, dropout, is_causal, *_ = schema_arguments(node)
@@ -59,104 +61,77 @@ def attention_of(node: Node, constants: Constants) -> Attention | None:
     return Attention(node, query, key, value, mask, scale_of(node), (node, node))
 
 
-class _Reader:
-    """Reads attention that is written out, from its end; `met` are the calls that it is made of."""
-
-    def __init__(self, constants: Constants) -> None:
-        self.constants = constants
-        self.met: set[Node] = set()
-
-    def attention(self, root: Node) -> Attention | None:
-        """`root` as a product of weights and values."""
-        weights, value = root.args[:2]
-        scores, sinks = self.softmaxed(weights)
-        scores, mask = self.masked(scores)
-        scores, scale = self.scaled(scores)
-        softcap = 0.0
-        bent = self.call(scores, "tanh")
-        if bent is not None:
-            softcap = abs(scale)
-            scores, inner = self.scaled(bent.args[0])
-            scale *= inner
-        product = self.call(scores, "matmul")
-        transposed = None if product is None else self.call(product.args[1], "permute_copy")
-        if mask is None or product is None or transposed is None:
-            return None
-        rank = rank_of(transposed)
-        if [dim % rank for dim in transposed.args[1]] != [*range(rank - 2), rank - 1, rank - 2]:  # type: ignore[union-attr, operator]
-            return None
-        if any(not {*node.users} <= self.met | {root} for node in self.met):
-            return None
-        query, key, readers = product.args[0], transposed.args[0], (transposed, root)
-        return Attention(root, query, key, value, mask, scale, readers, frozenset(self.met), softcap, sinks)  # type: ignore[arg-type]
-
-    def call(self, node: Any, *names: str) -> Node | None:
-        """`node`, or what it copies, if it is a call of one of `names`."""
-        while isinstance(node, Node) and node.target in COPIES and dtype_of(node) == dtype_of(node.args[0]):  # type: ignore[arg-type]
-            self.met.add(node)
-            node = node.args[0]
-        if not isinstance(node, Node) or node.target not in [aten(name) for name in names]:
-            return None
-        self.met.add(node)
-        return node
-
-    def softmaxed(self, weights: Any) -> tuple[Node | None, Node | None]:
-        """What `weights` are the softmax of, and the sinks, which then are left out."""
-        without = self.call(weights, "slice_copy.Tensor")
-        softmax = self.call(weights if without is None else without.args[0], "_softmax")
-        if softmax is None or not is_last(softmax.args[1], softmax):
-            return None, None
-        if without is None:
-            return softmax.args[0], None  # type: ignore[return-value]
-        joined = self.call(self.unshifted(softmax.args[0]), "cat")
-        parts, dim, *_ = ([], -1) if joined is None else schema_arguments(joined)
-        if len(parts) != 2 or not is_last(dim, parts[0]) or not _leaves_the_last_out(without):
-            return None, None
-        scores, sinks = parts[0], _of_each_head(parts[1])
-        return (None, None) if sinks is None else (scores, sinks)
-
-    def unshifted(self, node: Any) -> Any:
-        """x of x - max(x), which have the same softmax."""
-        difference = self.call(node, "sub.Tensor")
-        if difference is None:
-            return node
-        shifted, greatest = difference.args[:2]
-        if not isinstance(greatest, Node) or _sizes(greatest)[-1:] != (1,):  # the same for all that a row is of
-            return None
-        if greatest.target == operator.getitem:
-            self.met.add(greatest)
-            greatest = greatest.args[0]
-        greatest = self.call(greatest, "max.dim", "amax")
-        return None if greatest is None or greatest.args[0] is not shifted else shifted
-
-    def masked(self, node: Any) -> tuple[Node | None, Node | None]:
-        """The scores and what hides some of them, if `node` is their sum."""
-        total = self.call(node, "add.Tensor")
-        readings = (
-            reading for reading in matches(_SUM, total) if hidden_by(reading["bias"], self.constants) is not None
-        )
-        return next(((reading["scores"], reading["bias"]) for reading in readings), (None, None))
-
-    def scaled(self, node: Any) -> tuple[Any, float]:
-        """What `node` multiplies by a number, and the number."""
-        call, factor = self.call(node, "mul.Tensor", "div.Tensor"), 1.0
-        while call is not None:
-            number = self.constants.number(call.args[1])
-            if not isinstance(number, float | int) or not number:
-                break
-            factor = factor * number if call.target == aten("mul.Tensor") else factor / number
-            node = call.args[0]
-            call = self.call(node, "mul.Tensor", "div.Tensor")
-        return node, factor
+# ---- the calls that it is written out as -----------------------------------------------------------------------------
 
 
-_SUM: Final = op(aten("add.Tensor"), *captured("scores bias"), alpha=1)
+def _is_copy(node: Node) -> bool:
+    return node.target in COPIES and dtype_of(node) == dtype_of(node.args[0])  # type: ignore[arg-type]
+
+
+def _is_moved(node: Node) -> bool:
+    """Whether `node` is a copy, or scores times a number or divided by one."""
+    return _is_copy(node) or node.target in (aten("mul.Tensor"), aten("div.Tensor"))
+
+
+def _swaps_the_last_two(node: Node) -> bool:
+    rank = rank_of(node)
+    return [dim % rank for dim in node.args[1]] == [*range(rank - 2), rank - 1, rank - 2]  # type: ignore[union-attr, operator]
 
 
 def _leaves_the_last_out(node: Node) -> bool:
     """Whether `node` is x[…, :-1]."""
     source, *_ = schema_arguments(node)
     return slice_of(node, source) == (0, shape_of(source)[-1] - 1)
+
+
+def _is_along_the_last_dim(node: Node) -> bool:
+    return is_last(schema_arguments(node)[1], node)
+
+
+def _softmax(scores: Any) -> Op:
+    return op(aten("_softmax"), _copied(scores)).where(_is_along_the_last_dim)
+
+
+_copied, _moved = partial(behind, _is_copy), partial(behind, _is_moved)
+_KEYS: Final = op(aten("permute_copy"), Capture("key")).where(_swaps_the_last_two)
+_PRODUCT: Final = op(aten("matmul"), Capture("query"), _copied(_KEYS))
+_BENT: Final = op(aten("tanh"), _moved(_PRODUCT))
+_MASKED: Final = op(aten("add.Tensor"), _moved(either(_BENT, _PRODUCT)), *captured("bias"), alpha=1)
+_JOINED: Final = op(aten("cat"), [_copied(_MASKED), Capture("sinks")]).where(_is_along_the_last_dim)
+_LARGEST: Final = either(op(operator.getitem, op(aten("max.dim"), _JOINED), 0), op(aten("amax"), _JOINED))
+_SHIFTED: Final = op(aten("sub.Tensor"), _JOINED, _LARGEST, alpha=1).where(
+    lambda node: _sizes(node.args[1])[-1:] == (1,)
+)
+_SEEN: Final = op(aten("slice_copy.Tensor"), _copied(_softmax(either(_SHIFTED, _JOINED)))).where(_leaves_the_last_out)
+_ATTENDED: Final = op(aten("matmul"), _copied(either(_SEEN, _softmax(_MASKED))), Capture("value"))
+"""A softmax is the same of scores and of what is left of them without the largest."""
+
+
+def _written_out(root: Node, constants: Constants) -> Attention | None:
+    for parts in matches(_ATTENDED, root):
+        between, bent = parts.nodes - {root}, parts.calls.get(_BENT)
+        factors = {node: _factor(node, constants) for node in parts.between if not _is_copy(node)}
+        sinks = _of_each_head(parts["sinks"]) if _JOINED in parts.calls else None
+        if (
+            all(factors.values())
+            and (sinks is not None or _JOINED not in parts.calls)
+            and hidden_by(parts["bias"], constants) is not None
+            and not any({*node.users} - between - {root} for node in between)
+        ):
+            readers = parts.calls[_KEYS], root
+            softcap = prod(factor for node, factor in factors.items() if bent is not None and bent < node)
+            scale, softcap = prod(factors.values(), start=1.0), abs(softcap) if bent is not None else 0.0
+            three = parts["query"], parts["key"], parts["value"]
+            return Attention(root, *three, parts["bias"], scale, readers, between, softcap, sinks)
+    return None
+
+
+def _factor(node: Node, constants: Constants) -> float:
+    """The number by which `node` multiplies scores; 0: none."""
+    number = constants.number(node.args[1])
+    if not isinstance(number, float | int) or not number:
+        return 0.0
+    return number if node.target == aten("mul.Tensor") else 1 / number
 
 
 def _of_each_head(node: Any) -> Node | None:

@@ -14,7 +14,7 @@ are computed with it, in one pass over memory (ResNet-18 takes 12 % longer other
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import openvino
@@ -124,75 +124,52 @@ def _has_narrow_constant(operation: Node) -> bool:
     return any(v.get_node().get_type_name() == "Constant" and _is_narrow(v) for v in operation.input_values())
 
 
-def _constant(number: int, like: Output) -> Output:
-    result: Output = opset.constant(np.array(number), like.get_element_type()).output(0)
+def _made(operation: str, *operands: Any, **settings: Any) -> Output:
+    """The result of an operation."""
+    result: Output = getattr(opset, operation)(*operands, **settings).output(0)
     return result
+
+
+def _constant(number: float, like: Output) -> Output:
+    return _made("constant", np.array(number), like.get_element_type())
 
 
 def _is_zero(value: Output) -> Output:
-    result: Output = opset.equal(value, _constant(0, value)).output(0)
-    return result
-
-
-def _larger(a: Output, b: Output) -> Output:
-    result: Output = opset.maximum(a, b).output(0)
-    return result
+    return _made("equal", value, _constant(0, value))
 
 
 def _smaller(a: Output, b: Output) -> Output:
     """A minimum behind a maximum would become a Clamp, which has limits of float32."""
-    result: Output = opset.bitwise_not(opset.maximum(opset.bitwise_not(a), opset.bitwise_not(b))).output(0)
-    return result
+    return _made("bitwise_not", opset.maximum(opset.bitwise_not(a), opset.bitwise_not(b)))
 
 
 def _is_no_larger(a: Output, b: Output) -> Output:
-    return _is_zero(opset.bitwise_xor(_larger(a, b), b).output(0))
+    return _is_equal(_made("maximum", a, b), b)
 
 
 def _chosen(condition: Output, a: Output, b: Output) -> Output:
     mask = opset.negative(opset.convert(condition, a.get_element_type().get_type_name()))
-    result: Output = opset.bitwise_xor(b, opset.bitwise_and(opset.bitwise_xor(a, b), mask)).output(0)
-    return result
+    return _made("bitwise_xor", b, opset.bitwise_and(opset.bitwise_xor(a, b), mask))
 
 
-def _equal(operation: Node) -> Output | None:
-    if not _are_wide(operation) or _has_narrow_constant(operation):
-        return None
-    a, b = operation.input_values()
-    return _is_zero(opset.bitwise_xor(a, b).output(0))
+def _compared(exact: Callable[[Output, Output], Output], otherwise: str = "", turned: bool = False) -> Row:
+    """By `exact` where float32 may not hold the operands, else by the operation `otherwise`, or as it is."""
+
+    def row(operation: Node) -> Output | None:
+        a, b = operation.input_values()[:: -1 if turned else 1]
+        if _are_wide(operation) and not _has_narrow_constant(operation):
+            return exact(a, b)
+        return _made(otherwise, a, b) if otherwise else None
+
+    return row
 
 
-def _not_equal(operation: Node) -> Output | None:
-    equal = _equal(operation)
-    return None if equal is None else opset.logical_not(equal).output(0)
+def _is_equal(a: Output, b: Output) -> Output:
+    return _is_zero(_made("bitwise_xor", a, b))
 
 
-def _less(operation: Node) -> Output | None:
-    return _less_of(operation, *operation.input_values())
-
-
-def _greater(operation: Node) -> Output | None:
-    b, a = operation.input_values()
-    return _less_of(operation, a, b) or opset.less(a, b).output(0)
-
-
-def _less_of(operation: Node, a: Output, b: Output) -> Output | None:
-    if not _are_wide(operation) or _has_narrow_constant(operation):
-        return None
-    return opset.logical_not(_is_no_larger(b, a)).output(0)
-
-
-def _less_equal(operation: Node) -> Output | None:
-    return _less_equal_of(operation, *operation.input_values())
-
-
-def _greater_equal(operation: Node) -> Output | None:
-    b, a = operation.input_values()
-    return _less_equal_of(operation, a, b) or opset.less_equal(a, b).output(0)
-
-
-def _less_equal_of(operation: Node, a: Output, b: Output) -> Output | None:
-    return _is_no_larger(a, b) if _are_wide(operation) and not _has_narrow_constant(operation) else None
+def _is_less(a: Output, b: Output) -> Output:
+    return _made("logical_not", _is_no_larger(b, a))
 
 
 def _select(operation: Node) -> Output | None:
@@ -205,7 +182,7 @@ def _absolute(operation: Node) -> Output | None:
     value = operation.input_value(0)
     if value.get_node().get_type_name() == "Constant" or _shapes_behind(value) is None:
         return None
-    return _larger(value, opset.negative(value).output(0))
+    return _made("maximum", value, opset.negative(value))
 
 
 def _relu(operation: Node) -> Output | None:
@@ -216,7 +193,7 @@ def _relu(operation: Node) -> Output | None:
 def _positive(value: Output) -> Output:
     """A maximum with 0 would become a ReLU, of float32."""
     zero = _constant(0, value)
-    return _chosen(opset.less(value, zero).output(0), zero, value)
+    return _chosen(_made("less", value, zero), zero, value)
 
 
 def _extreme(operation: Node) -> Output | None:
@@ -226,9 +203,8 @@ def _extreme(operation: Node) -> Output | None:
         return _finite_extreme(operation)
     kind = operation.get_type_name().removeprefix("Reduce").lower()
     for axis in np.atleast_1d(axes.get_node().get_data()):
-        value = opset.topk(value, np.int64(1), int(axis), kind, "none", index_element_type="i32").output(0)
-    keeps: bool = operation.get_keep_dims()
-    return value if keeps else opset.squeeze(value, axes).output(0)
+        value = _made("topk", value, np.int64(1), int(axis), kind, "none", index_element_type="i32")
+    return value if operation.get_keep_dims() else _made("squeeze", value, axes)
 
 
 def _padded(operation: Node) -> Output | None:
@@ -239,7 +215,7 @@ def _padded(operation: Node) -> Output | None:
     if _is_narrow(number[0]):
         return None
     inside = opset.pad(opset.bitwise_xor(value, number[0]), before, after, "constant", _constant(0, value))
-    return opset.bitwise_xor(inside, number[0]).output(0)
+    return _made("bitwise_xor", inside, number[0])
 
 
 # ---- quotients of integers ----------------------------------------------------------------------------------------
@@ -262,13 +238,12 @@ def _divided(a: Output, b: Output) -> tuple[Output, Output]:
 def _whole(a: Output, b: Output) -> Output:
     quotient = opset.divide(opset.convert(a, "f32"), opset.convert(b, "f32"))
     limited = opset.multiply(quotient, _LESS_THAN_A_QUOTIENT)
-    result: Output = opset.convert(limited, a.get_element_type().get_type_name()).output(0)
-    return result
+    return _made("convert", limited, a.get_element_type().get_type_name())
 
 
 def _below_zero(value: Output) -> Output:
     """-|value|: of the lowest integer there is no |value|."""
-    return _smaller(value, opset.negative(value).output(0))
+    return _smaller(value, _made("negative", value))
 
 
 def _divide(operation: Node) -> Output | None:
@@ -297,23 +272,18 @@ def _keeping_nan(operation: Node) -> Output | None:
     value = operation.input_value(0)
     if not value.get_element_type().is_real():
         return None
-    again = _AGAIN[operation.get_type_name()]
-    return _unless_nan(value, again(*operation.input_values(), **operation.get_attributes()).output(0))
+    settings = {_NAMES.get(name, name): setting for name, setting in operation.get_attributes().items()}
+    return _unless_nan(value, _made(_AGAIN[operation.get_type_name()], *operation.input_values(), **settings))
 
 
-_AGAIN: Final[dict[str, Callable[..., Node]]] = {
-    "Exp": opset.exp,
-    "Relu": opset.relu,
-    "HardSigmoid": opset.hard_sigmoid,
-    "Clamp": lambda value, **limits: opset.clamp(value, limits["min"], limits["max"]),
-}
+_AGAIN: Final = {"Exp": "exp", "Relu": "relu", "HardSigmoid": "hard_sigmoid", "Clamp": "clamp"}
+_NAMES: Final = {"min": "min_value", "max": "max_value"}
 
 
 def _unless_nan(value: Output, otherwise: Output) -> Output:
     if value.get_node().get_type_name() == "Constant":
         return otherwise
-    result: Output = opset.select(opset.is_nan(value), value, otherwise).output(0)
-    return result
+    return _made("select", opset.is_nan(value), value, otherwise)
 
 
 def _extreme_of_two(operation: Node) -> Output | None:
@@ -324,8 +294,7 @@ def _extreme_of_two(operation: Node) -> Output | None:
         return _extreme_of_integers(a, b) if is_maximum else _smaller(a, b)
     if not a.get_element_type().is_real():
         return None
-    largest = opset.maximum(a, b) if is_maximum else opset.minimum(a, b)
-    return _unless_nan(a, _unless_nan(b, largest.output(0)))
+    return _unless_nan(a, _unless_nan(b, _made("maximum" if is_maximum else "minimum", a, b)))
 
 
 def _extreme_of_integers(a: Output, b: Output) -> Output | None:
@@ -340,14 +309,12 @@ def _finite_extreme(operation: Node) -> Output | None:
     value, axes = operation.input_values()
     if not value.get_element_type().is_real():
         return None
-    reduce = opset.reduce_max if operation.get_type_name() == "ReduceMax" else opset.reduce_min
-    return _of_halves(value, lambda half: reduce(half, axes, operation.get_keep_dims()).output(0))
+    reduce = "reduce_max" if operation.get_type_name() == "ReduceMax" else "reduce_min"
+    return _of_halves(value, lambda half: _made(reduce, half, axes, operation.get_keep_dims()))
 
 
 def _of_halves(value: Output, extreme: Callable[[Output], Output]) -> Output:
-    half = opset.multiply(value, opset.constant(np.array(0.5), value.get_element_type())).output(0)
-    twice: Output = opset.multiply(extreme(half), opset.constant(np.array(2.0), value.get_element_type())).output(0)
-    return twice
+    return _made("multiply", extreme(_made("multiply", value, _constant(0.5, value))), _constant(2.0, value))
 
 
 def _max_pool(operation: Node) -> None:
@@ -357,23 +324,19 @@ def _max_pool(operation: Node) -> None:
         return
     names = "strides", "dilations", "pads_begin", "pads_end", "kernel"
     window = *(settings[name] for name in names), "floor", "explicit"
-    pooled = _of_halves(value, lambda half: opset.max_pool(half, *window).output(0))
+    pooled = _of_halves(value, lambda half: _made("max_pool", half, *window))
     with_nan = opset.max_pool(opset.convert(opset.is_nan(value), "f32"), *window).output(0)
     nan = opset.convert_like(opset.constant(np.array(np.nan, np.float32)), pooled)
-    operation.output(0).replace(opset.select(opset.greater(with_nan, np.float32(0)), nan, pooled).output(0))
+    operation.output(0).replace(_made("select", opset.greater(with_nan, np.float32(0)), nan, pooled))
 
 
 def _softmax(operation: Node) -> Output | None:
     """NaN along a dim where one of its elements is: OpenVINO leaves numbers beside it. A sum tells, of what is made so
     small before that it never is infinite by itself; infinite it is NaN, too, unless below 0."""
     value, axis = operation.input_value(0), operation.get_attributes()["axis"]
-    softmax = opset.softmax if operation.get_type_name() == "Softmax" else opset.log_softmax
-    made = softmax(value, axis).output(0)
-    small = opset.multiply(value, opset.constant(np.array(2.0**-40), value.get_element_type()))
-    total = opset.reduce_sum(small, np.array([axis]), True).output(0)
-    infinite, nan = (opset.constant(np.array(number), value.get_element_type()) for number in (np.inf, np.nan))
-    result: Output = opset.select(opset.less(total, infinite), made, nan).output(0)
-    return result
+    softmax = _made("softmax" if operation.get_type_name() == "Softmax" else "log_softmax", value, axis)
+    total = opset.reduce_sum(opset.multiply(value, _constant(2.0**-40, value)), np.array([axis]), True)
+    return _made("select", opset.less(total, _constant(np.inf, value)), softmax, _constant(np.nan, value))
 
 
 def _in_stable_order(operation: Node) -> None:
@@ -397,12 +360,12 @@ _BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "Multipl
 _ROWS: Final[dict[str, Row]] = {
     "Abs": _absolute,
     "TopK": _in_stable_order,
-    "Equal": _equal,
-    "NotEqual": _not_equal,
-    "Less": _less,
-    "LessEqual": _less_equal,
-    "Greater": _greater,
-    "GreaterEqual": _greater_equal,
+    "Equal": _compared(_is_equal),
+    "NotEqual": _compared(lambda a, b: _made("logical_not", _is_equal(a, b))),
+    "Less": _compared(_is_less),
+    "LessEqual": _compared(_is_no_larger),
+    "Greater": _compared(_is_less, "less", turned=True),
+    "GreaterEqual": _compared(_is_no_larger, "less_equal", turned=True),
     "Select": _select,
     "Relu": _relu,
     "Clamp": _keeping_nan,
