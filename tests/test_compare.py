@@ -16,7 +16,7 @@ from torch import nn
 
 import delegraph
 from delegraph.aot import Recipe
-from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.measurement.measure import sqnr
 from delegraph.cli import main
 from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import Times

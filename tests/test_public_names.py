@@ -108,7 +108,7 @@ def _is_public(name: str) -> bool:
     [
         ("from delegraph.aot.edge.dialects import verify", "delegraph.aot.edge.dialects.verify"),
         ("from delegraph.aot import pipeline", "delegraph.aot.pipeline"),
-        ("def f():\n    import delegraph.runtime.kernels", "delegraph.runtime.kernels"),
+        ("def f():\n    import delegraph.runtime.resolution.kernels", "delegraph.runtime.resolution.kernels"),
         ("from delegraph.program import dtypes as d", "delegraph.program.dtypes"),
         ("import delegraph\ndelegraph.lazy.lazy_names", "delegraph.lazy"),
     ],

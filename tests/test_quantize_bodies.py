@@ -17,7 +17,7 @@ from torch.export import Dim
 from torch.nn.utils.parametrizations import weight_norm
 
 import delegraph
-from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.measurement.measure import sqnr
 
 pytestmark = pytest.mark.models
 

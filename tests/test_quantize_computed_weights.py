@@ -14,7 +14,7 @@ from torch.nn.utils import spectral_norm as old_spectral_norm
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import delegraph
-from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.measurement.measure import sqnr
 
 X: Final = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
 

@@ -17,7 +17,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import delegraph
 from delegraph.aot import HistogramObserver
-from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.measurement.measure import sqnr
 from delegraph.errors import LoweringError
 
 aten = torch.ops.aten

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import delegraph
-from delegraph.aot.quantize.measure import sqnr
-from delegraph.aot.quantize.observers import OBSERVERS
+from delegraph.aot.quantize.annotation.observers import OBSERVERS
+from delegraph.aot.quantize.measurement.measure import sqnr
 
 LOWEST = torch.finfo(torch.float32).min
 BACKENDS = ([], ["cpu"], ["npu"], ["dsp"], ["openvino"])

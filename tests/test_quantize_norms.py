@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import delegraph
-from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.measurement.measure import sqnr
 
 pytestmark = pytest.mark.models
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.export import Dim
 
 import delegraph
-from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.measurement.measure import sqnr
 
 WEIGHTED = {"aten::linear", "aten::einsum"}
 

@@ -22,8 +22,8 @@ from torch.fx import GraphModule
 import delegraph
 from delegraph.aot import Recipe, activation_spec, channel_dim, recipe_named, weight_spec
 from delegraph.aot.authoring import operator_name
-from delegraph.aot.quantize import packing
-from delegraph.aot.quantize.report import QuantizationReport
+from delegraph.aot.quantize.measurement.report import QuantizationReport
+from delegraph.aot.quantize.weights import packing
 from delegraph.errors import DelegraphError, LoweringError, PluginNotFound, UnknownOption
 from delegraph.plugins import PluginRegistry
 from delegraph.program import serialize_flat_tensor

@@ -13,9 +13,9 @@ from torch.fx import GraphModule
 import delegraph
 from delegraph.aot import VALUE_MOVES, Recipe, cut_attention
 from delegraph.aot.authoring import operator_name
-from delegraph.aot.quantize.generic import GenericQuantizer
-from delegraph.aot.quantize.measure import sqnr
-from delegraph.aot.quantize.report import MethodQuantization
+from delegraph.aot.quantize.annotation.generic import GenericQuantizer
+from delegraph.aot.quantize.measurement.measure import sqnr
+from delegraph.aot.quantize.measurement.report import MethodQuantization
 
 aten = torch.ops.aten
 Tensor = torch.Tensor

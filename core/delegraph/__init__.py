@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from delegraph.comparison.compare import compare
     from delegraph.comparison.result import Compared, Comparison
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
-    from delegraph.runtime.limits import Limits
+    from delegraph.runtime.execution.limits import Limits
+    from delegraph.runtime.execution.tracing import EventTracer
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
     from delegraph.runtime.module import Module, load
     from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program
     from delegraph.runtime.runtime import Runtime
-    from delegraph.runtime.tracing import EventTracer
 
 
 __all__ = [
@@ -72,13 +72,13 @@ __getattr__, __dir__ = lazy_names(
         "comparison.result": ("Compared", "Comparison"),
         "aot.delegation.report": ("LoweringReport",),
         "errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
-        "runtime.limits": ("Limits",),
+        "runtime.execution.limits": ("Limits",),
         "runtime.method": ("Method",),
         "runtime.method_meta": ("MethodMeta",),
         "runtime.module": ("Module", "load"),
         "runtime.pool": ("Pool",),
         "runtime.program": ("Program",),
         "runtime.runtime": ("Runtime",),
-        "runtime.tracing": ("EventTracer",),
+        "runtime.execution.tracing": ("EventTracer",),
     },
 )

@@ -14,7 +14,7 @@ from delegraph.plugins.registry import PluginRegistry
 from delegraph.program import deserialize_flat_tensor, to_text
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.runtime import Borrowing, Limits, Runtime
-from delegraph.runtime.writes import changed_inputs
+from delegraph.runtime.values.writes import changed_inputs
 from delegraph_cpu.runtime.backend import CpuBackend
 from delegraph_portable import library
 

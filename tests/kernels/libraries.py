@@ -8,7 +8,7 @@ from typing import Final
 import delegraph_portable
 import delegraph_special
 from delegraph.interfaces import KernelLibrary
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.runtime.resolution.kernels import KernelRegistry
 
 __all__ = ["LIBRARY_OF", "REGISTRY"]
 

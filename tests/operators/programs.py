@@ -16,7 +16,7 @@ from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig, LoweringCo
 from delegraph.program import serialize_program
 from delegraph.program.schema import Operator, Program
 from delegraph.runtime import Runtime
-from delegraph.runtime.tensors import to_torch
+from delegraph.runtime.values.tensors import to_torch
 
 Outputs = list[list[Any]]
 """The outputs of each call."""

@@ -18,7 +18,7 @@ from torch.nn.functional import gelu
 
 import delegraph
 import delegraph.aot
-from delegraph_cpu.aot.beside import bring_out_of_bodies, lay_beside, lies_beside, taken_out
+from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, lay_beside, lies_beside, taken_out
 from delegraph_onnx.ir_values import content_of
 
 ROWS = Dim("ROWS", min=2, max=16)

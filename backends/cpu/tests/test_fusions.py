@@ -19,7 +19,7 @@ from torch import nn
 import delegraph
 from delegraph import ExecutorchBackendConfig, Module
 from delegraph.errors import DelegraphError
-from delegraph_cpu.aot.in_place import changed_in_place
+from delegraph_cpu.aot.compiled.in_place import changed_in_place
 from delegraph_cpu.blob import unpack
 
 pytestmark = pytest.mark.models

@@ -12,7 +12,7 @@ from torch.export import Dim
 from torch.nn import functional
 
 import delegraph
-from delegraph_cpu.aot.work import ELEMENT, multiply_adds
+from delegraph_cpu.aot.compiled.work import ELEMENT, multiply_adds
 from delegraph_cpu.blob import unpack
 
 A, B = torch.randn(2, 3, 4), torch.randn(2, 4, 5)

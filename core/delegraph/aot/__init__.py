@@ -118,6 +118,9 @@ if TYPE_CHECKING:
         program_with_graph,
     )
     from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
+    from delegraph.aot.quantize.annotation.observers import HistogramObserver, PercentileObserver
+    from delegraph.aot.quantize.annotation.residual_sums import normalized_sums
+    from delegraph.aot.quantize.annotation.specs import activation_spec, weight_spec
     from delegraph.aot.quantize.annotations import (
         VALUE_MOVES,
         annotate,
@@ -128,13 +131,10 @@ if TYPE_CHECKING:
         is_weight,
         shared_spec,
     )
-    from delegraph.aot.quantize.attention import cut_attention
-    from delegraph.aot.quantize.layer_weights import channel_dim
-    from delegraph.aot.quantize.observers import HistogramObserver, PercentileObserver
+    from delegraph.aot.quantize.measurement.report import LayerQuantization, MethodQuantization, QuantizationReport
     from delegraph.aot.quantize.recipes import Recipe, recipe_named
-    from delegraph.aot.quantize.report import LayerQuantization, MethodQuantization, QuantizationReport
-    from delegraph.aot.quantize.residual_sums import normalized_sums
-    from delegraph.aot.quantize.specs import activation_spec, weight_spec
+    from delegraph.aot.quantize.rewrites.attention import cut_attention
+    from delegraph.aot.quantize.weights.layer_weights import channel_dim
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
         BackendDetails,
@@ -335,13 +335,13 @@ __getattr__, __dir__ = lazy_names(
             "is_weight",
             "shared_spec",
         ),
-        "quantize.attention": ("cut_attention",),
-        "quantize.layer_weights": ("channel_dim",),
-        "quantize.observers": ("HistogramObserver", "PercentileObserver"),
+        "quantize.rewrites.attention": ("cut_attention",),
+        "quantize.weights.layer_weights": ("channel_dim",),
+        "quantize.annotation.observers": ("HistogramObserver", "PercentileObserver"),
         "quantize.recipes": ("Recipe", "recipe_named"),
-        "quantize.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),
-        "quantize.residual_sums": ("normalized_sums",),
-        "quantize.specs": ("activation_spec", "weight_spec"),
+        "quantize.measurement.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),
+        "quantize.annotation.residual_sums": ("normalized_sums",),
+        "quantize.annotation.specs": ("activation_spec", "weight_spec"),
         "stage": ("Lowering", "Stage", "StageWatcher"),
     },
 )

@@ -20,8 +20,8 @@ from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.backends import checked_backends
 from delegraph.aot.export import ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
+from delegraph.aot.quantize.measurement.report import QuantizationReport
 from delegraph.aot.quantize.recipes import RecipeOrRules, check_rules
-from delegraph.aot.quantize.report import QuantizationReport
 from delegraph.aot.quantize.request import (
     CalibrationData,
     Quantizers,

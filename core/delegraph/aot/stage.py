@@ -19,7 +19,7 @@ from delegraph.aot.etrecord.record import ETRecord
 from delegraph.aot.export import ExportRequest
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.signature import MethodGraph
-from delegraph.aot.quantize.report import MethodQuantization
+from delegraph.aot.quantize.measurement.report import MethodQuantization
 from delegraph.aot.quantize.request import Quantization
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.lowering import Partitioner

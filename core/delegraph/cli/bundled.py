@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from delegraph.devtools import BundledProgram, CaseResult
     from delegraph.devtools.bundled_program.cases import BundledValue
     from delegraph.runtime import Runtime
-    from delegraph.runtime.backend_options import BackendOptions
+    from delegraph.runtime.resolution.backend_options import BackendOptions
     from delegraph.tables import Table
 
 __all__ = ["is_bundled", "print_cases", "suites_json", "verify"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from delegraph.devtools import BundledProgram
     from delegraph.devtools.summary import DelegateSummary, KernelUse, MethodSummary, ProgramSummary, ValueSummary
     from delegraph.interfaces.data_loader import DataLoader
-    from delegraph.runtime.kernels import KernelRegistry
+    from delegraph.runtime.resolution.kernels import KernelRegistry
     from delegraph.tables import Table
 
 __all__ = ["add_parser", "run"]
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
     from delegraph.devtools.summary import file_sizes, summarize
     from delegraph.plugins.registry import default_registry
-    from delegraph.runtime.kernels import KernelRegistry
+    from delegraph.runtime.resolution.kernels import KernelRegistry
 
     registry = default_registry()
     kernels = KernelRegistry.of(kernel_order.kernel_order(args.kernels), registry)

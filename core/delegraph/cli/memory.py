@@ -34,7 +34,7 @@ def show_memory(program: Program, as_json: bool, output: str | None) -> None:
 def _maps(program: Program) -> list[MemoryMap]:
     from delegraph.program.contract import MethodContract, contracts_of
     from delegraph.program.memory_maps import memory_map
-    from delegraph.runtime.arguments import Arguments
+    from delegraph.runtime.calls.arguments import Arguments
 
     contracts = contracts_of(program)
     maps = []

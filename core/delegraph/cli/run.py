@@ -18,9 +18,9 @@ from delegraph.cli import backend_options, data_files, kernel_order, numbers
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
     from delegraph.devtools.profile import ProfileRow
-    from delegraph.runtime.backend_options import BackendOptions
-    from delegraph.runtime.limits import Limits
+    from delegraph.runtime.execution.limits import Limits
     from delegraph.runtime.program import Program
+    from delegraph.runtime.resolution.backend_options import BackendOptions
 
 __all__ = ["add_parser", "run"]
 
@@ -156,14 +156,14 @@ class _Measured:
 
 def limits(args: argparse.Namespace) -> Limits:
     """What one execution may use."""
-    from delegraph.runtime.limits import DEFAULT_LIMITS, Limits
+    from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
 
     return DEFAULT_LIMITS if args.timeout is None else Limits(seconds=args.timeout)
 
 
 def _open(args: argparse.Namespace) -> Program:
-    from delegraph.runtime.environment import Environment
     from delegraph.runtime.program import Program
+    from delegraph.runtime.resolution.environment import Environment
 
     environment = Environment(
         kernels=kernel_order.kernel_order(args.kernels), limits=limits(args), check=args.check or None
@@ -179,7 +179,7 @@ def _main_method(program: Program) -> str:
 def _profile(program: Program, name: str, inputs: list[Any], options: BackendOptions | None) -> list[ProfileRow]:
     """Times of a method of its own, so that tracing does not slow what was timed before."""
     from delegraph.devtools.profile import profile_rows
-    from delegraph.runtime.tracing import EventTracer
+    from delegraph.runtime.execution.tracing import EventTracer
 
     tracer = EventTracer()
     method = program.load_method(name, event_tracer=tracer, backend_options=options)

@@ -18,7 +18,7 @@ from delegraph.aot.authoring import as_array
 from delegraph.aot.delegation.backends import Backend
 from delegraph.aot.export import Model, export_method, export_requests
 from delegraph.aot.lower import Lowered
-from delegraph.aot.quantize.measure import sqnr
+from delegraph.aot.quantize.measurement.measure import sqnr
 from delegraph.aot.quantize.recipes import RecipeOrRules
 from delegraph.aot.quantize.request import CalibrationData, batches_by_method, with_examples
 from delegraph.comparison.candidates import BackendsOfOne, backends_of, candidates, inputs_of, outputs_of

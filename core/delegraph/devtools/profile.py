@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from delegraph.runtime.tracing import ProfileEvent
+from delegraph.runtime.execution.tracing import ProfileEvent
 
 __all__ = ["ProfileRow", "profile_rows"]
 

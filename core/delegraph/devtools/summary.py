@@ -37,9 +37,9 @@ from delegraph.program.schema import (
 )
 from delegraph.program.walk import Place, external_names, instructions, kernel_calls
 from delegraph.program.weights_origin import origin_of
-from delegraph.runtime.arguments import Arguments
-from delegraph.runtime.contract import dims_of_inputs
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.runtime.calls.arguments import Arguments
+from delegraph.runtime.calls.contract import dims_of_inputs
+from delegraph.runtime.resolution.kernels import KernelRegistry
 
 __all__ = [
     "DelegateSummary",

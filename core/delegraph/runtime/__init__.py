@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from delegraph.interfaces.data_loader import DataLoader
     from delegraph.interfaces.kernel import Kernel, KernelContext, KernelLibrary
     from delegraph.interfaces.platform import LogLevel, Platform
-    from delegraph.runtime.backends import BackendRegistry
-    from delegraph.runtime.borrowing import Borrowing
     from delegraph.runtime.data_loader import (
         BufferDataLoader,
         FileDataLoader,
         MmapDataLoader,
         UrlDataLoader,
     )
-    from delegraph.runtime.etdump import make_etdump
-    from delegraph.runtime.kernels import KernelRegistry
-    from delegraph.runtime.limits import Limits
-    from delegraph.runtime.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
+    from delegraph.runtime.execution.etdump import make_etdump
+    from delegraph.runtime.execution.limits import Limits
+    from delegraph.runtime.execution.tracing import DebugLevel, EventTracer, ProfileEvent
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
     from delegraph.runtime.module import Module, load
     from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program, Verification
+    from delegraph.runtime.resolution.backends import BackendRegistry
+    from delegraph.runtime.resolution.kernels import KernelRegistry
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
     from delegraph.runtime.shared_state import SharedState
     from delegraph.runtime.state import State
-    from delegraph.runtime.tensors import as_array, to_torch
-    from delegraph.runtime.tracing import DebugLevel, EventTracer, ProfileEvent
+    from delegraph.runtime.values.borrowing import Borrowing
+    from delegraph.runtime.values.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
+    from delegraph.runtime.values.tensors import as_array, to_torch
 
 
 __all__ = [
@@ -100,13 +100,13 @@ __getattr__, __dir__ = lazy_names(
         ".interfaces.kernel": ("Kernel", "KernelContext", "KernelLibrary"),
         ".interfaces.data_loader": ("DataLoader",),
         ".interfaces.platform": ("LogLevel", "Platform"),
-        "backends": ("BackendRegistry",),
+        "resolution.backends": ("BackendRegistry",),
         "data_loader": ("BufferDataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
-        "etdump": ("make_etdump",),
-        "kernels": ("KernelRegistry",),
-        "borrowing": ("Borrowing",),
-        "limits": ("Limits",),
-        "memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
+        "execution.etdump": ("make_etdump",),
+        "resolution.kernels": ("KernelRegistry",),
+        "values.borrowing": ("Borrowing",),
+        "execution.limits": ("Limits",),
+        "values.memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "method": ("Method",),
         "method_meta": ("MethodMeta", "TensorInfo"),
         "module": ("Module", "load"),
@@ -115,7 +115,7 @@ __getattr__, __dir__ = lazy_names(
         "runtime": ("OperatorRegistry", "Runtime"),
         "shared_state": ("SharedState",),
         "state": ("State",),
-        "tensors": ("as_array", "to_torch"),
-        "tracing": ("DebugLevel", "EventTracer", "ProfileEvent"),
+        "values.tensors": ("as_array", "to_torch"),
+        "execution.tracing": ("DebugLevel", "EventTracer", "ProfileEvent"),
     },
 )

@@ -22,40 +22,40 @@ from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.kernel import BoundCall
 from delegraph.interfaces.options import Options
 from delegraph.program.schema import ExecutionPlan, Tensor
-from delegraph.runtime import executor
-from delegraph.runtime.arguments import Arguments
-from delegraph.runtime.backend_options import BackendOptions, by_backend_id
-from delegraph.runtime.borrowing import Borrowing, Lent, Uses, find_lent
-from delegraph.runtime.checking import InstructionCheck, is_asked_for
-from delegraph.runtime.context import MethodContext
-from delegraph.runtime.delegates import find_backends, load_delegates
-from delegraph.runtime.device_memory import planned_buffers
-from delegraph.runtime.exclusive import Exclusive
-from delegraph.runtime.faults import instruction_fault
-from delegraph.runtime.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
-from delegraph.runtime.limits import Limits
-from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, callers_buffers
-from delegraph.runtime.method_inputs import MethodInputs
+from delegraph.runtime.binding.checking import InstructionCheck, is_asked_for
+from delegraph.runtime.binding.instructions import Binder, bind_blocks, replaced_values, resolve_kernels
+from delegraph.runtime.binding.shape_bindings import SettledBinder, ShapeBindings
+from delegraph.runtime.calls.arguments import Arguments
+from delegraph.runtime.calls.method_inputs import MethodInputs
+from delegraph.runtime.calls.outputs import Outputs
+from delegraph.runtime.calls.targets import TargetCheck, Targets
+from delegraph.runtime.execution import executor
+from delegraph.runtime.execution.exclusive import Exclusive
+from delegraph.runtime.execution.faults import instruction_fault
+from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.stop import Runs, Stop
+from delegraph.runtime.execution.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.outputs import Outputs
-from delegraph.runtime.shape_bindings import SettledBinder, ShapeBindings
+from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
+from delegraph.runtime.resolution.context import MethodContext
+from delegraph.runtime.resolution.delegates import find_backends, load_delegates
 from delegraph.runtime.shared_state import SharedState, buffer_name, delegates_buffers, planned_buffer
 from delegraph.runtime.state import State, StateBuffer
-from delegraph.runtime.stop import Runs, Stop
-from delegraph.runtime.targets import TargetCheck, Targets
-from delegraph.runtime.tensors import any_torch_tensor, to_torch
-from delegraph.runtime.tracing import EXECUTE, LOAD_METHOD, DebugLevel, EventTracer, InstructionTracer
-from delegraph.runtime.value_parser import parse_values
-from delegraph.runtime.values import Array
-from delegraph.runtime.writes import unplanned_inputs
+from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
+from delegraph.runtime.values.device_memory import planned_buffers
+from delegraph.runtime.values.memory import HierarchicalAllocator, MemoryManager, callers_buffers
+from delegraph.runtime.values.tensors import any_torch_tensor, to_torch
+from delegraph.runtime.values.value_parser import parse_values
+from delegraph.runtime.values.values import Array
+from delegraph.runtime.values.writes import unplanned_inputs
 
 if TYPE_CHECKING:
     from delegraph.interfaces.kernel import Kernel
     from delegraph.program.kernel_calls import Need
-    from delegraph.runtime.delegates import Delegate
-    from delegraph.runtime.executor import Block, FaultOf
-    from delegraph.runtime.instructions import Finish
+    from delegraph.runtime.binding.instructions import Finish
+    from delegraph.runtime.execution.executor import Block, FaultOf
     from delegraph.runtime.program import Program
+    from delegraph.runtime.resolution.delegates import Delegate
 
 
 class Method:

@@ -10,7 +10,7 @@ from delegraph.program.contract import Dims, MethodContract
 from delegraph.program.devices import CPU, Device, memory_devices, tagged_device
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
-from delegraph.runtime.values import attribute_name
+from delegraph.runtime.values.values import attribute_name
 
 
 @dataclass(frozen=True, slots=True)

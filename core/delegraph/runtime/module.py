@@ -15,22 +15,22 @@ from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
-from delegraph.runtime.arguments import spec_of
-from delegraph.runtime.backend_options import BackendOptions
-from delegraph.runtime.borrowing import Borrowing, InputMode, OutputMode
+from delegraph.runtime.calls.arguments import spec_of
+from delegraph.runtime.calls.pytree import LEAF
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.environment import Environment
+from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.external_data import DataSources
-from delegraph.runtime.kernels import KernelOrder
-from delegraph.runtime.limits import Limits
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
-from delegraph.runtime.pytree import LEAF
+from delegraph.runtime.resolution.backend_options import BackendOptions
+from delegraph.runtime.resolution.environment import Environment
+from delegraph.runtime.resolution.kernels import KernelOrder
 from delegraph.runtime.sessions import Sessions
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.state import State, joined_state
-from delegraph.runtime.tracing import EventTracer
+from delegraph.runtime.values.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.tables import printable
 
 if TYPE_CHECKING:

@@ -18,18 +18,18 @@ from delegraph.program.contract import contracts_of
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
-from delegraph.runtime.backend_options import BackendOptions
-from delegraph.runtime.borrowing import Borrowing
 from delegraph.runtime.data_loader import Source, open_data_loader
-from delegraph.runtime.environment import Environment
+from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
-from delegraph.runtime.limits import Limits
-from delegraph.runtime.memory import HierarchicalAllocator, MemoryManager, allocate
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
+from delegraph.runtime.resolution.backend_options import BackendOptions
+from delegraph.runtime.resolution.environment import Environment
 from delegraph.runtime.shared_state import SharedState
-from delegraph.runtime.tracing import DebugLevel, EventTracer
-from delegraph.runtime.value_parser import TensorSources
+from delegraph.runtime.values.borrowing import Borrowing
+from delegraph.runtime.values.memory import HierarchicalAllocator, MemoryManager, allocate
+from delegraph.runtime.values.value_parser import TensorSources
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Program:
         if not self._tracer.blocks:
             raise InvalidState("nothing was traced since the last ETDump was written; execute a method first")
         from delegraph.program.etdump import serialize_etdump
-        from delegraph.runtime.etdump import make_etdump
+        from delegraph.runtime.execution.etdump import make_etdump
 
         etdump, debug_buffer = make_etdump(self._tracer.take_blocks())
         write_atomically(etdump_path, [serialize_etdump(etdump)])

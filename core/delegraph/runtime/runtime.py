@@ -11,14 +11,14 @@ from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.prim_op_names import BUILT_IN
-from delegraph.runtime.backends import BackendRegistry
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.environment import Environment
+from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataSources
-from delegraph.runtime.kernels import KernelOrder, KernelRegistry
-from delegraph.runtime.limits import Limits
 from delegraph.runtime.program import Program, Verification
-from delegraph.runtime.tracing import DebugLevel, EventTracer
+from delegraph.runtime.resolution.backends import BackendRegistry
+from delegraph.runtime.resolution.environment import Environment
+from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry

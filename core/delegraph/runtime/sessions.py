@@ -11,11 +11,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from delegraph.runtime.backend_options import BackendOptions
-from delegraph.runtime.borrowing import Borrowing
+from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.method import Method
+from delegraph.runtime.resolution.backend_options import BackendOptions
 from delegraph.runtime.shared_state import SharedState
-from delegraph.runtime.tracing import EventTracer
+from delegraph.runtime.values.borrowing import Borrowing
 
 if TYPE_CHECKING:
     from delegraph.runtime.program import Program

@@ -20,12 +20,12 @@ from delegraph.interfaces.platform import Platform
 from delegraph.program.schema import Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
 from delegraph.program.verify_values import is_stored
-from delegraph.runtime.exclusive import Exclusive
-from delegraph.runtime.limits import Limits
-from delegraph.runtime.memory import HierarchicalAllocator, allocate
+from delegraph.runtime.execution.exclusive import Exclusive
+from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.state import State, StateBuffer, tensor_text
-from delegraph.runtime.value_parser import TensorSources, stored_tensor, tensor_view
-from delegraph.runtime.values import Array, attribute_name
+from delegraph.runtime.values.memory import HierarchicalAllocator, allocate
+from delegraph.runtime.values.value_parser import TensorSources, stored_tensor, tensor_view
+from delegraph.runtime.values.values import Array, attribute_name
 
 if TYPE_CHECKING:
     from delegraph.runtime.program import Program

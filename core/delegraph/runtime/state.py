@@ -16,9 +16,9 @@ import numpy as np
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidType, NotFound
 from delegraph.program.dtypes import numpy_dtype, scalar_type
 from delegraph.runtime.data_loader import open_data_loader
-from delegraph.runtime.exclusive import Exclusive
-from delegraph.runtime.tensors import as_array
-from delegraph.runtime.values import Array, byte_strides
+from delegraph.runtime.execution.exclusive import Exclusive
+from delegraph.runtime.values.tensors import as_array
+from delegraph.runtime.values.values import Array, byte_strides
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from delegraph.aot import to_edge
 from delegraph.aot.authoring import Constants, Granularity, Quantization, Quantizations, quantize_call
-from delegraph.aot.quantize.packing import dequantized_weight, pack, quantize_rows
+from delegraph.aot.quantize.weights.packing import dequantized_weight, pack, quantize_rows
 
 ops = torch.ops.quantized_decomposed
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

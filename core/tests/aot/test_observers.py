@@ -10,7 +10,7 @@ from torchao.quantization.pt2e.observer import HistogramObserver as TorchaoHisto
 from torchao.quantization.pt2e.observer import MinMaxObserver
 
 from delegraph.aot import HistogramObserver, PercentileObserver
-from delegraph.aot.quantize.observers import OBSERVERS
+from delegraph.aot.quantize.annotation.observers import OBSERVERS
 
 Batches = list[torch.Tensor]
 

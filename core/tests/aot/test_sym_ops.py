@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
-from delegraph.runtime.prim_ops import SCALAR_OPS
+from delegraph.runtime.resolution.prim_ops import SCALAR_OPS
 
 
 class Evaluator:

@@ -29,7 +29,7 @@ from delegraph.program.schema import (
     ScalarType,
     Tensor,
 )
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.runtime.resolution.kernels import KernelRegistry
 
 Install = Callable[..., Path]
 ENTRY = {"backends": {"Npu": "npu_rt:Backend"}}

@@ -144,8 +144,8 @@ def test_what_is_refused(network: Any, tmp_path: Path) -> None:
 
 
 def test_a_transposed_tensor_is_written_row_by_row() -> None:
-    from delegraph.runtime.etdump import make_etdump
-    from delegraph.runtime.tracing import EventTracer
+    from delegraph.runtime.execution.etdump import make_etdump
+    from delegraph.runtime.execution.tracing import EventTracer
 
     tracer = EventTracer()
     tracer.log_value("x", np.float32([[1, 2], [3, 4]]).T)

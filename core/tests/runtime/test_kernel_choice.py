@@ -21,7 +21,7 @@ from delegraph.interfaces import KernelLibrary, kernel_key_text
 from delegraph.plugins import PluginWarning
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import ScalarType
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.runtime.resolution.kernels import KernelRegistry
 
 OP = "aten::neg.out"
 FLOATS = ((ScalarType.FLOAT, (0, 1)), (ScalarType.FLOAT, (0, 1)))

@@ -15,7 +15,7 @@ import pytest
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType, NotFound
 from delegraph.program.schema import Null
 from delegraph.runtime import Module, load
-from delegraph.runtime.pytree import TreeSpec, parse_treespec
+from delegraph.runtime.calls.pytree import TreeSpec, parse_treespec
 
 LEAF = {"type": None, "context": None, "children_spec": []}
 

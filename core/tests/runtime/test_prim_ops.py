@@ -10,7 +10,7 @@ import pytest
 
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType
 from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
-from delegraph.runtime.prim_ops import SCALAR_OPS, view_shape
+from delegraph.runtime.resolution.prim_ops import SCALAR_OPS, view_shape
 
 CASES = [
     ("add", (2, 3), 5),

@@ -26,7 +26,7 @@ from delegraph.runtime import (
     UrlDataLoader,
     load,
 )
-from delegraph.runtime.environment import Environment
+from delegraph.runtime.resolution.environment import Environment
 
 LARGE = 16 << 20
 

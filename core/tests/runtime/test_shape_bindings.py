@@ -10,7 +10,7 @@ import pytest
 
 from delegraph.errors import InvalidArgument
 from delegraph.runtime import BackendInterface, KernelLibrary, Method
-from delegraph.runtime.shape_bindings import ATTEMPTS, KEPT, ShapeBindings
+from delegraph.runtime.binding.shape_bindings import ATTEMPTS, KEPT, ShapeBindings
 
 
 def bindings_of(method: Method) -> ShapeBindings:

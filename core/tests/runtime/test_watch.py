@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delegraph.errors import LimitExceeded
-from delegraph.runtime.stop import Stop, Watch
+from delegraph.runtime.execution.stop import Stop, Watch
 
 
 class Interrupt:

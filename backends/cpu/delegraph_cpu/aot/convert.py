@@ -14,13 +14,13 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from delegraph.aot import ResolvedSignature
-from delegraph_cpu.aot.cached_attention import cached_attentions
+from delegraph_cpu.aot.fusions.cached_attention import cached_attentions
+from delegraph_cpu.aot.fusions.rms_norm import rms_norms
+from delegraph_cpu.aot.fusions.rotary_embedding import rotary_embeddings
+from delegraph_cpu.aot.fusions.skip_norms import norms_of_sums
 from delegraph_cpu.aot.graph import CpuGraph
 from delegraph_cpu.aot.quantized import on_integers, wanted_grids
 from delegraph_cpu.aot.quantized.packed import products_of_experts
-from delegraph_cpu.aot.rms_norm import rms_norms
-from delegraph_cpu.aot.rotary_embedding import rotary_embeddings
-from delegraph_cpu.aot.skip_norms import norms_of_sums
 from delegraph_cpu.codes import Codes
 from delegraph_onnx import convert as onnx_convert
 from delegraph_onnx.convert import ConvertedModel

@@ -21,15 +21,15 @@ from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
-from delegraph_cpu.aot.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
+from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
+from delegraph_cpu.aot.compiled.debug_handles import name_nodes
+from delegraph_cpu.aot.compiled.in_place import changed_in_place
+from delegraph_cpu.aot.compiled.joined_projections import with_joined_projections
+from delegraph_cpu.aot.compiled.narrow_weights import has_halves, store_halves, widen_kernels
+from delegraph_cpu.aot.compiled.tied_tables import read_tied_codes, read_tied_tables
+from delegraph_cpu.aot.compiled.unfolded import constants_again, held_back
+from delegraph_cpu.aot.compiled.work import multiply_adds
 from delegraph_cpu.aot.convert import CpuModel, convert
-from delegraph_cpu.aot.debug_handles import name_nodes
-from delegraph_cpu.aot.in_place import changed_in_place
-from delegraph_cpu.aot.joined_projections import with_joined_projections
-from delegraph_cpu.aot.narrow_weights import has_halves, store_halves, widen_kernels
-from delegraph_cpu.aot.tied_tables import read_tied_codes, read_tied_tables
-from delegraph_cpu.aot.unfolded import constants_again, held_back
-from delegraph_cpu.aot.work import multiply_adds
 from delegraph_cpu.blob import (
     ALIGNMENT,
     BLOB_VERSION,

@@ -25,23 +25,23 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.bodies import all_nodes, bodies, graph_modules
-from delegraph.aot.quantize.batch_norm import hidden_batch_norms
-from delegraph.aot.quantize.body_weights import weights_into_bodies
-from delegraph.aot.quantize.calibrate import calibrate
-from delegraph.aot.quantize.cells import cells_as_layers
-from delegraph.aot.quantize.composed import ComposedQuantizer
-from delegraph.aot.quantize.computed_weights import fold_computed_weights
-from delegraph.aot.quantize.layers import kept_layers, method_report, worst_layers
-from delegraph.aot.quantize.measure import Measured, Recorded, first_inputs, measured, recorded
-from delegraph.aot.quantize.norm_folding import fold_norms, join_norms, part_norms
+from delegraph.aot.quantize.annotation.composed import ComposedQuantizer
+from delegraph.aot.quantize.measurement.calibrate import calibrate
+from delegraph.aot.quantize.measurement.layers import kept_layers, method_report, worst_layers
+from delegraph.aot.quantize.measurement.measure import Measured, Recorded, first_inputs, measured, recorded
+from delegraph.aot.quantize.measurement.report import MethodQuantization
 from delegraph.aot.quantize.recipes import Recipe
-from delegraph.aot.quantize.reexport import exported_again, flat_inputs, positional_inputs
-from delegraph.aot.quantize.report import MethodQuantization
 from delegraph.aot.quantize.request import Quantization
-from delegraph.aot.quantize.stored_products import products_as_layers
+from delegraph.aot.quantize.rewrites.batch_norm import hidden_batch_norms
+from delegraph.aot.quantize.rewrites.cells import cells_as_layers
+from delegraph.aot.quantize.rewrites.norm_folding import fold_norms, join_norms, part_norms
+from delegraph.aot.quantize.rewrites.stored_products import products_as_layers
 from delegraph.aot.quantize.torchao import calling_torchao, graph_by_graph, pt2e
 from delegraph.aot.quantize.torchao_weights import with_plain_weights
-from delegraph.aot.quantize.weight_only import store_weights, stored_bits
+from delegraph.aot.quantize.weights.body_weights import weights_into_bodies
+from delegraph.aot.quantize.weights.computed_weights import fold_computed_weights
+from delegraph.aot.quantize.weights.reexport import exported_again, flat_inputs, positional_inputs
+from delegraph.aot.quantize.weights.weight_only import store_weights, stored_bits
 
 __all__ = ["Quantized", "quantize_program"]
 
@@ -109,7 +109,7 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
             with torch.no_grad():
                 prepared(*args, **kwargs)
     if how.quantizers:
-        from delegraph.aot.quantize.observers import leave_unseen
+        from delegraph.aot.quantize.annotation.observers import leave_unseen
 
         leave_unseen(prepared, entered)
     how.shared_buffers.leave(dict(prepared.named_buffers(remove_duplicate=False)))

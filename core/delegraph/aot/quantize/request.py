@@ -15,7 +15,7 @@ from delegraph.aot.arguments import check_list, check_method_names, made_by_name
 from delegraph.aot.quantize.recipes import Recipe, RecipeOrRules, Rules, rules_from
 from delegraph.aot.quantize.shared_buffers import SharedBuffers
 from delegraph.aot.quantize.torchao import check_torchao
-from delegraph.aot.quantize.weight_only import StoredWeights
+from delegraph.aot.quantize.weights.weight_only import StoredWeights
 from delegraph.errors import LoweringError, restated
 from delegraph.interfaces.quantizer import Quantizer
 from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
@@ -167,7 +167,7 @@ def _by_recipe(
 
 def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
     """Those of the backends that can do the recipe. Raises `LoweringError` with the reasons of all where none can."""
-    from delegraph.aot.quantize.generic import GenericQuantizer
+    from delegraph.aot.quantize.annotation.generic import GenericQuantizer
 
     made: dict[str, Quantizer] = {}
     refused: list[LoweringError] = []

@@ -12,7 +12,7 @@ import torch
 from torch.fx import GraphModule
 
 from delegraph.aot.graph.bodies import bodies
-from delegraph.aot.quantize.body_weights import CONTROL_FLOW
+from delegraph.aot.quantize.weights.body_weights import CONTROL_FLOW
 from delegraph.errors import DelegraphError, LoweringError
 
 __all__ = ["calling_torchao", "check_torchao", "graph_by_graph", "pt2e"]

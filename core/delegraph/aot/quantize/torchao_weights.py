@@ -25,10 +25,10 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from delegraph.aot.graph.bodies import referenced
-from delegraph.aot.quantize.names import add_constant
-from delegraph.aot.quantize.packing import ZERO_CODE, dequantized_weight, gathered_rows, pack
-from delegraph.aot.quantize.reexport import exported_again
 from delegraph.aot.quantize.torchao import pt2e
+from delegraph.aot.quantize.weights.names import add_constant
+from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, gathered_rows, pack
+from delegraph.aot.quantize.weights.reexport import exported_again
 
 __all__ = ["with_plain_weights"]
 

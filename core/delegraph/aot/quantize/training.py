@@ -19,25 +19,25 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
-from delegraph.aot.quantize.batch_norm import (
+from delegraph.aot.quantize.annotation.composed import ComposedQuantizer
+from delegraph.aot.quantize.measurement.layers import method_report
+from delegraph.aot.quantize.program import Quantized
+from delegraph.aot.quantize.recipes import RecipeOrRules
+from delegraph.aot.quantize.request import Quantization, quantization_for_training
+from delegraph.aot.quantize.rewrites.batch_norm import (
     fold_batch_norms,
     hidden_batch_norms,
     is_misjudged,
     remember_numbers,
     restore_numbers,
 )
-from delegraph.aot.quantize.body_weights import weights_into_bodies
-from delegraph.aot.quantize.cells import cells_as_layers
-from delegraph.aot.quantize.composed import ComposedQuantizer
-from delegraph.aot.quantize.layers import method_report
-from delegraph.aot.quantize.norm_folding import join_norms, part_norms
-from delegraph.aot.quantize.program import Quantized
-from delegraph.aot.quantize.recipes import RecipeOrRules
-from delegraph.aot.quantize.reexport import exported_again
-from delegraph.aot.quantize.request import Quantization, quantization_for_training
-from delegraph.aot.quantize.stored_products import products_as_layers
+from delegraph.aot.quantize.rewrites.cells import cells_as_layers
+from delegraph.aot.quantize.rewrites.norm_folding import join_norms, part_norms
+from delegraph.aot.quantize.rewrites.stored_products import products_as_layers
 from delegraph.aot.quantize.torchao import calling_torchao, pt2e
-from delegraph.aot.quantize.weight_only import store_weights
+from delegraph.aot.quantize.weights.body_weights import weights_into_bodies
+from delegraph.aot.quantize.weights.reexport import exported_again
+from delegraph.aot.quantize.weights.weight_only import store_weights
 from delegraph.errors import LoweringError
 from delegraph.plugins.registry import PluginRegistry
 
@@ -81,7 +81,7 @@ def prepared_for_training(
 ) -> GraphModule:
     """A module with the calls that round. Raises `LoweringError`."""
     how = quantization_for_training(recipe, backends, plugins)
-    from delegraph.aot.quantize.specs import trainable
+    from delegraph.aot.quantize.annotation.specs import trainable
 
     program = _exported_for_training(request)
     module = program.module(check_guards=False)
@@ -104,7 +104,7 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
     else, or no batch has gone through it."""
     if not isinstance(prepared, GraphModule) or _KEY not in prepared.meta:
         raise LoweringError(f"convert_qat takes the module that prepare_qat gave, not {type(prepared).__name__}")
-    from delegraph.aot.quantize.observers import leave_unseen, ranges_found
+    from delegraph.aot.quantize.annotation.observers import leave_unseen, ranges_found
 
     if not ranges_found(prepared):
         raise LoweringError(

@@ -19,8 +19,8 @@ from delegraph.devtools.bundled_program.cases import (
 from delegraph.errors import InvalidArgument, InvalidType, RuntimeFault, restated
 from delegraph.program import deserialize_program, schema
 from delegraph.program.schema import Bool, Buffer, Double, ExecutionPlan, Int, Tensor, Value
+from delegraph.runtime.calls.inputs import input_check, tensor_check
 from delegraph.runtime.data_loader import Source, open_data_loader
-from delegraph.runtime.inputs import input_check, tensor_check
 
 __all__ = ["BundledCase", "BundledProgram", "BundledSuite", "ProgramLike"]
 

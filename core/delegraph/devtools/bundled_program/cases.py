@@ -11,9 +11,9 @@ import numpy as np
 from delegraph.errors import InvalidType
 from delegraph.program import nbytes, numpy_dtype, scalar_type
 from delegraph.program.schema import Buffer, ScalarType
-from delegraph.runtime.pytree import TreeSpec
-from delegraph.runtime.tensors import is_torch_tensor
-from delegraph.runtime.values import Array, byte_strides
+from delegraph.runtime.calls.pytree import TreeSpec
+from delegraph.runtime.values.tensors import is_torch_tensor
+from delegraph.runtime.values.values import Array, byte_strides
 
 __all__ = ["BundledTensor", "BundledValue", "MethodTestCase", "MethodTestSuite"]
 

@@ -12,12 +12,12 @@ import numpy as np
 from delegraph.devtools.bundled_program.bundle import BundledProgram
 from delegraph.devtools.bundled_program.cases import MethodTestCase
 from delegraph.errors import InvalidArgument, RuntimeFault
-from delegraph.runtime.backend_options import BackendOptions
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.method import Method
+from delegraph.runtime.resolution.backend_options import BackendOptions
 from delegraph.runtime.runtime import Runtime
-from delegraph.runtime.tensors import as_array
-from delegraph.runtime.values import Array
+from delegraph.runtime.values.tensors import as_array
+from delegraph.runtime.values.values import Array
 
 __all__ = ["ATOL", "RTOL", "CaseResult", "OutputComparison", "verify_bundled_program", "verify_case"]
 

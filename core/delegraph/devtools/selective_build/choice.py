@@ -14,7 +14,7 @@ from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.missing import INSTALL
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry
-from delegraph.runtime.kernels import KernelRegistry
+from delegraph.runtime.resolution.kernels import KernelRegistry
 
 __all__ = ["Choice", "ChosenLibrary", "choose"]
 

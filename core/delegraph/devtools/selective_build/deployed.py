@@ -12,10 +12,10 @@ from delegraph.interfaces.kernel import KernelLibrary, kernel_key_text
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.environment import Environment
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.module import Module
 from delegraph.runtime.program import Program
+from delegraph.runtime.resolution.environment import Environment
 
 __all__ = ["Deployed", "OrderOfNames", "only"]
 

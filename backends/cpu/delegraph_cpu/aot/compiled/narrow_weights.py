@@ -1,0 +1,118 @@
+"""An optimised graph's weights -> weights of fewer bytes, which are widened once, when a session is made.
+
+A delegate computes in float32 what a program has in float16 or bfloat16; its weights need not lie in the file so.
+
+    w float32 ── MatMul                         w.half bfloat16 ── Cast ── w ── MatMul
+
+Convolutions, LSTMs and GRUs of floats may have weights of 8 bits. onnxruntime dequantizes in each run what it is told
+to, and lays the kernel out for the processor again: a MobileNetV2 took 2.4 times as long as in float. Casts and
+products of constants it folds at load, so the file alone stays small.
+
+    w int8 ── DequantizeLinear ── Conv          w int8 ── Cast ── Mul ── Conv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
+from torch.export import ExportedProgram
+
+from delegraph_cpu.aot.compiled.beside import lay_beside, lies_beside
+from delegraph_onnx.dtypes import HALVES
+from delegraph_onnx.graph_builder import initializer
+from delegraph_onnx.ir_values import content_of, put_in_place
+
+__all__ = ["has_halves", "store_halves", "widen_kernels"]
+
+
+def has_halves(program: ExportedProgram) -> bool:
+    """Whether a weight of `program` is a half."""
+    held = (*program.state_dict.values(), *program.constants.values())
+    return any(isinstance(tensor, torch.Tensor) and tensor.dtype in HALVES for tensor in held)
+
+
+def store_halves(graph: ir.Graph) -> None:
+    """Store those of the weights beside `graph` that a half can hold exactly in that half. onnxruntime widens them
+    once, when it folds constants at load."""
+    casts = []
+    for name, value in list(graph.initializers.items()):
+        half = _as_half(content_of(value)) if lies_beside(value) else None
+        if half is not None:
+            del graph.initializers[name]
+            stored = graph.initializers[f"{name}.half"] = initializer(f"{name}.half", half)
+            lay_beside(stored)
+            cast = ir.node("Cast", [stored], {"to": ir.DataType.FLOAT}, name=f"{name}.widened")
+            cast.outputs[0].name = name
+            value.replace_all_uses_with(cast.outputs[0])
+            casts.append(cast)
+    if casts:
+        graph.insert_before(graph[0], casts)
+
+
+def _as_half(array: NDArray[Any]) -> NDArray[Any] | None:
+    """`array` as bfloat16 or float16 if that loses nothing, and it is float32."""
+    if array.dtype != np.float32:
+        return None
+    if not (array.view(np.uint32) & 0xFFFF).any():
+        return array.astype(ml_dtypes.bfloat16)
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16)
+    return half if np.array_equal(half, array) else None
+
+
+# ---- kernels of 8 bits --------------------------------------------------------------------------------------------
+
+KERNELS: Final[Mapping[str, slice]] = {
+    "Conv": slice(1, 2),
+    "FusedConv": slice(1, 2),  # with the activation behind it, as onnxruntime has made it
+    "ConvTranspose": slice(1, 2),
+    "LSTM": slice(1, 3),
+    "GRU": slice(1, 3),
+}
+"""Operator -> which of its inputs are laid out for the processor."""
+MOVES: Final = frozenset({"Concat", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operations that a kernel may have gone through: an LSTM's gates have another order in ONNX."""
+
+
+def widen_kernels(graph: ir.Graph) -> None:
+    """Replace what dequantizes constants for those operators alone, and nothing else; zero has to be 0."""
+    for node in list(graph):
+        if node.op_type == "DequantizeLinear" and len(node.outputs[0].uses()) == 1 and _is_kernel(node.outputs[0]):
+            _widen(graph, node)
+
+
+def _is_kernel(value: ir.Value) -> bool:
+    """Whether operators of `KERNELS` read it, or what is moved from it."""
+    return any(
+        use.idx in range(3)[KERNELS[use.node.op_type]]
+        if use.node.op_type in KERNELS
+        else use.node.op_type in MOVES and any(map(_is_kernel, use.node.outputs))
+        for use in value.uses()
+    )
+
+
+def _widen(graph: ir.Graph, node: ir.Node) -> None:
+    constants = [value for value in node.inputs if value is not None and value.const_value is not None]
+    if len(constants) < len(node.inputs):
+        return
+    values, scale, *zero_point = map(content_of, constants)
+    if values.dtype != np.int8 or scale.dtype != np.float32 or any(zero.any() for zero in zero_point):
+        return
+    axis = (node.attributes["axis"].as_int() if "axis" in node.attributes else 1) % values.ndim
+    shape = [scale.size if scale.ndim and dim == axis else 1 for dim in range(values.ndim)]
+    name = str(node.outputs[0].name)
+    factors = initializer(f"{name}.factors", np.ascontiguousarray(scale.reshape(shape)))
+    graph.register_initializer(factors)
+    cast = ir.node("Cast", [constants[0]], {"to": ir.DataType.FLOAT}, name=f"{name}.cast")
+    cast.outputs[0].name = f"{name}.integers"
+    product = ir.node("Mul", [cast.outputs[0], factors], name=node.name)
+    put_in_place(node, [cast, product])
+    for constant in constants[1:]:
+        if not constant.uses():
+            graph.initializers.pop(str(constant.name), None)

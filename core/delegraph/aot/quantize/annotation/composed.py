@@ -1,0 +1,226 @@
+"""Several quantizers, in order of priority -> one, as torchao calls it.
+
+    before, [a, b]                a annotates linear as int8        b annotates everything as int16
+        y = linear(x, w)              y = linear(x, w)   int8           y = linear(x, w)   int8
+        z = gelu(y)                   z = gelu(y)                       z = gelu(y)        int16
+
+b sees what a annotated, so that it can go on from there; whatever it does to that is put back. Where torchao's
+`ComposableQuantizer` refuses a quantizer that annotates a node for the second time, here it costs that one nothing to
+annotate all it can. So it is with calls that are not a quantizer's to annotate, because the user keeps them in float or
+another recipe is theirs, or because a mask comes into them (`masked_scores.py`): what it says of them is dropped, and
+with it what shares a scale with nothing then, or is the result of what was dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from delegraph.aot.quantize.annotation.masked_scores import masked_scores
+from delegraph.aot.quantize.annotations import ANNOTATION, VALUE_MOVES, annotate, is_float_tensor, is_weight
+from delegraph.errors import DelegraphError, LoweringError
+from delegraph.interfaces.quantizer import Quantizer
+
+__all__ = ["ComposedQuantizer"]
+
+
+class ComposedQuantizer:
+    """Asks the quantizers of a method in order. `LoweringError` names the one that raised.
+
+    `may_annotate` says whether a quantizer, by name, may annotate a call. `finished` is applied to every spec in the
+    end: the model may be meant for training.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        quantizers: Mapping[str, Quantizer],
+        may_annotate: Callable[[str, Node], bool] = lambda name, node: True,
+        finished: Callable[[Any], Any] = lambda spec: spec,
+    ) -> None:
+        self._method = method
+        self._quantizers = quantizers
+        self._may_annotate = may_annotate
+        self._finished = finished
+        self._own: dict[str, dict[Node, Any]] = {}
+        self.left: dict[str, str] = {}
+        """Why calls of floats are not annotated, by name, where any values are that data show; not what only moves."""
+
+    @property
+    def annotated(self) -> frozenset[str]:
+        """The names of the calls that are annotated, without those whose result has its scale from their input."""
+        annotations = {node: one for own in self._own.values() for node, one in own.items()}
+        return frozenset(n.name for n, one in annotations.items() if not hasattr(one.output_qspec, "edge_or_node"))
+
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Let each change the graph, before any of them annotates it. Calls that it may not annotate are annotated for
+        that time, with nothing: whoever cuts a call into parts leaves them whole."""
+        for name in self._quantizers:
+            others = [n for n in model.graph.nodes if n.op == "call_function" and not self._may_annotate(name, n)]
+            for node in others:
+                annotate(node, {})
+            changed = self._ask(name, "transform_for_annotation", model)
+            for node in others:
+                node.meta.pop(ANNOTATION, None)
+            model = model if changed is None else changed
+        return model
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Let each annotate what those before it left."""
+        self._own = {}
+        kept: dict[Node, Any] = {}
+        dropped: set[Node] = set()
+        masked = masked_scores(model)
+        for name in self._quantizers:
+            self._ask(name, "annotate", model)
+            new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}
+            own = {n: a for n, a in new.items() if n not in masked and self._may_annotate(name, n)}
+            self._own[name] = _without_dangling(own, new, kept)
+            kept |= self._own[name]
+            _put(model, kept)
+            dropped |= new.keys()
+        if any(map(_rounds_values, kept.values())):
+            computing = [node for node in model.graph.nodes if node not in kept and _computes(node)]
+            self.left = {node.name: self._reason(node, masked, dropped) for node in computing}
+        return model
+
+    def _reason(self, node: Node, masked: Collection[Node], dropped: Collection[Node]) -> str:
+        """Why nobody annotates `node`: what each quantizer says that could."""
+        if node in masked:
+            return "a mask comes into it: on one grid with what hides, all scores would be one number"
+        said = [
+            f"{name}: {reason}"
+            for name in self._quantizers
+            if self._may_annotate(name, node) and (reason := self._ask(name, "reason", node)) is not None
+        ]
+        if said:
+            return "; ".join(said)
+        return "it would share a grid with what stays float" if node in dropped else "no quantizer annotates it"
+
+    def validate(self, model: GraphModule) -> None:
+        """Let each look at its own annotations, without those of other devices."""
+        for name, own in self._own.items():
+            _put(model, own)
+            self._ask(name, "validate", model)
+        annotations = {node: annotation for own in self._own.values() for node, annotation in own.items()}
+        _put(model, {node: _with_specs(annotation, self._finished) for node, annotation in annotations.items()})
+
+    def prepare_obs_or_fq_callback(self, model: GraphModule, observers: dict[Any, Any]) -> None:
+        """Let each adjust the observers that were made, before they are inserted."""
+        for name in self._quantizers:
+            self._ask(name, "prepare_obs_or_fq_callback", model, observers)
+
+    def _ask(self, name: str, hook: str, *args: Any) -> Any:
+        """What the quantizer's `hook` returns; None if it does not have it, which may be for those of torchao's own."""
+        called = getattr(self._quantizers[name], hook, None)
+        if called is None:
+            return None
+        try:
+            return called(*args)
+        except DelegraphError:
+            raise
+        except Exception as cause:
+            raise LoweringError(
+                f"quantizer {name!r} failed in {hook} of method {self._method!r}: {type(cause).__name__}: {cause}"
+            ) from cause
+
+    def _annotations(self, name: str, model: GraphModule) -> dict[Node, Any]:
+        """Copies, which a quantizer that comes later does not have in its hands."""
+        found = {node: node.meta[ANNOTATION] for node in model.graph.nodes if ANNOTATION in node.meta}
+        for node, annotation in found.items():
+            if not hasattr(annotation, "input_qspec_map"):
+                raise LoweringError(
+                    f"quantizer {name!r} annotated {node.name} of method {self._method!r} with {annotation!r}; expected"
+                    " a QuantizationAnnotation of torchao"
+                )
+        return {node: _copy(annotation) for node, annotation in found.items()}
+
+
+def _computes(node: Node) -> bool:
+    """Whether it computes floats from what a run gives, and does not only move them."""
+    is_call = isinstance(node.target, torch._ops.OpOverload) and node.target not in VALUE_MOVES | _SPLITS
+    return is_call and _gives_floats(node) and any(map(is_float_tensor, node.all_input_nodes)) and not is_weight(node)
+
+
+_SPLITS: Final[frozenset[Any]] = frozenset(
+    {
+        *(torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default),
+        *(torch.ops.aten.chunk.default, torch.ops.aten.unbind.int),
+    }
+)
+"""They move values too, into several results."""
+
+
+def _gives_floats(node: Node) -> bool:
+    """Whether its result is a tensor of floats, or one of its results is."""
+    value = node.meta.get("val")
+    results = value if isinstance(value, tuple | list) else []
+    return is_float_tensor(node) or any(isinstance(one, torch.Tensor) and one.is_floating_point() for one in results)
+
+
+def _rounds_values(annotation: Any) -> bool:
+    """Whether it gives values a grid ahead of time."""
+    inputs = [spec for value, spec in annotation.input_qspec_map.items() if not is_weight(value)]
+    specs = [spec for spec in (*inputs, annotation.output_qspec) if spec is not None]
+    return any(not getattr(spec, "is_dynamic", False) for spec in specs)
+
+
+def _copy(annotation: Any) -> Any:
+    return replace(annotation, input_qspec_map=dict(annotation.input_qspec_map))
+
+
+def _with_specs(annotation: Any, changed: Callable[[Any], Any]) -> Any:
+    inputs = {value: changed(spec) for value, spec in annotation.input_qspec_map.items()}
+    return replace(annotation, input_qspec_map=inputs, output_qspec=changed(annotation.output_qspec))
+
+
+def _without_dangling(own: dict[Node, Any], asked: Collection[Node], others: Mapping[Node, Any]) -> dict[Node, Any]:
+    """Those of the annotations `own` that rest on nothing that was dropped, where all of `asked` were annotated: they
+    share a scale with what they or `others` have, and are no result of a call that is not there. A call that one of
+    `others` has annotated may leave float what was to be shared."""
+    while True:
+        known, gone = _points({**others, **own}), set(asked) - own.keys()
+        fit = {
+            node: one
+            for node, one in own.items()
+            if known.issuperset(_shared_with(one)) and not (_is_rest(one) and gone & {*node.all_input_nodes})
+        }
+        if len(fit) == len(own):
+            return own
+        own = fit
+
+
+def _is_rest(annotation: Any) -> bool:
+    """Whether it belongs to the call before it: it takes values as they are, fused."""
+    return all(spec is None for spec in annotation.input_qspec_map.values())
+
+
+def _points(annotations: Mapping[Node, Any]) -> set[Any]:
+    """Where a spec stands: results, and (value, call) for inputs."""
+    results = {node for node, one in annotations.items() if one.output_qspec is not None}
+    inputs = {
+        (value, node)
+        for node, one in annotations.items()
+        for value, spec in one.input_qspec_map.items()
+        if spec is not None
+    }
+    return results | inputs
+
+
+def _shared_with(annotation: Any) -> list[Any]:
+    """What the specs of an annotation refer to."""
+    specs = [*annotation.input_qspec_map.values(), annotation.output_qspec]
+    shared = [spec.edge_or_node for spec in specs if hasattr(spec, "edge_or_node")]
+    return shared + [point for spec in specs for point in getattr(spec, "derived_from", ())]
+
+
+def _put(model: GraphModule, annotations: Mapping[Node, Any]) -> None:
+    """Let the nodes of `model` have these annotations and no others."""
+    for node in model.graph.nodes:
+        node.meta.pop(ANNOTATION, None)
+        if node in annotations:
+            node.meta[ANNOTATION] = _copy(annotations[node])

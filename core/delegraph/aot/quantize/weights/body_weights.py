@@ -1,0 +1,211 @@
+"""Weights that the bodies of control flow are given -> attributes of the bodies, as a model's own graph has them; and
+back.
+
+    cond(p, yes, no, [x, w])                  cond(p, yes, no, [x])
+        yes(x, w): linear(x, w)     <──>          yes(x): linear(x, self.w)
+
+So what is done to a graph and its weights can be done to each body by itself. From then on a body's calls have names
+that no other graph has, and stand in the modules that their operator stands in and that have what they read.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from delegraph.aot.graph.bodies import bodies, referenced
+from delegraph.aot.quantize.annotations import is_written
+from delegraph.aot.quantize.weights.names import add_constant, owner_of, parameter_name, register
+
+__all__ = ["CONTROL_FLOW", "weights_into_bodies", "weights_out_of_bodies"]
+
+CONTROL_FLOW: Final[Mapping[Any, int]] = {
+    torch.ops.higher_order.cond: 3,
+    torch.ops.higher_order.map_impl: 2,
+    torch.ops.higher_order.scan: 3,
+    torch.ops.higher_order.while_loop: 3,
+}
+"""Which argument has the operands: what all bodies of a call are given, in each round the same, behind all else."""
+
+
+def weights_into_bodies(module: GraphModule, path: str = "") -> None:
+    """Edit `module`, which stands at `path`: its bodies have the parameters, and the buffers that no run writes."""
+    _part_bodies(module)
+    for call in _calls(module.graph):
+        entered = _entered(module, call)
+        _give(module, call, list(entered.values()))
+        for name, body in entered.items():
+            place = f"{path}.{name}" if path else name
+            _name_calls(body, place.replace(".", "_"), call)
+            weights_into_bodies(body, place)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def weights_out_of_bodies(module: GraphModule) -> None:
+    """Edit `module`: its bodies are given what they have."""
+    for call in _calls(module.graph):
+        entered = list(_entered(module, call).values())
+        for body in entered:
+            weights_out_of_bodies(body)
+        _take(module, call, entered)
+    module.recompile()
+
+
+def _calls(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op == "call_function" and node.target in CONTROL_FLOW]
+
+
+def _entered(module: GraphModule, call: Node) -> dict[str, GraphModule]:
+    """The bodies of a call, by name."""
+    held = bodies(module)
+    targets = [str(arg.target) for arg in call.args if isinstance(arg, Node) and arg.op == "get_attr"]
+    return {target: held[target] for target in targets if target in held}
+
+
+def _operands(call: Node) -> Sequence[Any]:
+    """Values, and numbers."""
+    given: Any = call.args[CONTROL_FLOW[call.target] :]
+    return given[0] if given else ()
+
+
+def _set_operands(call: Node, operands: Sequence[Any]) -> None:
+    """As torch wants them: a list for a list, a tuple for a tuple."""
+    place = CONTROL_FLOW[call.target]
+    kind = list if isinstance(_operands(call), list) else tuple
+    call.args = (*call.args[:place], kind(operands), *call.args[place + 1 :])
+
+
+def _behind_placeholders(graph: Graph) -> Node:
+    """What stands behind all placeholders, which torchao rounds where they stand."""
+    first: Node = next(node for node in graph.nodes if node.op != "placeholder")
+    for placeholder in graph.find_nodes(op="placeholder"):
+        first.prepend(placeholder)
+    return first
+
+
+# ---- into bodies ------------------------------------------------------------------------------------
+
+
+def _part_bodies(module: GraphModule) -> None:
+    """Let each call have bodies of its own, for what each is given."""
+    seen: set[str] = set()
+    for call in _calls(module.graph):
+        for position, reference in enumerate(call.args):
+            name = str(reference.target) if isinstance(reference, Node) else ""
+            if name in seen:
+                copied = f"{name}_{len(seen)}"
+                module.add_module(copied, copy.deepcopy(module.get_submodule(name)))
+                with module.graph.inserting_before(call):
+                    call.update_arg(position, module.graph.get_attr(copied))
+                name = copied
+            if name in bodies(module):
+                seen.add(name)
+
+
+def _give(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
+    operands = _operands(call)
+    weights = {one: referenced(module, one) for one in operands if _is_weight(one)}
+    for body in entered:
+        placeholders = body.graph.find_nodes(op="placeholder")
+        for operand, placeholder in zip(operands, placeholders[len(placeholders) - len(operands) :], strict=True):
+            if operand in weights:
+                if placeholder.users:
+                    _hold(body, placeholder, str(operand.target), weights[operand])
+                body.graph.erase_node(placeholder)
+        body.recompile()
+    _set_operands(call, [operand for operand in operands if operand not in weights])
+
+
+def _is_weight(operand: Any) -> bool:
+    """Whether it is the model's own, and no run writes it."""
+    return isinstance(operand, Node) and operand.op == "get_attr" and not is_written(operand)
+
+
+def _hold(body: GraphModule, placeholder: Node, name: str, tensor: torch.Tensor) -> None:
+    """Let `body` have `tensor` under the name that the model has it by, where it was given it."""
+    path, _, attribute = name.rpartition(".")
+    register(owner_of(body, path), attribute, tensor)
+    with body.graph.inserting_before(_behind_placeholders(body.graph)):
+        held = body.graph.get_attr(name)
+    held.meta = dict(placeholder.meta)
+    placeholder.replace_all_uses_with(held)
+
+
+def _name_calls(body: GraphModule, name: str, call: Node) -> None:
+    """Let what `body` calls have names of its own, and stand in modules: torch says nothing of them."""
+    of_weights: dict[Node, str] = {}
+    for node in body.graph.nodes:
+        known = [of_weights[source] for source in node.all_input_nodes if source in of_weights]
+        if node.op == "get_attr":
+            of_weights[node] = str(node.target)
+        elif node.op == "call_function":
+            node.name = f"{name}_{node.name}"
+            node.meta["nn_module_stack"] = {**(call.meta.get("nn_module_stack") or {}), **_modules(known[:1])}
+            if known and len(known) == len(node.all_input_nodes):
+                of_weights[node] = known[0]
+    body.recompile()
+
+
+def _modules(weights: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The modules that a weight of this name is in, the innermost last; of which type these are is not known."""
+    parts = [part for weight in weights for part in parameter_name(weight).split(".")]
+    paths = [".".join(parts[:count]) for count in range(1, len(parts))]
+    return {path: (path, "") for path in paths}
+
+
+# ---- out of them ------------------------------------------------------------------------------------
+
+
+def _take(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
+    held = {
+        id(tensor): (str(node.target), tensor, node)
+        for body in entered
+        for node in body.graph.find_nodes(op="get_attr")
+        if isinstance(tensor := referenced(body, node), torch.Tensor)
+    }
+    operands = []
+    with module.graph.inserting_before(call):
+        for name, tensor, node in held.values():
+            operand = module.graph.get_attr(_name_of(module, name, tensor))
+            operand.meta = dict(node.meta)
+            operands.append(operand)
+    _set_operands(call, [*_operands(call), *operands])
+    for body in entered:
+        _let_go(body, held)
+
+
+def _let_go(body: GraphModule, held: Mapping[int, tuple[str, torch.Tensor, Node]]) -> None:
+    """Let `body` be given these, by `id`, in this order, and have no tensors of its own."""
+    graph = body.graph
+    given: dict[int, Node] = {}
+    with graph.inserting_before(_behind_placeholders(graph)):
+        for key, (name, _, node) in held.items():
+            given[key] = graph.placeholder(name.replace(".", "_"))
+            given[key].target = given[key].name  # which no other has
+            given[key].meta = dict(node.meta)
+    for node in graph.find_nodes(op="get_attr"):
+        placeholder = given.get(id(referenced(body, node)))
+        if placeholder is not None:
+            node.replace_all_uses_with(placeholder)
+            graph.erase_node(node)
+    kept = bodies(body)
+    for name in [name for name, _ in body.named_children() if name not in kept]:
+        delattr(body, name)
+    body._parameters.clear()
+    body._buffers.clear()
+    body.recompile()
+
+
+def _name_of(module: GraphModule, name: str, tensor: torch.Tensor) -> str:
+    """Under which name `module` has `tensor`: one that is new gets one."""
+    try:
+        known = attrgetter(name)(module) is tensor
+    except AttributeError:
+        known = False
+    return name if known else add_constant(module, name, tensor)

@@ -1,0 +1,204 @@
+"""A module, and which of its layers are quantized -> the same, weights that are computed from the model's computed now.
+
+    before                           after
+        w = _weight_norm(v, g)           y = linear(x, weight, b)
+        y = linear(x, w, b)
+
+So every recipe and quantizer finds a weight. Its name is that of the largest one that it is computed from, and its
+place, where nothing else reads that. Where the file would be larger, since something else does, or since what is
+computed is larger than what from (`a @ b` of low rank), the computation stays: to store its result is what quantizers
+may do, and recipes for weights alone do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from delegraph.aot.graph.bodies import graph_modules, referenced
+from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
+from delegraph.aot.quantize.weights.layer_weights import WEIGHTS, channel_dim, is_layer, transposed_source
+from delegraph.aot.quantize.weights.names import add_constant, parameter_name
+
+__all__ = ["behind", "constant_value", "fold_computed_weights", "weights_of"]
+
+aten = torch.ops.aten
+
+
+def fold_computed_weights(module: GraphModule, wanted: Callable[[Node], bool]) -> None:
+    """Edit `module`, and the bodies in it: of the layers that are `wanted`."""
+    parts = [part for _, part in graph_modules(module)]
+    for part in parts:
+        _drop_idle(part)
+    read = {part: _weights_read(part, wanted) for part in parts}
+    still = {id(source) for part in parts for source in _still_read(part, read[part])}
+    computed = [(part, dict.fromkeys(one for own in read[part].values() for one in own)) for part in parts]
+    for family in _families(_Computed(part, node) for part, nodes in computed for node in nodes):
+        freed = {id(source): source.nbytes for one in family for source in one.sources.values()}
+        made = {one.key: one for one in family}
+        if sum(one.nbytes for one in made.values()) <= sum(freed[source] for source in freed.keys() - still):
+            _fold(family, {key: one.value() for key, one in made.items()}, still)
+    for part in parts:
+        part.graph.eliminate_dead_code()
+        part.recompile()
+
+
+def weights_of(node: Node) -> list[Node]:
+    """What a layer reads as its weights: one, or those of a recurrent layer."""
+    argument = node.args[WEIGHTS[operator_name(node)].argument]
+    return [one for one in _listed(argument) if isinstance(one, Node)]
+
+
+def constant_value(module: torch.nn.Module, value: Node, known: Mapping[Node, torch.Tensor] | None = None) -> Any:
+    """What is computed from constants of `module`'s, and from what is `known`."""
+    done: dict[Node, Any] = dict(known or {})
+
+    def value_of(node: Node) -> Any:
+        if node not in done and node.op == "get_attr":
+            done[node] = referenced(module, node).detach()
+        elif node not in done:
+            args, kwargs = map_arg((node.args, node.kwargs), value_of)
+            done[node] = node.target(*args, **kwargs)  # type: ignore[operator]  # it is a call of a function
+        return done[node]
+
+    with torch.no_grad():
+        return value_of(value)
+
+
+def behind(nodes: Iterable[Node], without: Callable[[Node], Sequence[Node]] = lambda node: ()) -> Iterator[Node]:
+    """These, and what they are computed from, each once: but for what a node is to be seen `without`."""
+    todo = list(nodes)
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        yield node
+        new = [source for source in node.all_input_nodes if source not in seen and source not in without(node)]
+        seen.update(new)
+        todo += new
+
+
+def _listed(argument: Any) -> Sequence[Any]:
+    return argument if isinstance(argument, list | tuple) else [argument]
+
+
+def _is_computed(value: object) -> bool:
+    if not is_float_tensor(value) or value.op != "call_function" or not is_weight(value):
+        return False
+    source = transposed_source(value)
+    stored = any(operator_name(node).startswith("quantized_decomposed::") for node in behind([value]))
+    return not stored and (source is None or source.op != "get_attr")
+
+
+# ---- which of them ----------------------------------------------------------------------------------
+
+
+def _drop_idle(part: GraphModule) -> None:
+    """Take out the calls on weights that do nothing, and would count as effects or chance: checks that hold, and
+    dropouts that drop nothing."""
+    for node in list(part.graph.nodes):
+        drops = node.target is aten.dropout.default and not node.args[2]
+        if (drops or node.target is aten._assert_tensor_metadata.default) and is_weight(node.args[0]):
+            node.replace_all_uses_with(node.args[0])
+            part.graph.erase_node(node)
+
+
+def _weights_read(part: GraphModule, wanted: Callable[[Node], bool]) -> dict[Node, list[Node]]:
+    """What layers read as weights, and as a bias, that is computed."""
+    layers = filter(is_layer, part.graph.nodes)
+    return {
+        node: list(filter(_is_computed, [*weights_of(node), *(() if channel_dim(node) is None else node.args[2:3])]))
+        for node in layers
+        if wanted(node)
+    }
+
+
+def _still_read(part: GraphModule, read: Mapping[Node, Sequence[Node]]) -> Iterator[torch.Tensor]:
+    """The constants that are needed once the layers of `read` have weights of their own, which are stored."""
+
+    def stored(node: Node) -> Sequence[Node]:
+        return [*read[node], *weights_of(node)] if node in read else ()
+
+    ends = [node for node in part.graph.nodes if node.op == "output" or node.is_impure()]
+    for node in behind(ends, stored):
+        if node.op == "get_attr" and isinstance(held := referenced(part, node), torch.Tensor):
+            yield held
+
+
+def _fold(family: Iterable[_Computed], values: Mapping[object, torch.nn.Parameter], still: Container[int]) -> None:
+    names: dict[tuple[GraphModule, object], str] = {}
+    for one in family:
+        place = one.part, one.key
+        if place not in names:
+            names[place] = one.held(values[one.key], still)
+        one.read(names[place])
+
+
+class _Computed:
+    """A computed weight: `node` in the graph of `part`."""
+
+    def __init__(self, part: GraphModule, node: Node) -> None:
+        self.part, self.node = part, node
+        leaves = sorted(str(one.target) for one in behind([node]) if one.op == "get_attr")
+        self.sources: dict[str, torch.Tensor] = {name: attrgetter(name)(part) for name in leaves}
+        self.key = _key(part, node, {})
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes, about, as it will be stored: a byte and a scale for each row; a bias as it is."""
+        value: torch.Tensor = self.node.meta["val"]
+        return value.numel() + 4 * value.shape[0] if value.ndim > 1 else value.nbytes
+
+    def value(self) -> torch.nn.Parameter:
+        """Its content."""
+        return torch.nn.Parameter(constant_value(self.part, self.node).contiguous(), requires_grad=False)
+
+    def held(self, constant: torch.nn.Parameter, still: Container[int]) -> str:
+        """Let its graph's module have `constant`, in the place of its largest source unless that is `still` read; the
+        name there."""
+        largest = max(self.sources, key=lambda name: self.sources[name].numel())
+        name = parameter_name(largest)
+        source = self.sources.get(name)
+        path, _, attribute = name.rpartition(".")
+        owner = self.part.get_submodule(path)
+        if source is not None and id(source) not in still and getattr(owner, attribute) is source:
+            delattr(owner, attribute)
+        return add_constant(self.part, name, constant)
+
+    def read(self, name: str) -> None:
+        """Let the constant of this name stand for it."""
+        with self.part.graph.inserting_before(self.node):
+            held = self.part.graph.get_attr(name)
+        held.meta = {**self.node.meta, "val": self.node.meta["val"].contiguous()}
+        self.node.replace_all_uses_with(held)
+
+
+def _families(found: Iterable[_Computed]) -> list[list[_Computed]]:
+    """Those together that are computed from the same ones."""
+    families: list[tuple[list[_Computed], set[int]]] = []
+    for one in found:
+        members, sources = [one], set(map(id, one.sources.values()))
+        for family in [family for family in families if family[1] & sources]:
+            families.remove(family)
+            members, sources = family[0] + members, family[1] | sources
+        families.append((members, sources))
+    return [members for members, _ in families]
+
+
+def _key(part: GraphModule, value: Any, done: dict[Node, object]) -> object:
+    """A computation as something to be compared: of the same tensors, and 1, 1.0 and True are different."""
+    if isinstance(value, Node):
+        if value not in done:
+            parts = (value.target, value.args, value.kwargs)
+            done[value] = id(referenced(part, value)) if value.op == "get_attr" else _key(part, parts, done)
+        return done[value]
+    if isinstance(value, list | tuple):
+        return tuple(_key(part, one, done) for one in value)
+    if isinstance(value, Mapping):
+        return tuple((name, _key(part, one, done)) for name, one in value.items())
+    return type(value), value

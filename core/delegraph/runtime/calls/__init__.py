@@ -1,0 +1,10 @@
+"""What a caller gives -> a method's inputs; a method's outputs -> what the caller gets.
+
+arguments.py        (args, kwargs) -> flat inputs
+pytree.py           the structure of a model's arguments and results
+contract.py         what the program assumes of its inputs -> checks
+inputs.py           an argument -> an input value: checked, then copied or shared
+method_inputs.py    all inputs of a call, together
+targets.py          what the caller gives as `out`
+outputs.py          output values -> arrays
+"""

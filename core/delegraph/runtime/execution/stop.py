@@ -1,0 +1,176 @@
+"""A run and the wish to end it, from another thread -> the run ends before its next instruction.
+
+The executor runs the calls of a block off an iterator. Whoever stops it moves that iterator to its end, so that the
+loop ends by itself, without a look at anything between two instructions:
+
+    the run                                  another thread
+    calls = stop.calls = iter(block.calls)   stop.fault = Cancelled(…)
+    if stop.fault is None:                   stop.calls -> to its end
+        for call in calls: call()            backends' engines are told
+
+Either the run sees the fault, or the other thread sees the new iterator.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import start_new_thread
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from math import inf
+from operator import length_hint
+from queue import Empty, SimpleQueue
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from delegraph.errors import Cancelled, LimitExceeded, RuntimeFault
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, LogLevel
+from delegraph.runtime.execution.limits import Limits
+
+__all__ = ["WATCH", "Runs", "Stop", "time_exceeded"]
+
+Cancel = Callable[[bool], object]
+"""Tells an engine to stop what it does (True), or that this is over (False)."""
+
+
+class Stop:
+    """How one run is stopped. `calls` are those that it runs now; `remaining`, how many of them it left out."""
+
+    calls: Iterator[Any] = iter(())
+    fault: RuntimeFault | None = None
+    remaining = 0
+    is_over = False
+
+    def __init__(self, engines: Sequence[Cancel] = (), deadline: float = inf) -> None:
+        # There is one for each run, so it holds no more than differs: the rest is set when it is needed.
+        self.deadline = deadline
+        self._engines = engines
+
+    def request(self, fault: RuntimeFault) -> bool:
+        """End the run with `fault`; False if it has ended, or is ending, already. From any thread."""
+        with _ONE_AT_A_TIME:
+            if self.is_over or self.fault is not None:
+                return False
+            self.fault = fault
+            calls: Any = self.calls
+            self.remaining = length_hint(calls)
+            calls.__setstate__(sys.maxsize)
+            if self.is_over:  # in between; then nobody would take back what an engine is told
+                return False
+            for cancel in self._engines:
+                cancel(True)
+            return True
+
+    def let_engines_go(self) -> None:
+        """The run is over, and its engines may run again."""
+        with _ONE_AT_A_TIME:
+            for cancel in self._engines:
+                cancel(False)
+
+
+_ONE_AT_A_TIME = Lock()
+
+
+class Runs:
+    """The runs of one method, one after the other: each ends by itself, by `cancel`, or when its time is over."""
+
+    __slots__ = ("_engines", "_now", "_seconds", "_watched")
+
+    def __init__(self, engines: Sequence[Cancel], limits: Limits) -> None:
+        self._engines = engines
+        self._seconds = inf if limits.seconds is None else limits.seconds
+        self._watched = limits.watched
+        self._now: Stop | None = None
+
+    def begin(self) -> Stop:
+        """What stops the run that begins now; to be handed to `end`."""
+        if self._now is not None:  # of a run that an interrupt took out of its last step
+            self.end(self._now)
+        stop = self._now = Stop(self._engines, monotonic() + self._seconds)
+        if self._watched:
+            WATCH.begin(stop, self._seconds)
+        return stop
+
+    def end(self, stop: Stop) -> None:
+        """The run is over, in whatever way."""
+        if self._watched:
+            WATCH.end(stop)
+        stop.is_over = True
+        if stop.fault is not None:
+            stop.let_engines_go()
+        self._now = None
+
+    def cancel(self) -> bool:
+        """End the run that goes on now, from another thread; False if none does."""
+        stop = self._now
+        return stop is not None and stop.request(Cancelled("it was cancelled"))
+
+
+def time_exceeded(seconds: float) -> LimitExceeded:
+    """What ends a run that takes longer than `seconds`."""
+    return LimitExceeded(f"it has run for {seconds:g} seconds, its limit; set Limits(seconds=…) to give it more")
+
+
+class Watch:
+    """The thread that stops runs whose time is over. There is one, which starts when the first run is to be watched.
+
+    A run whose deadline is later than the moment at which the thread wakes anyway does not wake it: to be watched
+    costs such a run one entry in a dict.
+
+    Ctrl-C may fall between any two steps of `begin`, so it holds no lock that it could leave behind: a run is entered,
+    the thread woken, or started, in one step each. (`Condition` and `Thread.start` take several, and a lock that they
+    leave taken.) Should two threads be started, both do the same, and no run is stopped twice.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[Stop, float] = {}
+        self._wakes = inf
+        self._changed: SimpleQueue[None] = SimpleQueue()
+        self._thread: int | None = None
+
+    def begin(self, stop: Stop, seconds: float) -> None:
+        """Stop the run when its `deadline`, `seconds` after its start, has come."""
+        self._runs[stop] = seconds
+        if stop.deadline < self._wakes:
+            self._changed.put(None)
+            if self._thread is None:
+                self._thread = start_new_thread(self._watch, ())
+
+    def end(self, stop: Stop) -> None:
+        """The run has ended."""
+        self._runs.pop(stop, None)
+
+    def _watch(self) -> None:
+        while True:
+            self._wakes = inf  # who begins while the runs are looked through wakes us again
+            self._wakes = wakes = self._stop_late_ones()
+            with suppress(Empty):
+                self._changed.get(timeout=None if wakes == inf else max(0.0, wakes - monotonic()))
+
+    def _stop_late_ones(self) -> float:
+        """Stop the runs whose time is over; returns the next deadline."""
+        now, next_one = monotonic(), inf
+        for stop, seconds in self._runs.copy().items():
+            if stop.deadline > now:
+                next_one = min(next_one, stop.deadline)
+            elif self._runs.pop(stop, None) is not None:
+                try:
+                    stop.request(time_exceeded(seconds))
+                except Exception as error:  # a backend's; the watch goes on for all others
+                    DEFAULT_PLATFORM.log(LogLevel.ERROR, f"a backend could not be stopped: {error}")
+        return next_one
+
+
+WATCH = Watch()
+
+
+def _after_fork() -> None:
+    """A child process has no watching thread, and its runs are its own."""
+    global WATCH, _ONE_AT_A_TIME
+    WATCH, _ONE_AT_A_TIME = Watch(), Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

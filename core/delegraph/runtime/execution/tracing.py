@@ -1,0 +1,349 @@
+"""What a run did -> events: times of loads, instructions and delegates, and intermediate values.
+
+An `EventTracer` is handed in when a method is loaded, and its calls are bound into that method's instructions. A
+method loaded without one contains no trace of tracing. The vocabulary is ExecuTorch's `runtime/core/event_tracer.h`;
+`etdump.py` makes ExecuTorch's file of the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from delegraph.errors import MemoryAllocationFailed
+from delegraph.interfaces.device import DeviceTensor
+from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.program.schema import (
+    Bool,
+    DelegateCall,
+    ExecutionPlan,
+    Instruction,
+    JumpFalseCall,
+    KernelCall,
+    MoveCall,
+    Tensor,
+    TensorList,
+)
+from delegraph.program.walk import instructions
+from delegraph.runtime.execution.faults import instruction_name
+
+Call: TypeAlias = Callable[[], object]
+
+LOAD_METHOD = "Method::load"
+LOAD_DELEGATE = "Delegate::init"
+EXECUTE = "Method::execute"
+NOWHERE = (-1, -1)
+"""The place of what runs outside of instructions."""
+
+
+class DebugLevel(IntEnum):
+    """Which values a tracer keeps."""
+
+    NO_LOGGING = 0
+    PROGRAM_OUTPUTS = 1
+    INTERMEDIATE_OUTPUTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEvent:
+    """One span of time, in nanoseconds of the platform's clock.
+
+    `instruction` is the index in its chain, -1 outside of instructions. `delegate_debug_id` is set on what a backend
+    reports from inside a delegate; chain and instruction are those of the call of the delegate then. `metadata` is what
+    a backend adds to it; that of a whole load or execution is the method's name.
+    """
+
+    name: str
+    start: int
+    end: int
+    chain: int = -1
+    instruction: int = -1
+    delegate_debug_id: int | str | None = None
+    metadata: bytes = b""
+
+    @property
+    def duration(self) -> int:
+        """Nanoseconds."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class DebugEvent:
+    """A value that an instruction wrote (a copy), or an output of the program (`instruction` -1)."""
+
+    name: str
+    value: Any
+    value_index: int = -1
+    chain: int = -1
+    instruction: int = -1
+    delegate_debug_id: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationEvent:
+    """`nbytes` that were taken from `allocator`."""
+
+    allocator: str
+    nbytes: int
+
+
+@dataclass(slots=True)
+class EventBlock:
+    """The events of one load or one execution, in order of their end."""
+
+    name: str
+    profile_events: list[ProfileEvent] = field(default_factory=list)
+    debug_events: list[DebugEvent] = field(default_factory=list)
+    allocation_events: list[AllocationEvent] = field(default_factory=list)
+
+
+class EventTracer:
+    """Collects events in blocks, a new one for each load and each execution. Not for two methods at a time.
+
+    The values that it keeps may have `debug_buffer_size` bytes together, unless that is None; what exceeds them raises
+    `MemoryAllocationFailed`.
+    """
+
+    def __init__(
+        self,
+        debug_level: DebugLevel = DebugLevel.NO_LOGGING,
+        *,
+        platform: Platform = DEFAULT_PLATFORM,
+        debug_buffer_size: int | None = None,
+    ) -> None:
+        self.debug_level = debug_level
+        self.debug_buffer_size = debug_buffer_size
+        self._blocks: list[EventBlock] = []
+        self._deferred: list[_Deferred] = []
+        self._deferred_into: EventBlock | None = None
+        self.place = NOWHERE
+        """Chain and instruction of what runs now."""
+        self._value_bytes = 0
+        self._ticks = platform.current_ticks
+        self._ns_per_tick = platform.ns_per_tick
+
+    @property
+    def blocks(self) -> list[EventBlock]:
+        """The blocks so far, complete: what was deferred is in them."""
+        deferred, self._deferred = self._deferred, []
+        now = self.place
+        try:
+            for self._deferred_into, self.place, report in deferred:
+                report()
+        finally:
+            self._deferred_into, self.place = None, now
+        return self._blocks
+
+    def defer(self, report: Callable[[], object]) -> None:
+        """Call `report`, once, before somebody reads the events: what it logs belongs where `defer` was called.
+
+        For backends that know what happened in an execution some time after it.
+        """
+        self._deferred.append((self._block, self.place, report))
+
+    def now(self) -> int:
+        """The platform's clock, in nanoseconds."""
+        return int(self._ticks() * self._ns_per_tick)
+
+    def create_event_block(self, name: str) -> EventBlock:
+        """Begin a block; later events go into it."""
+        block = EventBlock(name)
+        self._blocks.append(block)
+        return block
+
+    @contextmanager
+    def profile(
+        self,
+        name: str,
+        *,
+        chain: int = -1,
+        instruction: int = -1,
+        delegate_debug_id: int | str | None = None,
+        metadata: bytes = b"",
+    ) -> Iterator[None]:
+        """Time the body of a `with` statement. Backends use it with `delegate_debug_id` for what they do inside."""
+        start = self.now()
+        try:
+            yield
+        finally:
+            self.log_profiling(name, start, self.now(), chain, instruction, delegate_debug_id, metadata)
+
+    def log_profiling(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        chain: int = -1,
+        instruction: int = -1,
+        delegate_debug_id: int | str | None = None,
+        metadata: bytes = b"",
+    ) -> None:
+        """Record a span that was timed elsewhere (a device's own clock, converted to nanoseconds)."""
+        if delegate_debug_id is not None and instruction < 0:
+            chain, instruction = self.place
+        event = ProfileEvent(name, start, end, chain, instruction, delegate_debug_id, metadata)
+        self._block.profile_events.append(event)
+
+    def log_value(
+        self,
+        name: str,
+        value: Any,
+        *,
+        value_index: int = -1,
+        chain: int = -1,
+        instruction: int = -1,
+        delegate_debug_id: int | str | None = None,
+    ) -> None:
+        """Keep a copy of `value` (an array, a scalar, a list of them). Raises `MemoryAllocationFailed`."""
+        if delegate_debug_id is not None and instruction < 0:
+            chain, instruction = self.place
+        self._take(_nbytes(value), name)
+        event = DebugEvent(name, _copy(value), value_index, chain, instruction, delegate_debug_id)
+        self._block.debug_events.append(event)
+
+    def take_blocks(self) -> list[EventBlock]:
+        """The blocks so far, and begin anew."""
+        taken, self._blocks, self._value_bytes = self.blocks, [], 0
+        return taken
+
+    def _take(self, nbytes: int, name: str) -> None:
+        self._value_bytes += nbytes
+        if self.debug_buffer_size is not None and self._value_bytes > self.debug_buffer_size:
+            raise MemoryAllocationFailed(
+                f"the debug buffer of {self.debug_buffer_size:,} bytes is full: with {name} it would need"
+                f" {self._value_bytes:,}; give a larger debug_buffer_size, or write the ETDump out more often"
+            )
+
+    def track_allocation(self, allocator: str, nbytes: int) -> None:
+        """Record that `nbytes` were taken from the named allocator."""
+        self._block.allocation_events.append(AllocationEvent(allocator, nbytes))
+
+    @property
+    def _block(self) -> EventBlock:
+        if self._deferred_into is not None:
+            return self._deferred_into
+        return self._blocks[-1] if self._blocks else self.create_event_block("default")
+
+
+_Deferred: TypeAlias = tuple[EventBlock, tuple[int, int], Callable[[], object]]
+"""The block and the place of what is reported later, and the call that reports it."""
+
+
+class InstructionTracer:
+    """Puts a tracer around the bound calls of one plan."""
+
+    def __init__(self, tracer: EventTracer, plan: ExecutionPlan, slots: list[Any]) -> None:
+        self._tracer = tracer
+        self._plan = plan
+        self._slots = slots
+        self._written = values_written(plan)
+
+    def around(self, finish: Callable[[Call, int, int], Call]) -> Callable[[Call, int, int], Call]:
+        """`finish`, and then time the call and keep what it writes, if the tracer wants intermediate outputs."""
+        return lambda call, chain, instruction: self._traced(finish(call, chain, instruction), chain, instruction)
+
+    def _traced(self, call: Call, chain: int, instruction: int) -> Call:
+        tracer = self._tracer
+        name = instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
+        record = self._plan.chains[chain].instructions[instruction]
+        written = _as_returned(self._plan, record, self._written[chain, instruction])
+
+        def run() -> None:
+            tracer.place = chain, instruction
+            try:
+                with tracer.profile(name, chain=chain, instruction=instruction):
+                    call()
+            finally:
+                tracer.place = NOWHERE
+            if tracer.debug_level >= DebugLevel.INTERMEDIATE_OUTPUTS:
+                for index in written:
+                    tracer.log_value(name, self._value(index), value_index=index, chain=chain, instruction=instruction)
+
+        return run
+
+    def _value(self, index: int) -> Any:
+        """A list's tensors may have been resized since it was brought up to date."""
+        record = self._plan.values[index]
+        return [self._slots[item] for item in record.items] if isinstance(record, TensorList) else self._slots[index]
+
+
+def values_written(plan: ExecutionPlan) -> dict[tuple[int, int], tuple[int, ...]]:
+    """For each (chain, instruction) the values that it writes.
+
+    A delegate call does not say where its outputs begin: they are the arguments that nothing had written before on any
+    way that leads to it. The branches of a `cond` write the same values, each by itself; loops are gone through once.
+    """
+    known = {index for index, value in enumerate(plan.values) if not isinstance(value, Tensor) or value.data_buffer_idx}
+    known.update(plan.inputs)
+    written: dict[tuple[int, int], tuple[int, ...]] = {}
+    always_false = _always_false(plan)
+    for chain, record in enumerate(plan.chains):
+        before = {0: known}  # instruction -> what is written on some way to it
+        for position, instruction in enumerate(record.instructions):
+            reached = before.pop(position, known)
+            written[chain, position] = _written_by(plan, instruction, reached)
+            reached.update(written[chain, position])
+            if isinstance(instruction, JumpFalseCall):
+                if instruction.destination_instruction > position:
+                    before.setdefault(instruction.destination_instruction, set()).update(reached)
+                if instruction.cond_value_index in always_false:
+                    continue
+            before.setdefault(position + 1, reached).update(reached)
+        known = before.get(len(record.instructions), known)
+    return written
+
+
+def _always_false(plan: ExecutionPlan) -> set[int]:
+    """The conditions on which a jump always jumps, which is how one in any case is written."""
+    constants = {index for index, value in enumerate(plan.values) if value == Bool(False)} - set(plan.inputs)
+    for _, instruction in instructions(plan):
+        if isinstance(instruction, MoveCall):
+            constants.discard(instruction.move_to)
+        elif isinstance(instruction, KernelCall) and instruction.args:
+            constants.discard(instruction.args[-1])
+    return constants
+
+
+def _written_by(plan: ExecutionPlan, instruction: Instruction, known: Collection[int]) -> tuple[int, ...]:
+    match instruction:
+        case KernelCall(args=args) if args:
+            last = plan.values[args[-1]]
+            return last.items if isinstance(last, TensorList) else (args[-1],)
+        case DelegateCall(args=args):
+            return tuple(index for index in args if index not in known)
+        case MoveCall(move_to=target):
+            return (target,)
+    return ()
+
+
+def _as_returned(plan: ExecutionPlan, instruction: Instruction, written: tuple[int, ...]) -> tuple[int, ...]:
+    """What an instruction writes, as its operator has it: one list of tensors (`split`), or several (`topk`).
+
+    Of several results a call names each, and the list of them behind.
+    """
+    if not isinstance(instruction, KernelCall) or not instruction.args:
+        return written
+    last = instruction.args[-1]
+    is_one_list = isinstance(plan.values[last], TensorList) and not set(written) & set(instruction.args)
+    return (last,) if is_one_list else written
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, (np.ndarray, DeviceTensor)):
+        return value.nbytes
+    return sum(map(_nbytes, value)) if isinstance(value, list) else 0
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, DeviceTensor):
+        return value.numpy()
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value

@@ -1,0 +1,216 @@
+"""Blobs -> initialised delegates: find the backend, let it judge the blob's stamp, then initialise.
+
+A delegate that cannot run here is refused when the method is loaded, and the message says which distribution made
+the blob and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from delegraph.errors import (
+    BackendMissing,
+    DelegateInvalidCompatibility,
+    Internal,
+    InvalidArgument,
+    PluginNotFound,
+    RuntimeFault,
+    restated,
+)
+from delegraph.interfaces.backend import (
+    Argument,
+    BackendExecutionContext,
+    BackendInitContext,
+    BackendInterface,
+    Compatibility,
+    Handle,
+    Verdict,
+)
+from delegraph.interfaces.options import Options
+from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
+from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
+from delegraph.runtime.execution.tracing import LOAD_DELEGATE
+from delegraph.runtime.resolution.backends import BackendRegistry, availability
+from delegraph.tables import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """An initialised blob: what a `DelegateCall` calls. The hooks are the backend's, tools' wrappers around them."""
+
+    backend_id: str
+    handle: Handle
+    num_outputs: int | None
+    execute: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], None]
+    cancel: Callable[[bool], None]
+    destroy: Callable[[Handle], None]
+    bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
+    binds_again: bool
+
+    def outputs_of(self, args: Sequence[Argument]) -> Sequence[Any]:
+        """Those of a call's arguments that are known to be written: the last, if the handle does not tell more."""
+        return args[len(args) - (1 if self.num_outputs is None else self.num_outputs) :]
+
+    def bind(self, context: BackendExecutionContext, args: Sequence[Argument]) -> Callable[[], object]:
+        """A call that runs with exactly these arguments."""
+        bound = self.bind_hook(context, self.handle, args)
+        return partial(self.execute, context, self.handle, args) if bound is None else bound
+
+
+def load_delegates(
+    plan: ExecutionPlan,
+    blobs: Sequence[Buffer],
+    registry: BackendRegistry,
+    context_for: Callable[[str], BackendInitContext],
+    release: Callable[[Buffer], None],
+    like: Sequence[Delegate] = (),
+) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
+    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is what `init` gets; blobs
+    that a backend does not keep are handed to `release`. `like` are those of another session, loaded in the same way.
+
+    Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or what an `init` raises;
+    those that were initialised before are then destroyed.
+    """
+    backends = find_backends(plan, registry)
+    loaded: list[Delegate] = []
+    with ExitStack() as destroy:
+        for index, record in enumerate(plan.delegates):
+            with _naming(plan, index, record):
+                context = context_for(record.id)
+                delegate = _fork(backends[record.id], like[index], context) if like else None
+                if delegate is None:
+                    _check_stamp(backends[record.id], record)
+                    delegate = _init(backends[record.id], record, blobs[record.processed], registry, context)
+            loaded.append(delegate)
+            destroy.callback(delegate.destroy, delegate.handle)
+            if not backends[record.id].keeps_processed:
+                release(blobs[record.processed])
+        return tuple(loaded), destroy.pop_all().close
+
+
+def find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, BackendInterface]:
+    """The backends of the delegates of `plan`, by id. Raises `BackendMissing`, one for all that are missing."""
+    found: dict[str, BackendInterface] = {}
+    missing: list[str] = []
+    for record in {record.id: record for record in plan.delegates}.values():
+        try:
+            found[record.id] = registry.get(record.id)
+        except PluginNotFound:
+            missing.append(_not_installed(record, registry))
+            continue
+        answer = availability(found[record.id])
+        if not answer:
+            fix = f"; {answer.fix}" if answer.fix else ""
+            missing.append(f"backend {record.id!r} is installed but not available here: {answer.reason}{fix}")
+    if missing:
+        raise BackendMissing(f"method {plan.name!r} cannot be loaded:\n  " + "\n  ".join(missing))
+    return found
+
+
+def _not_installed(record: BackendDelegate, registry: BackendRegistry) -> str:
+    from delegraph.plugins.missing import missing_remedy
+
+    installed = ", ".join(registry.registered_backend_names) or "none"
+    remedy = missing_remedy(record.id, read_stamp(record.compile_specs), registry.plugins)
+    return f"backend {record.id!r} is not installed (installed: {installed}); {remedy}"
+
+
+def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
+    stamp = _stamp_of(record)
+    compatibility: object = backend.check(stamp)
+    if not isinstance(compatibility, Compatibility):
+        raise Internal(f"its check returned {compatibility!r}; it has to return a delegraph.interfaces.Compatibility")
+    if compatibility.verdict is Verdict.OK:
+        return
+    made = str(stamp) if stamp is not None else "a blob without a stamp"
+    if compatibility.reason.startswith(made):  # as `BackendInterface.check` does, which also says what to do
+        raise DelegateInvalidCompatibility(f"the backend refuses {compatibility.reason}")
+    remedy = "lower the model again with what is installed here"
+    if compatibility.verdict is Verdict.REFUSE and stamp is not None:
+        remedy = f"use the release of the backend that reads it, or {remedy}"
+    raise DelegateInvalidCompatibility(f"the backend refuses {made}: {compatibility.reason}; {remedy}")
+
+
+def _stamp_of(record: BackendDelegate) -> BlobStamp | None:
+    """The blob's stamp, None if it has none.
+
+    Raises `DelegateInvalidCompatibility` for one that cannot be read, which is not the same as none, or is another's.
+    """
+    stamp = read_stamp(record.compile_specs)
+    if stamp is None and any(spec.key == STAMP_KEY for spec in record.compile_specs):
+        raise DelegateInvalidCompatibility(
+            "the stamp of its blob cannot be read: the file is damaged, or was made by a Delegraph to come; get it"
+            " again, or lower the model again with what is installed here"
+        )
+    if stamp is not None and stamp.backend != record.id:
+        raise DelegateInvalidCompatibility(
+            f"the stamp of its blob is one of backend {stamp.backend!r}: the file is damaged; get it again, or lower"
+            " the model again"
+        )
+    return stamp
+
+
+def _init(
+    backend: BackendInterface,
+    record: BackendDelegate,
+    blob: Buffer,
+    registry: BackendRegistry,
+    context: BackendInitContext,
+) -> Delegate:
+    hook = partial(registry.plugins.bound, "delegraph.backends", backend)
+    specs = tuple(spec for spec in record.compile_specs if spec.key != STAMP_KEY)
+    with (
+        nullcontext() if context.event_tracer is None else context.event_tracer.profile(f"{LOAD_DELEGATE} {record.id}")
+    ):
+        handle = hook("init")(context, blob, specs)
+    _refuse_unread(context.runtime_specs, record.id)
+    wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
+    bind = _never_bind if wrapped else backend.bind
+    cancel = partial(backend.cancel, handle)
+    return Delegate(
+        record.id,
+        handle,
+        backend.num_outputs(handle),
+        np.errstate(all="ignore")(hook("execute")),
+        cancel,
+        hook("destroy"),
+        bind,
+        backend.binds_again and not wrapped,
+    )
+
+
+def _fork(backend: BackendInterface, like: Delegate, context: BackendInitContext) -> Delegate | None:
+    """The delegate that `backend` makes of one of another session; None if it makes it of the blob."""
+    handle = backend.fork(context, like.handle)
+    if handle is None:
+        return None
+    return replace(like, handle=handle, num_outputs=backend.num_outputs(handle), cancel=partial(backend.cancel, handle))
+
+
+def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:
+    """Raise `InvalidArgument` for options that the backend did not look at."""
+    if isinstance(options, Options) and options.unread:
+        from delegraph.plugins.factory import unknown_options_text
+
+        raise InvalidArgument(unknown_options_text(f"backend {backend_id!r}", options.unread, options.asked))
+
+
+def _never_bind(context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
+    return None
+
+
+@contextmanager
+def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterator[None]:
+    where = f"method {plan.name!r}, delegate {index} ({printable(record.id)})"
+    try:
+        yield
+    except RuntimeFault as error:
+        raise restated(error, f"{where}: {error}") from error
+    except Exception as error:
+        raise Internal(f"{where}: {type(error).__name__} while initialising: {error}") from error

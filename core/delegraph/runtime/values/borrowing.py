@@ -1,0 +1,286 @@
+"""Plan -> which inputs may be read, and which outputs written, where the caller has them instead of in planned memory.
+
+Planned memory is reused: behind an input's last use other tensors lie over it, and a static view is just a second value
+over the same bytes. So a tensor moves out of its place together with the values that show the same content, and only
+where every use of those bytes is known to mean either that content or what is written there later:
+
+    input x [0, 64)     read by 0                            moves to the caller's array,
+    view v  [0, 64)     read by 1, written by nobody         and v with it;
+    y       [0, 64)     written by 2, then read by 3         stays
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
+
+from delegraph.errors import InvalidArgument
+from delegraph.program.accesses import access
+from delegraph.program.devices import memory_devices
+from delegraph.program.dtypes import nbytes
+from delegraph.program.live_ranges import Place, place_of
+from delegraph.program.schema import (
+    DelegateCall,
+    ExecutionPlan,
+    JumpFalseCall,
+    Tensor,
+    TensorShapeDynamism,
+)
+from delegraph.program.verify_values import is_stored
+from delegraph.program.walk import instructions, tensor_indices
+from delegraph.runtime.values.values import attribute_name
+
+__all__ = ["BORROWED_FROM", "Borrowing", "Group", "InputMode", "Lent", "OutputMode", "Uses", "find_lent"]
+
+InputMode: TypeAlias = Literal["auto", "borrow", "copy"]
+OutputMode: TypeAlias = Literal["copy", "borrow"]
+
+BORROWED_FROM: Final = 2**16
+"""Bytes. To copy so many takes 3 us, as long as to hand onnxruntime the same tensor at another address; measured with
+onnxruntime 1.23 and NumPy 2.4. Smaller ones are copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowing:
+    """Where a method's inputs are read and what its outputs are.
+
+    inputs: "copy" copies all into the method's own memory. "borrow" reads them where the caller has them, if nothing
+        writes there: during the call, or with `set_inputs` until inputs are set again. "auto" does so during a call
+        with those from 64 KiB on that only delegates read, and copies the rest.
+    outputs: "copy" gives arrays of the caller's own. "borrow" gives views of the method's memory, which the next call
+        overwrites.
+
+    Inputs without planned memory are the caller's arrays unless they are to be copied.
+    """
+
+    inputs: InputMode = "auto"
+    outputs: OutputMode = "copy"
+
+    def __post_init__(self) -> None:
+        for name, modes in (("inputs", get_args(InputMode)), ("outputs", get_args(OutputMode))):
+            if getattr(self, name) not in modes:
+                known = ", ".join(map(repr, modes))
+                raise InvalidArgument(f"{name}={getattr(self, name)!r}: {name} are one of {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A tensor `index` that can leave its planned place, with the other values that show (part of) the same content,
+    and how far into it they begin, in bytes.
+    """
+
+    index: int
+    views: tuple[tuple[int, int], ...]
+    delegates: frozenset[int] | None
+    """The delegates that touch them; None if a kernel does too."""
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """All values that move."""
+        return (self.index, *(view for view, _ in self.views))
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What leaves its planned place, by the index of the input or output."""
+
+    inputs: Mapping[int, Group]
+    outputs: Mapping[int, Group]
+
+
+def find_lent(plan: ExecutionPlan, borrowing: Borrowing, uses: Callable[[], Uses], again: frozenset[int]) -> Lent:
+    """What leaves its planned place as `borrowing` has it. `again` are the delegates that are bound to a caller's
+    arrays wherever those lie; an input that others read, or a kernel, is borrowed only if the caller says so.
+    """
+    by_all = borrowing.inputs == "borrow"
+    inputs = _planned(plan, plan.inputs, 1 if by_all else BORROWED_FROM, dynamic=by_all)
+    inputs = [] if borrowing.inputs == "copy" else inputs
+    outputs = _planned(plan, plan.outputs, BORROWED_FROM, dynamic=False)
+    if not inputs and not outputs:
+        return Lent({}, {})
+    known = uses()
+    found = {index: known.input_group(index) for index in inputs}
+    made = {index: known.output_group(index) for index in outputs}
+
+    def by_delegates(group: Group) -> bool:
+        return group.delegates is not None and group.delegates <= again
+
+    return Lent(
+        {index: group for index, group in found.items() if group is not None and (by_all or by_delegates(group))},
+        {index: group for index, group in made.items() if group is not None and by_delegates(group)},
+    )
+
+
+def _planned(plan: ExecutionPlan, indices: Sequence[int], nbytes_from: int, *, dynamic: bool) -> list[int]:
+    """The planned tensors among `indices` that have at least so many bytes."""
+    found = []
+    for index in dict.fromkeys(indices):
+        value = plan.values[index]
+        if not isinstance(value, Tensor) or value.allocation_info is None or not (dynamic or _is_static(value)):
+            continue
+        if nbytes(value.scalar_type, value.sizes) >= nbytes_from:
+            found.append(index)
+    return found
+
+
+class Uses:
+    """Who reads and writes what in `plan`. `num_outputs` says how many of a delegate's last arguments it writes, None:
+    that is not known. What lies in memory `kept` stays from one run to the next.
+    """
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        num_outputs: Callable[[DelegateCall], int | None],
+        replaced: Collection[int],
+        kept: Collection[int] = (),
+    ) -> None:
+        self._plan = plan
+        self._replaced = frozenset(replaced)
+        self._kept = {*kept, *memory_devices(plan.non_const_buffer_device)}
+        self._steps = [access(plan, instruction, num_outputs) for _, instruction in instructions(plan)]
+        self._jumps = len(plan.chains) > 1 or any(
+            isinstance(instruction, JumpFalseCall) for _, instruction in instructions(plan)
+        )
+        self._places = {
+            index: place for index, value in enumerate(plan.values) if (place := place_of(value)) is not None
+        }
+
+    def input_group(self, index: int) -> Group | None:
+        """What the caller's array can stand for if it is input `index`; None if that has to be copied."""
+        place = self._movable(index)
+        if place is None or self._plan.inputs.count(index) > 1:
+            return None
+        near = self._near(place)
+        if any(other != index and other in near for other in self._plan.inputs):
+            return None
+        here, views = self._content(near, place, {index}), set[int]()
+        for step in self._steps:
+            if not all(map(here.read, step.reads)) or not all(map(here.write, step.writes)):
+                return None
+            if step.view is not None and any(one in near or one in views for one in step.reads):
+                views.add(step.view)
+        if (self._jumps and here.written) or any(not views.isdisjoint(step.writes) for step in self._steps):
+            return None
+        if any(output in views or (output in near and not here.is_other(output)) for output in self._outputs()):
+            return None
+        return self._group(index, here.shows, place)
+
+    def output_group(self, index: int) -> Group | None:
+        """What the caller's memory can stand for if output `index` is to be there; None if it has to be copied."""
+        place = self._movable(index)
+        if place is None or self._jumps or index in self._plan.inputs or attribute_name(self._tensor(index)):
+            return None
+        near = self._near(place)
+        if [output for output in self._outputs() if output in near] != [index]:
+            return None
+        writers = [(number, one) for number, step in enumerate(self._steps) for one in step.writes if one in near]
+        if not writers:
+            return None
+        at, writer = writers[-1]
+        made = self._steps[at]
+        if near[writer] != place or writer in made.reads or [one for _, one in writers].count(writer) > 1:
+            return None
+        before = self._content(near, place, set())
+        for one in self._plan.inputs:
+            before.write(one)
+        for step in self._steps[: at + 1]:
+            if not all(one not in near or before.is_other(one) for one in step.reads):
+                return None  # of the run before
+            for one in step.writes:
+                before.write(one)
+        after = self._content(near, place, {writer, index})
+        if not all(after.read(one) for step in self._steps[at + 1 :] for one in step.reads):
+            return None
+        used_before = {one for step in self._steps[: at + 1] for one in (*step.reads, *step.writes)}
+        if (after.shows - {writer}) & used_before or any(writer in step.reads for step in self._steps[:at]):
+            return None
+        return self._group(index, after.shows, place)
+
+    def _movable(self, index: int) -> Place | None:
+        """The place of a static tensor that holds nothing when the method is loaded, and that nothing replaces."""
+        place, tensor = self._places.get(index), self._plan.values[index]
+        if place is None or place[0] in self._kept or place[1] == place[2] or not isinstance(tensor, Tensor):
+            return None
+        if any(is_stored(self._tensor(other)) for other in self._near(place)):
+            return None
+        return place
+
+    def _near(self, place: Place) -> dict[int, Place]:
+        """The values that share bytes with `place`."""
+        memory, start, end = place
+        return {i: p for i, p in self._places.items() if p[0] == memory and p[1] < end and start < p[2]}
+
+    def _content(self, near: dict[int, Place], place: Place, shows: set[int]) -> _Content:
+        return _Content(near, {one for one in near if _is_static(self._tensor(one))}, place, shows)
+
+    def _group(self, index: int, values: set[int], place: Place) -> Group | None:
+        """None if one of `values` changes its shape, or is put elsewhere by an instruction, and is not alone."""
+        if not values.isdisjoint(self._replaced):
+            return None
+        if len(values) > 1 and not all(_is_static(self._tensor(one)) for one in values):
+            return None
+        views = tuple((one, self._places[one][1] - place[1]) for one in sorted(values - {index}))
+        touching = [step for step in self._steps if not values.isdisjoint((*step.reads, *step.writes))]
+        delegates = frozenset(step.delegate for step in touching if step.delegate is not None)
+        alone = all(step.delegate is not None for step in touching)
+        return Group(index, views, delegates if alone else None)
+
+    def _outputs(self) -> list[int]:
+        return list(tensor_indices(self._plan.outputs, self._plan.values))
+
+    def _tensor(self, index: int) -> Tensor:
+        tensor = self._plan.values[index]
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+
+@dataclass(slots=True)
+class _Content:
+    """What is known to lie in the bytes of `place` as steps go by: a content that the values in `shows` show, and what
+    was written over it.
+    """
+
+    near: dict[int, Place]
+    whole: set[int]
+    """Those of `near` that are written in full: their size is fixed."""
+    place: Place
+    shows: set[int]
+    written: list[int] = field(default_factory=list)
+
+    def read(self, index: int) -> bool:
+        """A step reads value `index`; False if it is not clear what it finds there."""
+        if index not in self.near or self.is_other(index):
+            return True
+        _, start, end = self.near[index]
+        inside = self.place[1] <= start and end <= self.place[2]
+        if inside and not any(_overlap(self.near[index], self.near[one]) for one in self.written):
+            self.shows.add(index)
+            return True
+        return False
+
+    def write(self, index: int) -> bool:
+        """A step writes all of value `index`; False if that would change the content itself."""
+        if index in self.near:
+            self.written.append(index)
+        return index not in self.shows
+
+    def is_other(self, index: int) -> bool:
+        """Whether value `index` stays in its place, and all of it was written behind the content."""
+        if index in self.shows or index in self.written:
+            return index not in self.shows
+        _, start, end = self.near[index]
+        start, end = max(start, self.place[1]), min(end, self.place[2])
+        for _, first, last in sorted(self.near[one] for one in self.written if one in self.whole):
+            if first <= start:
+                start = max(start, last)
+        return start >= end
+
+
+def _is_static(tensor: Tensor) -> bool:
+    return tensor.shape_dynamism is TensorShapeDynamism.STATIC
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    return one[1] < other[2] and other[1] < one[2]

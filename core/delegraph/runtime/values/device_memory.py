@@ -1,0 +1,90 @@
+"""Plan + backends -> its planned memory, that on devices too; and the copies between there and the CPU's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import Internal, NotSupported
+from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
+from delegraph.interfaces.platform import Platform
+from delegraph.program.devices import Device, memory_devices, target_device
+from delegraph.program.schema import ExecutionPlan
+from delegraph.runtime.values.memory import allocate
+
+__all__ = ["copy_across", "planned_buffers"]
+
+
+def planned_buffers(
+    plan: ExecutionPlan,
+    platform: Platform,
+    backends: Mapping[str, BackendInterface],
+    given: Mapping[int, NDArray[np.uint8]],
+) -> list[NDArray[np.uint8] | DeviceMemoryBuffer]:
+    """Zeroed memory for each memory id from 1 on: the platform's, or of the device on which the plan has it; `given`
+    takes the place of the platform's.
+
+    `backends` are those of the plan's delegates. Raises `MemoryAllocationFailed`, and `NotSupported` for a device whose
+    memory none of them offers.
+    """
+    devices = memory_devices(plan.non_const_buffer_device)
+    allocators = {device: _allocator(plan, device, backends) for device in devices.values()}
+    return [
+        given[memory_id]
+        if memory_id in given
+        else DeviceMemoryBuffer(devices[memory_id], allocators[devices[memory_id]], size)
+        if memory_id in devices
+        else allocate(platform, size)
+        for memory_id, size in enumerate(plan.non_const_buffer_sizes[1:], 1)
+    ]
+
+
+def _allocator(plan: ExecutionPlan, device: Device, backends: Mapping[str, BackendInterface]) -> DeviceAllocator:
+    """What the backends that run on `device` offer: all the same, since they hand each other tensors there."""
+    here = {delegate.id for delegate in plan.delegates if target_device(delegate.compile_specs) == device}
+    offers = {name: _offer(name, backends[name], device) for name in sorted(here)}
+    found = [offer for offer in offers.values() if offer is not None]
+    where = f"method {plan.name!r} has tensors in the memory of {device}"
+    if not found:
+        asked = ", ".join(map(repr, offers)) or "no delegate runs there"
+        raise NotSupported(
+            f"{where}, and none of the backends of its delegates there offers that memory (asked: {asked})\n"
+            "  what to do: install a release of the backend that has a device_allocator for it; give a MemoryManager"
+            " with memory for each memory id (plain arrays simulate a device, if the backend takes them); or lower the"
+            " model with enable_non_cpu_memory_planning=False, which leaves all tensors in the CPU's memory"
+        )
+    if any(offer is not found[0] for offer in found):
+        names = " and ".join(repr(name) for name, offer in offers.items() if offer is not None)
+        raise NotSupported(
+            f"{where}, for which {names} each have an allocator of their own, so that neither could read what the other"
+            " wrote; lower the model for one of them, or for a device each"
+        )
+    return found[0]
+
+
+def _offer(backend_id: str, backend: BackendInterface, device: Device) -> DeviceAllocator | None:
+    offer: object = backend.device_allocator(device)
+    if offer is not None and not isinstance(offer, DeviceAllocator):
+        raise Internal(
+            f"backend {backend_id!r}: its device_allocator returned {offer!r} for {device}; it has to return a"
+            " delegraph.interfaces.DeviceAllocator or None"
+        )
+    return offer
+
+
+def copy_across(resize: Callable[[Any, tuple[int, ...]], Any], source: Any, out: Any) -> None:
+    """`et_copy::_h2d_copy.out` and `_d2h_copy.out`: `out`, at the shape of `source`, gets its content.
+
+    Where the caller gave plain arrays for a device's memory, both are arrays.
+    """
+    out = resize(out, source.shape)
+    if isinstance(out, DeviceTensor):
+        out.copy_from(source)
+    elif isinstance(source, DeviceTensor):
+        source.copy_to(out)
+    else:
+        np.copyto(out, source)
