@@ -25,9 +25,9 @@ class Access:
 
 
 def access(plan: ExecutionPlan, instruction: Instruction, num_outputs: Callable[[DelegateCall], int | None]) -> Access:
-    """What `instruction` of `plan` reads and writes: more than it does, where that is not known.
+    """The values that `instruction` of `plan` reads and writes; where that is not known, those that it may.
 
-    `num_outputs` says how many of its last arguments a delegate's call writes, None: that is not known either.
+    `num_outputs` says how many of its last arguments a delegate's call writes, None if that is not known either.
     """
     args, values = operands(instruction), plan.values
     if isinstance(instruction, DelegateCall):

@@ -28,11 +28,11 @@ except ImportError:  # Windows: a temporary file that is open cannot be removed 
 __all__ = ["write_atomically", "write_together"]
 
 _HAS_NO_UNNAMED_FILES: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
-"""What opening with O_TMPFILE says where the file system or the kernel does not know it (open(2))."""
+"""The errors of an open with O_TMPFILE where the file system or the kernel does not know it (open(2))."""
 
 _TEMPORARY: Final = re.compile(r"\.delegraph-[0-9a-f]{16}\.tmp")
 _SETTLED_SECONDS: Final = 60.0
-"""Between a temporary file's creation and its lock lie microseconds: what is older and unlocked has been left."""
+"""Between a temporary file's creation and its lock lie microseconds: an older one without a lock is a leftover."""
 
 
 def write_atomically(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> None:
@@ -112,17 +112,17 @@ def _write(target: str, pieces: Iterable[Buffer], cleanup: ExitStack) -> _Tempor
     if not os.path.exists(folder):
         name = os.path.basename(target)
         raise FileNotFoundError(errno.ENOENT, f"there is no such folder to save {name!r} in; make it first", folder)
-    made = _create(folder, 0o666 if old is None else 0o600)
-    cleanup.callback(made.remove)
+    temporary = _create(folder, 0o666 if old is None else 0o600)
+    cleanup.callback(temporary.remove)
     try:
-        made.file.writelines(pieces)
-        made.file.flush()
+        temporary.file.writelines(pieces)
+        temporary.file.flush()
         if old is not None:
-            _take_over(old, made.place)
-        os.fsync(made.file.fileno())
+            _take_over(old, temporary.place)
+        os.fsync(temporary.file.fileno())
     except OSError as error:
-        raise _naming(target, error, made.name) from error
-    return made
+        raise _naming(target, error, temporary.name) from error
+    return temporary
 
 
 def _write_in_place(device: str, pieces: Iterable[Buffer]) -> None:
@@ -134,7 +134,7 @@ def _write_in_place(device: str, pieces: Iterable[Buffer]) -> None:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """What is at `path`; None if nothing is."""
+    """The status of the file at `path`; None if there is none."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -193,12 +193,12 @@ def _unused_name(folder: str) -> str:
 def _swap(files: Sequence[tuple[str, _Temporary]], cleanup: ExitStack) -> None:
     """Give all files their names. If that fails for one, those before it get their old content back."""
     with ExitStack() as undo:
-        for target, made in files:
+        for target, temporary in files:
             restore = _keep_old(target, cleanup) if len(files) > 1 else None
             try:
-                made.move_to(target)
+                temporary.move_to(target)
             except OSError as error:
-                raise _naming(target, error, made.name) from error
+                raise _naming(target, error, temporary.name) from error
             if restore is not None:
                 undo.callback(restore)
         undo.pop_all()

@@ -97,7 +97,7 @@ Dims: TypeAlias = "tuple[int | DimRange, ...]"
 
 @dataclass(frozen=True, slots=True)
 class MethodContract:
-    """What a method's inputs have to be.
+    """The sizes and relations that a method's inputs have to have.
 
     `parameters` are the names of its positional parameters. `inputs` and `outputs` have the dims of each flattened one,
     None for those that are not tensors; they are empty where no input is dynamic. `relations` are comparisons that

@@ -32,11 +32,12 @@ class Device:
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """`"cuda:1"`, in any case; without a number the first. Raises ValueError for what is not a device."""
+        """`"cuda:1"`, in any case; without a number, the first. Raises ValueError for any other text."""
         name, _, index = text.strip().lower().partition(":")
         types = {device.name.lower(): device for device in DeviceType}
         if name not in types:
-            raise ValueError(f"Unknown device type '{name}'. Valid types: {', '.join(one.name for one in DeviceType)}")
+            known = ", ".join(device.name for device in DeviceType)
+            raise ValueError(f"Unknown device type '{name}'. Valid types: {known}")
         if not (index or "0").isdecimal() or int(index or 0) > _HIGHEST_INDEX:
             raise ValueError(f"{text!r}: the device's number is a whole number from 0 to {_HIGHEST_INDEX}")
         return cls(types[name], int(index or 0))
@@ -61,15 +62,15 @@ def target_device(compile_specs: Iterable[CompileSpec]) -> Device:
 
 def memory_devices(buffers: Iterable[NonConstBufferDevice] | None) -> dict[int, Device]:
     """Memory id -> its device, for the memories of a plan (`non_const_buffer_device`) that are not the CPU's."""
-    devices = {one.buffer_idx: Device(one.device_type, one.device_index) for one in buffers or ()}
+    devices = {buffer.buffer_idx: Device(buffer.device_type, buffer.device_index) for buffer in buffers or ()}
     return {memory_id: device for memory_id, device in devices.items() if device.type is not DeviceType.CPU}
 
 
 def tensor_device(tensor: Tensor, memories: Mapping[int, Device]) -> Device:
     """Where the bytes of `tensor` lie: where its planned memory does, one of `memory_devices`.
 
-    What the tensor says itself counts where the caller gives the memory at run time. Beside planned memory of the CPU
-    it is a remark alone: ExecuTorch tags what a delegate takes also where it plans no memory on the device.
+    The tensor's own tag counts where the caller gives the memory at run time. Beside planned memory of the CPU it is a
+    remark alone: ExecuTorch tags a delegate's arguments even where it plans no memory on the device.
     """
     if tensor.allocation_info is not None:
         return memories.get(tensor.allocation_info.memory_id, CPU)

@@ -1,4 +1,4 @@
-"""What runs did <-> the bytes of an ETDump (`.etdp`), ExecuTorch's file of times and intermediate values.
+"""The events of runs <-> the bytes of an ETDump (`.etdp`), ExecuTorch's file of times and intermediate values.
 
     0   u32     bytes of the flatbuffer that follows      8   "ED00"
     4   u32     position of its root table, from here     12  the tables
@@ -48,7 +48,7 @@ IDENTIFIER: Final = b"ED00"
 
 
 class ValueType(Enum):
-    """What a `Value` holds, in the order of the codes on the wire."""
+    """The kind of a `Value`'s content, in the order of the codes on the wire."""
 
     NULL = "Null"
     INT = "Int"
@@ -221,7 +221,7 @@ def _run_table(run: RunData) -> Table:
     return tables.RUN_DATA, (
         run.name,
         index,
-        None if run.allocators is None else Tables(lambda one: (tables.ALLOCATOR, (one.name,)), run.allocators),
+        None if run.allocators is None else Tables(lambda record: (tables.ALLOCATOR, (record.name,)), run.allocators),
         None if run.events is None else Tables(_event_table, run.events),
     )
 
@@ -297,9 +297,9 @@ def deserialize_etdump(data: Buffer, size_prefixed: bool = True) -> ETDump:
     """The records in `data`; `size_prefixed` as a file is. Raises `InvalidArgument` for a damaged one."""
     view = memoryview(data)[4 if size_prefixed else 0 :]
     if bytes(view[4:8]) != IDENTIFIER:
-        found = bytes(view[4:8])
+        identifier = bytes(view[4:8])
         raise InvalidArgument(
-            f"not an ETDump: it has {found!r} at byte {8 if size_prefixed else 4}, not {IDENTIFIER!r}"
+            f"not an ETDump: it has {identifier!r} at byte {8 if size_prefixed else 4}, not {IDENTIFIER!r}"
         )
     return _Decoder(FlatBufferReader(view, InvalidArgument)).etdump()
 

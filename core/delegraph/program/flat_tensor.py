@@ -131,7 +131,7 @@ def flat_tensor_pieces(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT
 
 
 def _entries(flat_tensor: FlatTensor) -> Mapping[str, ExternalData]:
-    """What the file has, its origin as well."""
+    """The file's data by key, its origin as well."""
     if flat_tensor.origin is None:
         return flat_tensor.named_data
     return {**flat_tensor.named_data, FILE_KEY + flat_tensor.name: ExternalData(flat_tensor.origin.to_bytes())}
@@ -211,9 +211,13 @@ def _tensor_layout(reader: FlatBufferReader, position: int | None) -> TensorLayo
 
 
 def _verify(flat_tensor: FlatTensor) -> None:
-    found = [violation for key, entry in flat_tensor.named_data.items() for violation in _entry_violations(key, entry)]
-    if found:
-        raise InvalidExternalData(f"the .ptd has {len(found)} violation(s):" + "".join(f"\n  {f}" for f in found[:20]))
+    violations = [
+        violation for key, entry in flat_tensor.named_data.items() for violation in _entry_violations(key, entry)
+    ]
+    if violations:
+        raise InvalidExternalData(
+            f"the .ptd has {len(violations)} violation(s):" + "".join(f"\n  {f}" for f in violations[:20])
+        )
 
 
 def _entry_violations(key: str, entry: ExternalData) -> Violations:

@@ -93,6 +93,7 @@ class _Builder:
         # The fields begin 4 bytes in, after the offset to the vtable, so it is there that the alignment must hold.
         buffer += bytes(-(len(buffer) + 4) % shape.alignment)
         position = len(buffer)
+        # References are 0 until their targets have a position; `_refer` and `write_leaves` fill them in.
         values = [0 if layout.is_ref[i] else fields[i] for i in shape.order]
         buffer += shape.packer.pack(position - shape.vtable, *values)
         for index, offset in shape.refs:
@@ -108,6 +109,7 @@ class _Builder:
                     f"the program's tables exceed {MAX_SIZE} bytes, the limit of a flatbuffer; "
                     "keep delegate data in segments (extract_delegate_segments=True)"
                 )
+            # The elements are aligned, and their number stands in the 4 bytes before them.
             self.buffer += bytes(-(len(self.buffer) + 4) % max(4, alignment))
             position = len(self.buffer)
             self.buffer += struct.pack("<I", length)
@@ -117,6 +119,7 @@ class _Builder:
 
     def _refer(self, reference: int, target: Any) -> None:
         if isinstance(target, str | Vector):
+            # Equal short leaves have one key; a position in the file is a key that no other leaf has.
             key = target if _is_shared(target) else reference
             self._leaves.setdefault(key, (target, []))[1].append(reference)
             return
@@ -128,6 +131,7 @@ class _Builder:
         position = len(self.buffer)
         self.buffer += struct.pack("<I", len(tables.rows)) + bytes(4 * len(tables.rows))
         first = position + 4
+        # The tables follow the vector; each offset counts from its own slot, 4 * i bytes behind the first.
         offsets = [self.table(*tables.encode(row)) - first - 4 * i for i, row in enumerate(tables.rows)]
         struct.pack_into(f"<{len(offsets)}I", self.buffer, first, *offsets)
         return position
@@ -135,11 +139,12 @@ class _Builder:
     def _compile(self, layout: TableLayout, present: tuple[bool, ...]) -> _Shape:
         widths = [struct.calcsize(code) for code in layout.codes]
         order = sorted((i for i, there in enumerate(present) if there), key=lambda i: -widths[i])
-        slots, end = [0] * len(present), 4
+        # vtable: u16 its bytes, u16 the table's bytes, u16 offset of each field in the table (0: absent)
+        slots, end = [0] * len(present), 4  # the table's first 4 bytes are the offset to its vtable
         for index in order:
             slots[index] = end
             end += widths[index]
-        while slots and not slots[-1]:
+        while slots and not slots[-1]:  # readers take fields behind the end for absent
             slots.pop()
         self.buffer += bytes(-len(self.buffer) % 2)
         vtable = len(self.buffer)

@@ -65,6 +65,7 @@ class FlatBufferReader:
     def table(self, layout: TableLayout, position: int) -> list[Any]:
         """The table's fields in the order of their ids: scalars as they are, references as absolute positions."""
         try:
+            # A table begins with the signed distance back to its vtable, which other tables share.
             vtable = position - _I32(self.buffer, position)[0]
             shape = self._shapes.get((layout, vtable)) or self._compile(layout, position, vtable)
             fields = list(shape.pick(shape.unpack(self.buffer, position) + layout.defaults))
@@ -89,31 +90,31 @@ class FlatBufferReader:
         """A vector of numbers of one `struct` code; empty where it is absent."""
         if position is None:
             return ()
-        found = self._vectors.get((position, code))
-        if found is not None:
-            self._repeat(position, len(found))
-            return found
+        numbers = self._vectors.get((position, code))
+        if numbers is not None:
+            self._repeat(position, len(numbers))
+            return numbers
         count = self._count(position, struct.calcsize(f"<{code}"))
         self._read(position, count)
-        found = self._vectors[position, code] = struct.unpack_from(f"<{count}{code}", self.buffer, position + 4)
-        return found
+        numbers = self._vectors[position, code] = struct.unpack_from(f"<{count}{code}", self.buffer, position + 4)
+        return numbers
 
     def string(self, position: int | None) -> str:
         """A string; empty where it is absent."""
         if position is None:
             return ""
-        found = self._strings.get(position)
-        if found is not None:
-            self._repeat(position, len(found))
-            return found
+        text = self._strings.get(position)
+        if text is not None:
+            self._repeat(position, len(text))
+            return text
         data = self.view(position)
         if bytes(self.buffer[position + 4 + len(data) :][:1]) != b"\0":
             self.refuse(position, "a string does not end with a NUL")
         try:
-            found = self._strings[position] = str(data, "utf-8")
+            text = self._strings[position] = str(data, "utf-8")
         except UnicodeDecodeError:
             self.refuse(position, "a string is not UTF-8")
-        return found
+        return text
 
     def enum(self, kind: type[_E], code: int, position: int) -> _E:
         """The member of `kind` for a code in the table at `position`."""
@@ -155,11 +156,13 @@ class FlatBufferReader:
         size, _ = _VTABLE_HEAD(self.buffer, vtable)
         if size < 4:
             self.refuse(position, f"the vtable of a {layout.name} has {size} bytes")
+        # u16 its bytes, u16 the table's, then a u16 per field; a newer file may have fields that this layout lacks.
         count = min(size // 2 - 2, len(layout.names))
         slots: tuple[int, ...] = struct.unpack_from(f"<{count}H", self.buffer, vtable + 4)
         return self._shapes.setdefault((layout, vtable), self._shape(layout, position, slots))
 
     def _shape(self, layout: TableLayout, position: int, slots: tuple[int, ...]) -> _Shape:
+        # One struct unpacks a table in the order of bytes: gaps are "x", pad bytes, and no field may begin in another.
         present = sorted((offset, index) for index, offset in enumerate(slots) if offset)
         form, end = "<", 0
         for offset, index in present:

@@ -71,10 +71,10 @@ def read_head(head: Buffer, file_size: int) -> ExtendedHeader | None:
 
     Raises `InvalidProgram` if this is no `.pte`, or the header names bytes that the file does not have.
     """
-    found = bytes(head[4:8])
-    if found != IDENTIFIER:
-        what = _ARCHIVE if bytes(head[:4]) == b"PK\x03\x04" else _OTHERS.get(found, _UNKNOWN)
-        raise InvalidProgram(f"not a .pte: bytes 4 to 8 are {found!r}, not {IDENTIFIER!r}; {what}")
+    identifier = bytes(head[4:8])
+    if identifier != IDENTIFIER:
+        what = _ARCHIVE if bytes(head[:4]) == b"PK\x03\x04" else _OTHERS.get(identifier, _UNKNOWN)
+        raise InvalidProgram(f"not a .pte: bytes 4 to 8 are {identifier!r}, not {IDENTIFIER!r}; {what}")
     if bytes(head[8:12]) != MAGIC:
         return None
     if len(head) < 8 + LENGTH:

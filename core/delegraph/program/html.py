@@ -44,9 +44,9 @@ def method_html(plan: ExecutionPlan, contract: MethodContract | None = None) -> 
 
 def memory_html(maps: Sequence[MemoryMap]) -> str:
     """Planned memories: drawn unless there are too many tensors, and as tables behind the drawing."""
-    if not any(one.tensors for one in maps):
+    if not any(method_map.tensors for method_map in maps):
         return ""
-    tensors = sum(len(one.tensors) for one in maps)
+    tensors = sum(len(method_map.tensors) for method_map in maps)
     drawing = draw_memory(maps) if tensors <= DRAWN else paragraph(f"{tensors:,} tensors are too many to be drawn here")
     memories, *rest = memory_tables(maps)
     return table(memories) + drawing + folded("tensors", *map(table, rest if tensors <= DRAWN else ()))

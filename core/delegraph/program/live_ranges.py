@@ -50,10 +50,10 @@ def live_ranges(
     outputs: Iterable[int],
     root: Callable[[int], int],
 ) -> dict[int, Span]:
-    """By root, from the instruction that first uses it, or a view of it, to the last.
+    """Root value -> the first and the last instruction that uses it or a view of it.
 
-    Inputs are in use before the first instruction, outputs after the last. A loop keeps alive to its end whatever it
-    uses from before, and from its start whatever is read after it.
+    Inputs are in use before the first instruction, outputs after the last. A loop keeps the values from before it that
+    it uses alive to its end, and all that are read after it alive from its start.
     """
     end = len(instructions)
     first: dict[int, int] = {}
@@ -61,11 +61,11 @@ def live_ranges(
     calls = ((step, operands(instruction)) for step, instruction in enumerate(instructions))
     for step, indices in chain([(BEFORE, inputs)], calls, [(end, outputs)]):
         for value in tensor_indices(indices, values):
-            one = root(value)
-            first.setdefault(one, step)
-            last[one] = step
+            owner = root(value)
+            first.setdefault(owner, step)
+            last[owner] = step
     _stretch_over_loops(first, last, _loops(instructions))
-    return {one: (first[one], last[one]) for one in first}
+    return {owner: (first[owner], last[owner]) for owner in first}
 
 
 def _loops(instructions: Sequence[Instruction]) -> list[Span]:
@@ -94,14 +94,14 @@ def _stretch_over_loops(first: dict[int, int], last: dict[int, int], loops: Sequ
 
 def instructions_in_order(plan: ExecutionPlan) -> list[Instruction]:
     """The instructions of all chains in one list, jumps made to fit."""
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for record in plan.chains:
-        start = len(found)
-        for one in record.instructions:
-            if isinstance(one, JumpFalseCall) and start:
-                one = JumpFalseCall(one.cond_value_index, one.destination_instruction + start)
-            found.append(one)
-    return found
+        start = len(instructions)
+        for instruction in record.instructions:
+            if isinstance(instruction, JumpFalseCall) and start:
+                instruction = JumpFalseCall(instruction.cond_value_index, instruction.destination_instruction + start)
+            instructions.append(instruction)
+    return instructions
 
 
 # ---- whose memory a tensor of a file shows -----------------------------------------------------------
@@ -138,7 +138,7 @@ def roots_of(plan: ExecutionPlan) -> Roots:
 
 @dataclass(slots=True)
 class _Shown:
-    """What is known up to an instruction: whose memory each tensor shows, and who was written, the last at the end."""
+    """The knowledge up to an instruction: whose memory each tensor shows, and the writes in their order."""
 
     plan: ExecutionPlan
     root: dict[int, int] = field(default_factory=dict)
@@ -163,6 +163,7 @@ class _Shown:
             return
         memory_id, start, end = place
         written = self.order.get(memory_id, [])
+        # The last write that covers all of it is what it shows; else the smaller ones inside are its parts.
         covering = next((i for low, high, i in reversed(written) if low <= start and end <= high), None)
         self.root[index] = index if covering is None else covering
         if covering is None:
@@ -175,8 +176,8 @@ class _Shown:
 
 def _inside(start: int, end: int, written: Sequence[tuple[int, int, int]]) -> Iterator[int]:
     """Who was written last between `start` and `end`, as far as nobody wrote over it since."""
-    free = [(start, end)]
-    for low, high, index in reversed(written):
+    free = [(start, end)]  # bytes that no later write covered
+    for low, high, index in reversed(written):  # the last write first
         if any(a <= low and high <= b for a, b in free):
             yield index
             free = [(a, b) for x, y in free for a, b in ((x, min(y, low)), (max(x, high), y)) if a < b]
@@ -190,6 +191,7 @@ def _last(roots: Mapping[int, int], index: int) -> int:
 
 def _num_outputs(call: DelegateCall, known: Mapping[int, int]) -> int:
     """How many of a call's last arguments nobody named before; at least one."""
+    # From the end: results are new, and the first argument that is known ends them.
     for count, index in enumerate(reversed(call.args)):
         if count and index in known:
             return count

@@ -40,12 +40,12 @@ def draw_memory(maps: Sequence[MemoryMap]) -> str:
     """The SVG, as text: each method's memories one below the other, tensors that are alive at the peak in orange."""
     parts: list[str] = []
     top = 0
-    for one in maps:
-        largest = max((memory.planned_nbytes for memory in one.memories), default=0)
-        for memory in one.memories:
+    for method_map in maps:
+        largest = max((memory.planned_nbytes for memory in method_map.memories), default=0)
+        for memory in method_map.memories:
             if memory.planned_nbytes:
                 height = max(24, HEIGHT * memory.planned_nbytes // largest)
-                parts += _memory(one, memory, top + TOP, height)
+                parts += _memory(method_map, memory, top + TOP, height)
                 top += TOP + height + 24
     width = LEFT + WIDTH + 20
     size = f'width="{width}" height="{top + 10}"'
@@ -53,24 +53,25 @@ def draw_memory(maps: Sequence[MemoryMap]) -> str:
     return "\n".join([head, f"<style>{_STYLE}</style>", *parts, "</svg>", ""])
 
 
-def _memory(one: MemoryMap, memory: MemoryUsage, top: int, height: int) -> Iterator[str]:
-    title = f"{one.method}, memory {memory.memory_id} ({memory.device}): {memory.planned_nbytes:,} bytes planned"
+def _memory(method_map: MemoryMap, memory: MemoryUsage, top: int, height: int) -> Iterator[str]:
+    title = f"{method_map.method}, memory {memory.memory_id} ({memory.device}): {memory.planned_nbytes:,} bytes planned"
     title = f"{title}, {memory.lower_bound:,} alive at step {memory.peak}"
     yield f'<text x="{LEFT}" y="{top - 14}">{_text(title)}</text>'
-    for tensor in one.tensors:
+    for tensor in method_map.tensors:
         if tensor.memory_id == memory.memory_id and tensor.nbytes:
-            yield from _box(one, memory, tensor, top, height)
+            yield from _box(method_map, memory, tensor, top, height)
     bound = top + height - height * memory.lower_bound / memory.planned_nbytes
     yield f'<path class="axis" d="M{LEFT} {top}V{top + height}H{LEFT + WIDTH}"/>'
     yield f'<path class="axis bound" d="M{LEFT} {bound:.1f}H{LEFT + WIDTH}"/>'
     yield f'<text x="{LEFT - 6}" y="{top + 10}" text-anchor="end">{memory.planned_nbytes:,}</text>'
     yield f'<text x="{LEFT - 6}" y="{top + height}" text-anchor="end">0</text>'
     yield f'<text x="{LEFT}" y="{top + height + 16}">before</text>'
-    yield f'<text x="{LEFT + WIDTH}" y="{top + height + 16}" text-anchor="end">{one.instructions} instructions</text>'
+    instructions = f"{method_map.instructions} instructions"
+    yield f'<text x="{LEFT + WIDTH}" y="{top + height + 16}" text-anchor="end">{instructions}</text>'
 
 
-def _box(one: MemoryMap, memory: MemoryUsage, tensor: PlacedTensor, top: int, height: int) -> Iterator[str]:
-    step, byte = WIDTH / (one.instructions + 2), height / memory.planned_nbytes
+def _box(method_map: MemoryMap, memory: MemoryUsage, tensor: PlacedTensor, top: int, height: int) -> Iterator[str]:
+    step, byte = WIDTH / (method_map.instructions + 2), height / memory.planned_nbytes
     x, width = LEFT + (tensor.first + 1) * step, (tensor.last - tensor.first + 1) * step
     y, tall = top + height - (tensor.offset + tensor.nbytes) * byte, tensor.nbytes * byte
     label = tensor.name or f"value {tensor.value}"
@@ -83,7 +84,7 @@ def _box(one: MemoryMap, memory: MemoryUsage, tensor: PlacedTensor, top: int, he
 
 
 _NOT_IN_XML: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML document may hold, however it is written (XML 1.0, section 2.2). Names in a file are a stranger's."""
+"""The characters that no XML document may have, even escaped (XML 1.0, section 2.2). Names may be a stranger's."""
 
 
 def _text(text: str) -> str:

@@ -65,7 +65,7 @@ class MemoryMap:
         return asdict(self)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the drawing, and its tables."""
+        """The HTML that notebooks show: the drawing, and its tables."""
         from delegraph.program.html import memory_html
 
         return memory_html([self])
@@ -91,7 +91,7 @@ def memory_map(plan: ExecutionPlan, input_names: Sequence[str] = ()) -> MemoryMa
         at_peak = first <= peaks[memory_id] <= last
         name, writer = names.get(index, ""), writers.get(index, "")
         tensors.append(PlacedTensor(index, name, writer, memory_id, offset, end - offset, first, last, at_peak))
-    tensors.sort(key=lambda one: (one.memory_id, one.first, one.offset, one.value))
+    tensors.sort(key=lambda tensor: (tensor.memory_id, tensor.first, tensor.offset, tensor.value))
     return MemoryMap(plan.name, len(calls), usages, tuple(tensors))
 
 
@@ -129,28 +129,28 @@ def _placed(plan: ExecutionPlan, index: int) -> Place:
 
 def _names(plan: ExecutionPlan, inputs: Sequence[str]) -> dict[int, str]:
     """Names of states and inputs; `output 0` for a result."""
-    found = {index: f"output {position}" for position, index in enumerate(plan.outputs)}
-    given = inputs if len(inputs) == len(plan.inputs) else [f"input {i}" for i in range(len(plan.inputs))]
-    found |= dict(zip(plan.inputs, given, strict=True))
+    names = {index: f"output {position}" for position, index in enumerate(plan.outputs)}
+    input_names = inputs if len(inputs) == len(plan.inputs) else [f"input {i}" for i in range(len(plan.inputs))]
+    names |= dict(zip(plan.inputs, input_names, strict=True))
     for index, value in enumerate(plan.values):
         info = value.extra_tensor_info if isinstance(value, Tensor) else None
         if info is not None and info.fully_qualified_name:
-            found[index] = info.fully_qualified_name
-    return found
+            names[index] = info.fully_qualified_name
+    return names
 
 
 def _writers(plan: ExecutionPlan, calls: Sequence[Instruction], roots: Mapping[int, int]) -> dict[int, str]:
-    """What first uses each tensor's memory: that writes it."""
-    found = {roots[i]: "input" for i in tensor_indices(plan.inputs, plan.values) if i in roots}
+    """By tensor, the first instruction that uses its memory, which is the one that writes it, in words."""
+    writers = {roots[i]: "input" for i in tensor_indices(plan.inputs, plan.values) if i in roots}
     for call in calls:
         for index in tensor_indices(operands(call), plan.values):
             if index in roots:
-                found.setdefault(roots[index], called(plan, call))
-    return found
+                writers.setdefault(roots[index], called(plan, call))
+    return writers
 
 
 def called(plan: ExecutionPlan, call: Instruction) -> str:
-    """What an instruction calls, as people know it: `aten::add.out`, `delegate 0, NpuBackend`, `move`; or nothing."""
+    """The callee of an instruction, in words: `aten::add.out`, `delegate 0, NpuBackend`, `move`; or nothing."""
     match call:
         case KernelCall(op_index=index):
             return str(plan.operators[index])

@@ -13,27 +13,27 @@ _NUMBERS = frozenset({"memory", "planned bytes", "alive at most", "offset", "byt
 
 
 def memory_tables(maps: Sequence[MemoryMap]) -> Iterator[Table]:
-    """One of all memories, and for each method one of its tensors."""
+    """A table of all memories, and for each method a table of its tensors."""
     memories = [
         (
-            one.method,
+            method_map.method,
             str(memory.memory_id),
             memory.device,
             count(memory.planned_nbytes),
             count(memory.lower_bound),
-            _at(memory.peak, one),
+            _at(memory.peak, method_map),
         )
-        for one in maps
-        for memory in one.memories
+        for method_map in maps
+        for memory in method_map.memories
         if memory.planned_nbytes
     ]
     columns = ("method", "memory", "device", "planned bytes", "alive at most", "at step")
     yield Table("planned memory", columns, memories, _NUMBERS)
-    for one in maps:
-        yield _tensors(one)
+    for method_map in maps:
+        yield _tensors(method_map)
 
 
-def _tensors(one: MemoryMap) -> Table:
+def _tensors(method_map: MemoryMap) -> Table:
     rows = [
         (
             str(tensor.value),
@@ -42,14 +42,14 @@ def _tensors(one: MemoryMap) -> Table:
             str(tensor.memory_id),
             count(tensor.offset),
             count(tensor.nbytes),
-            f"{_at(tensor.first, one)} .. {_at(tensor.last, one)}",
+            f"{_at(tensor.first, method_map)} .. {_at(tensor.last, method_map)}",
             "peak" if tensor.at_peak else "",
         )
-        for tensor in one.tensors
+        for tensor in method_map.tensors
     ]
     columns = ("value", "name", "written by", "memory", "offset", "bytes", "steps", "alive at the")
-    return Table(f"{one.method}: tensors by memory and birth", columns, rows, _NUMBERS)
+    return Table(f"{method_map.method}: tensors by memory and birth", columns, rows, _NUMBERS)
 
 
-def _at(step: int, one: MemoryMap) -> str:
-    return "start" if step < 0 else "end" if step >= one.instructions else str(step)
+def _at(step: int, method_map: MemoryMap) -> str:
+    return "start" if step < 0 else "end" if step >= method_map.instructions else str(step)

@@ -140,7 +140,7 @@ _REFERENCES: Final[dict[TableLayout, dict[str, _Kind]]] = {
     tables.SUBSEGMENT_OFFSETS: {"offsets": _Numbers("Q")},
     tables.NAMED_DATA: {"key": _Text()},
 }
-"""What each reference of each table refers to."""
+"""The kind of object that each reference of each table points to."""
 
 
 # ---- bytes -> dicts --------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class _Writer:
 
 
 def _position(union: _Union, layout: TableLayout, field: str, member: str) -> int:
-    names = [one.name for one in union.members]
+    names = [case.name for case in union.members]
     if member not in names:
         raise InvalidArgument(f"{layout.name}.{field} is a {member}; it can be {', '.join(names)}")
     return names.index(member)

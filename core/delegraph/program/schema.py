@@ -1,4 +1,4 @@
-"""What a program is: frozen records that mirror ExecuTorch's `schema/program.fbs`, free of bytes and offsets.
+"""The records of a program: frozen, they mirror ExecuTorch's `schema/program.fbs`, free of bytes and offsets.
 
 One difference in shape: data are *content*, not segments. A `Program` holds its constants, mutable data,
 delegate blobs and named data as buffers; `serialize.py` lays them out in segments, and `deserialize.py`
@@ -132,7 +132,7 @@ class AllocationDetails:
 
 @dataclass(frozen=True, slots=True)
 class ExtraTensorInfo:
-    """What only some tensors carry: an external location, or the name of a buffer."""
+    """The fields that only some tensors have: an external location, or the name of a buffer."""
 
     mutable_data_segments_idx: int = 0
     fully_qualified_name: str | None = None
@@ -375,7 +375,7 @@ class ExecutionPlan:
         )
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         from delegraph.program.html import method_html
 
         return method_html(self)
@@ -417,7 +417,7 @@ class Program:
         )
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         from delegraph.program.html import program_html
 
         return program_html(self)

@@ -25,7 +25,7 @@ class SegmentLayout:
 
     def __init__(self, alignment: int) -> None:
         self.base_alignment = alignment
-        """What the start of all segments has to be aligned to, so that each one's alignment holds in the file."""
+        """The alignment that the start of all segments needs, so that the alignment of each one holds in the file."""
         self._alignment = alignment
         self._segments: list[Segment] = []
 

@@ -50,7 +50,7 @@ def write_shared_buffers(shared: SharedBuffers) -> bytes:
 
 
 def shared_buffers_of(program: Program) -> SharedBuffers | None:
-    """What `program` says, or what can be told of one that ExecuTorch wrote. Raises `InvalidProgram` if damaged."""
+    """The shared buffers that `program` names, or its plans show if ExecuTorch wrote it. Raises `InvalidProgram`."""
     named = program.named_data.get(SHARED_STATE_KEY)
     if named is not None:
         return _checked(_read(bytes(byte_view(named.data))), program)

@@ -109,7 +109,7 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _tensor_remarks(tensor: Tensor) -> Iterator[str]:
-    """What is not as with most tensors."""
+    """The properties in which a tensor differs from most."""
     if tensor.dim_order != tuple(range(len(tensor.sizes))):
         yield f"order ({', '.join(map(str, tensor.dim_order))})"
     if tensor.requires_grad:

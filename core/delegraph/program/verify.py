@@ -2,7 +2,7 @@
 
 Reader and emitter share it: a program from a stranger's file and one that was just emitted obey the same rules.
 Violations are collected with their field paths (`execution_plan[0].values[12].sizes[1]: …`), not reported one by one.
-What ExecuTorch's runtime checks is included (`runtime/executor/{program,method,program_validation}.cpp` and
+The checks of ExecuTorch's runtime are included (`runtime/executor/{program,method,program_validation}.cpp` and
 `tensor_parser_*.cpp` there).
 """
 
@@ -46,10 +46,14 @@ MAX_VIOLATIONS: Final = 20
 
 def verify_program(program: Program) -> None:
     """Raise `InvalidProgram` with the violations of `program`, each with its field path, if it has any."""
-    found = find_violations(program)
-    if found:
-        many = f"{len(found)} or more violations" if len(found) == MAX_VIOLATIONS else f"{len(found)} violation(s)"
-        raise InvalidProgram(f"the program has {many}:" + "".join(f"\n  {violation}" for violation in found))
+    violations = find_violations(program)
+    if violations:
+        many = (
+            f"{len(violations)} or more violations"
+            if len(violations) == MAX_VIOLATIONS
+            else f"{len(violations)} violation(s)"
+        )
+        raise InvalidProgram(f"the program has {many}:" + "".join(f"\n  {violation}" for violation in violations))
 
 
 def find_violations(program: Program) -> list[str]:

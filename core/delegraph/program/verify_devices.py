@@ -56,11 +56,11 @@ def _placing_violations(plan: ExecutionPlan, memories: Mapping[int, Device]) -> 
 def _copy_violations(
     plan: ExecutionPlan, name: str, args: tuple[int, ...], memories: Mapping[int, Device]
 ) -> Violations:
-    given = [plan.values[index] for index in args]
-    if len(given) != 3 or args[1] != args[2] or not all(isinstance(one, Tensor) for one in given):
+    operand_values = [plan.values[index] for index in args]
+    if len(operand_values) != 3 or args[1] != args[2] or not all(isinstance(value, Tensor) for value in operand_values):
         yield f"{name} takes a tensor and the tensor to copy it to, got {len(args)} values"
         return
-    source, out = given[0], given[1]
+    source, out = operand_values[0], operand_values[1]
     assert isinstance(source, Tensor) and isinstance(out, Tensor)
     if source.scalar_type is not out.scalar_type:
         yield f"{name} copies {source.scalar_type.name} to {out.scalar_type.name}; it does not convert"

@@ -36,9 +36,9 @@ Geometry: TypeAlias = tuple[ScalarType, tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ValueContext:
-    """What the violations of a value depend on besides itself; sizes in bytes, by index.
+    """The surroundings on which the violations of a value depend; sizes in bytes, by index.
 
-    `geometries` remembers what was found out about (scalar_type, sizes, dim_order), which many tensors share.
+    `geometries` remembers the violations of (scalar_type, sizes, dim_order), which many tensors share.
     """
 
     kinds: tuple[type[Any], ...]
@@ -65,15 +65,15 @@ def value_violations(context: ValueContext, index: int, value: Any) -> Violation
 
 def _tensor(context: ValueContext, index: int, tensor: Tensor) -> Violations:
     geometry = (tensor.scalar_type, tensor.sizes, tensor.dim_order)
-    found = context.geometries.get(geometry)
-    if found is None:
-        found = context.geometries[geometry] = tuple(geometry_violations(*geometry))
-    yield from found
+    violations = context.geometries.get(geometry)
+    if violations is None:
+        violations = context.geometries[geometry] = tuple(geometry_violations(*geometry))
+    yield from violations
     if tensor.storage_offset != 0:
         yield f".storage_offset: is {tensor.storage_offset}; runtimes take 0 only"
     if tensor.extra_tensor_info is not None:
         yield from field_checks.under(".extra_tensor_info", _extra_tensor_info(tensor.extra_tensor_info))
-    if not found:
+    if not violations:
         yield from _place(context, tensor)
 
 

@@ -54,7 +54,7 @@ class WeightsOrigin:
 
 
 def digest(pieces: Iterable[Buffer]) -> str:
-    """What tells these bytes from others."""
+    """A digest of the bytes, which tells them from others."""
     import hashlib  # only who writes files pays for it
 
     summed = hashlib.sha256()
@@ -64,9 +64,9 @@ def digest(pieces: Iterable[Buffer]) -> str:
 
 
 def origin_of(program: Program) -> WeightsOrigin | None:
-    """What `program` was lowered with; None without external weights, or if ExecuTorch wrote it.
+    """The external weights that `program` was lowered with; None if it has none, or if ExecuTorch wrote it.
 
-    Raises `InvalidProgram` if that is damaged.
+    Raises `InvalidProgram` if the record is damaged.
     """
     named = program.named_data.get(PROGRAM_KEY)
     return None if named is None else read_origin(named.data, PROGRAM_KEY, InvalidProgram)

@@ -24,7 +24,7 @@ _MEMORY: Final = "the buffer"
 
 
 Source: TypeAlias = Buffer | BinaryIO | str | os.PathLike[str] | DataLoader
-"""What bytes can be read from: bytes, a binary file object, a path (which is mapped), a URL (through the data loader
+"""A source of bytes: bytes, a binary file object, a path (which is mapped), a URL (through the data loader
 that is installed for its scheme, else through fsspec), a `DataLoader`."""
 
 
@@ -151,7 +151,7 @@ class UrlDataLoader(DataLoader):
         return UrlDataLoader, (self._url,)
 
     def _told(self) -> AbstractContextManager[None]:
-        """What file systems raise has no common base."""
+        """Any exception becomes `AccessFailed`: those of file systems have no common base."""
         return _faults_as_access_failed(f"{self._url}: cannot be read")
 
 
@@ -168,8 +168,8 @@ class _Guarded(DataLoader):
     def load(self, offset: int, size: int) -> Buffer:
         with _faults_as_access_failed(f"{self._name}.load({offset}, {size}) failed"):
             data = self._loader.load(offset, size)
-            given = memoryview(data).nbytes
-        _check_range(self._name, offset, size, offset + given)
+            size_loaded = memoryview(data).nbytes
+        _check_range(self._name, offset, size, offset + size_loaded)
         return data
 
     def size(self) -> int:
@@ -220,7 +220,7 @@ def open_data_loader(source: Source, plugins: PluginRegistry | None = None) -> D
 
 
 def _instead(source: object) -> str:
-    """What somebody who passes `source` has forgotten."""
+    """The step that somebody who passes `source` has forgotten, in words."""
     if hasattr(source, "save"):
         return "; save it, .save(path), and load the path, or load its bytes, bytes(lowered)"
     if hasattr(source, "forward"):

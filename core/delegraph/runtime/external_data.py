@@ -45,7 +45,7 @@ def open_data_files(sources: DataSources, plugins: PluginRegistry | None = None)
 
 
 def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[str, ExternalData]:
-    """What the `.ptd` files hold, by key.
+    """The data of the `.ptd` files, by key.
 
     Raises `InvalidExternalData` for a file that is damaged, or of a model that is neither the program's nor the same
     but for its external weights; and `AccessFailed`.
@@ -76,10 +76,10 @@ def _name(source: Source, position: int) -> str:
 
 def _check_layouts(origin: WeightsOrigin, merged: Mapping[str, ExternalData], names: Mapping[str, str]) -> None:
     for key, mark in origin.weights.items():
-        found = merged.get(key)
-        if found is not None and str(found.tensor_layout or "a blob") != mark.layout:
+        entry = merged.get(key)
+        if entry is not None and str(entry.tensor_layout or "a blob") != mark.layout:
             raise InvalidExternalData(
-                f"{names[key]}: {key!r} is {found.tensor_layout or 'a blob'}, but {mark.layout} in the program; use a"
+                f"{names[key]}: {key!r} is {entry.tensor_layout or 'a blob'}, but {mark.layout} in the program; use a"
                 " .ptd of the same model"
             )
 
@@ -100,15 +100,15 @@ def _check_same_weights(name: str, file: FlatTensor, origin: WeightsOrigin, keys
 def _check_beside(
     name: str, origin: WeightsOrigin, earlier: Sequence[tuple[str, FlatTensor]], provider: Mapping[str, int]
 ) -> None:
-    """Whoever wrote a file knew what was in the others; what was given before it has to be that."""
-    for position, (other, file) in enumerate(earlier):
+    """Raise `InvalidExternalData` unless the `earlier` files have the weights that this file was written beside."""
+    for position, (earlier_name, file) in enumerate(earlier):
         known: Mapping[str, WeightMark] = file.origin.weights if file.origin is not None else {}
         mine = [key for key in file.named_data if provider[key] == position and key in known]
         differing = [key for key in mine if origin.weights.get(key) != known[key]]
         if differing:
             raise InvalidExternalData(
                 f"{name} was written beside another {_listed(differing)} than {_are(differing)} in"
-                f" {other}; give the .ptd files of one model, the base first, then those that replace some of it"
+                f" {earlier_name}; give the .ptd files of one model, the base first, then those that replace some of it"
             )
 
 

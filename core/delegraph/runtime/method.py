@@ -173,7 +173,7 @@ class Method:
         )
 
     def _finish(self, memory: MemoryManager) -> Finish:
-        """What is put around each bound call: nothing, unless it is traced, checked or has bounded temporary memory."""
+        """The wrapper around each bound call: none, unless it is traced, checked or has bounded temporary memory."""
         finish: Finish = lambda call, chain, instruction: call  # noqa: E731
         if is_asked_for(self.program.environment.check):
             finish = InstructionCheck(self._plan, self._values, self._delegates, self._context).checked
@@ -191,7 +191,7 @@ class Method:
         memory: MemoryManager,
         fault_of: FaultOf,
     ) -> Callable[[Stop], None]:
-        """What runs the instructions; it remembers shapes where those of the inputs change."""
+        """The function that runs the instructions; it remembers shapes where those of the inputs change."""
         plan, values, moving = self._plan, self._values, self._values.moving
         if any(index in moving and moving[index].resizable for index in plan.inputs):
             context, finish = self._context, self._finish(memory)
@@ -271,7 +271,7 @@ class Method:
 
     @cached_property
     def _new_targets(self) -> TargetCheck:
-        own = [one for one in self._memory.planned_memory.buffers if isinstance(one, np.ndarray)]
+        own = [buffer for buffer in self._memory.planned_memory.buffers if isinstance(buffer, np.ndarray)]
         own += [buffer.array for buffer in self.state.buffers.values()]
         return TargetCheck(self._plan, self._values, own)
 
@@ -311,18 +311,18 @@ class Method:
 
     def _get_outputs(self, own: bool, targets: Targets | None) -> list[Any]:
         if targets is not None and targets.take_all:
-            return list(targets.given)
+            return list(targets.passed)
         outputs = self._outputs.get(own)
         outputs = to_torch(outputs) if self._torch else outputs
         if targets is None:
             return outputs
-        return [found if given is None else given for found, given in zip(outputs, targets.given, strict=True)]
+        return [output if target is None else target for output, target in zip(outputs, targets.passed, strict=True)]
 
     # ---- state ----
 
     @property
     def arguments(self) -> Arguments:
-        """What the inputs are called, and how a call's arguments become them."""
+        """The inputs' names, and how a call's arguments become inputs."""
         return self._inputs.arguments
 
     @property
@@ -332,7 +332,7 @@ class Method:
 
     @property
     def metadata(self) -> MethodMeta:
-        """What the method takes and gives."""
+        """The method's inputs and outputs."""
         return MethodMeta(self._plan, self._contract)
 
     def get_attribute(self, name: str) -> Array:
@@ -371,17 +371,17 @@ class Method:
         with self._alone:
             other._copy_memory_to(self)
 
-    def _copy_memory_to(self, other: Method) -> None:
+    def _copy_memory_to(self, destination: Method) -> None:
         with self._alone:
-            pairs = zip(other._memory.planned_memory.buffers, self._memory.planned_memory.buffers, strict=True)
+            pairs = zip(destination._memory.planned_memory.buffers, self._memory.planned_memory.buffers, strict=True)
             for target, source in pairs:
                 if isinstance(target, np.ndarray) and isinstance(
                     source, np.ndarray
                 ):  # what is on a device is computed in each run
                     target[:] = source
             for name, buffer in self.state.buffers.items():
-                other.state.buffers[name].set(buffer.array)
-                other.state.buffers[name].is_set = buffer.is_set
+                destination.state.buffers[name].set(buffer.array)
+                destination.state.buffers[name].is_set = buffer.is_set
 
     def _check_set(self) -> None:
         unset = sorted(name for name, buffer in self.state.buffers.items() if not buffer.is_set)
@@ -417,16 +417,16 @@ class Method:
         )
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         return self.metadata._repr_html_()
 
 
 def _new_memory(
-    program: Program, plan: ExecutionPlan, limits: Limits, shared: SharedState | None, given: Mapping[int, Any]
+    program: Program, plan: ExecutionPlan, limits: Limits, shared: SharedState | None, callers_memory: Mapping[int, Any]
 ) -> MemoryManager:
     limits.require_planned(plan)
     backends = find_backends(plan, program.environment.backend_registry()) if plan.non_const_buffer_device else {}
-    own = callers_buffers(given, plan.non_const_buffer_sizes[1:], 0 if shared is None else shared.memory_id)
+    own = callers_buffers(callers_memory, plan.non_const_buffer_sizes[1:], 0 if shared is None else shared.memory_id)
     own |= {} if shared is None else {shared.memory_id: shared.memory}
     return MemoryManager(HierarchicalAllocator(planned_buffers(plan, program.environment.platform, backends, own)))
 

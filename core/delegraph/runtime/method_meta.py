@@ -19,7 +19,7 @@ class TensorInfo:
 
     record: Tensor
     dims: Dims | None = None
-    """What each size may be, with its name; None where the file says nothing but `sizes`."""
+    """The sizes that each dim may have, with its name; None where the file says nothing but `sizes`."""
 
     def sizes(self) -> tuple[int, ...]:
         """The shape; upper bounds if `is_dynamic`."""
@@ -132,7 +132,7 @@ class MethodMeta:
         return f"MethodMeta({self.name()!r}, inputs=[{inputs}], outputs=[{outputs}])"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         from delegraph.program.html import method_html
 
         return method_html(self._plan, self._contract)

@@ -81,7 +81,7 @@ def load(
     inputs: `"auto"`, `"borrow"` or `"copy"`, where inputs are read: see `Borrowing`.
     outputs: `"copy"` or `"borrow"`, whether outputs are the caller's own: see `Borrowing`.
     memory: buffers of the caller's for planned memories of `method`, by memory id (see `Program.load_method`), or such
-        buffers by method, `{"decode": {1: sram}}`. What is not given, and other sessions, allocate theirs.
+        buffers by method, `{"decode": {1: sram}}`. Memories that it does not name, and other sessions, are allocated.
     check: watch what kernels and delegates do to their arguments: one that leaves an output as it was, or changes an
         input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
 
@@ -172,14 +172,14 @@ class StructuredMethod:
 
     @property
     def metadata(self) -> MethodMeta:
-        """What the method takes and gives, flattened."""
+        """The method's inputs and outputs, flattened."""
         return self.method.metadata
 
     def __repr__(self) -> str:
         return f"<method {printable(self._name)}{self._arguments} -> {self._result or 'a list'}>"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         return self.metadata._repr_html_()
 
 
@@ -298,12 +298,12 @@ class Module:
 
     @property
     def metadata(self) -> MethodMeta:
-        """What the main method takes and gives, flattened."""
+        """The main method's inputs and outputs, flattened."""
         return self._main.metadata
 
     def __repr__(self) -> str:
         return f"Module({', '.join(map(printable, self.methods))}; main: {self._main!r})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         return self.program._repr_html_()

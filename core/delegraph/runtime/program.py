@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class Verification(Enum):
     """How much of a program is checked when it is loaded.
 
-    What comes from bytes is always checked in full; `Minimal` trusts records that were made in this process.
+    A program from bytes is always checked in full; `Minimal` trusts records that were made in this process.
     """
 
     Minimal = "minimal"
@@ -67,9 +67,9 @@ class Program:
         self.environment = environment or Environment()
         self.external_data = external_data
         self.named_data: Mapping[str, Buffer] = MappingProxyType(_merged(records, external_data))
-        """What delegates share, by key: of the `.pte`, and of the `.ptd` if there is one."""
+        """The data that delegates share, by key: of the `.pte`, and of the `.ptd` if there is one."""
         self.contracts = MappingProxyType(contracts_of(records))
-        """What the methods' inputs have to be, by method; of a file that ExecuTorch wrote: nothing."""
+        """The contracts of the methods' inputs, by method; a file that ExecuTorch wrote has none."""
         self.shared_buffers = shared_buffers_of(records)
         """Which methods share their mutable buffers; None: each has its own."""
         self._plans = {plan.name: plan for plan in records.execution_plan}
@@ -115,7 +115,7 @@ class Program:
         return frozenset(delegate.id for delegate in delegates(self.records))
 
     def metadata(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it. Raises `NotFound`."""
+        """A method's inputs and outputs, without loading it. Raises `NotFound`."""
         return MethodMeta(self.plan(method_name), self.contracts.get(method_name))
 
     def plan(self, method_name: str) -> ExecutionPlan:
@@ -247,7 +247,7 @@ class Program:
         return f"Program({', '.join(map(printable, sorted(self._plans)))})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         return self.records._repr_html_()
 
 
@@ -273,7 +273,7 @@ def _load_again(loaders: Sequence[DataLoader], environment: Environment) -> Prog
 
 
 def _merged(records: schema.Program, external: Mapping[str, ExternalData] | None) -> dict[str, Buffer]:
-    """What delegates share, by key. Raises `InvalidExternalData` for a key that both files have."""
+    """The data that delegates share, by key. Raises `InvalidExternalData` for a key that both files have."""
     merged: dict[str, Buffer] = {key: named.data for key, named in records.named_data.items()}
     for key, entry in (external or {}).items():
         if key in merged:

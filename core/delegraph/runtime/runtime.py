@@ -37,7 +37,7 @@ class OperatorRegistry:
 
 
 class Runtime:
-    """What programs are loaded into. `Runtime.get()` uses everything that is installed.
+    """The runtime that loads programs. `Runtime.get()` uses everything that is installed.
 
     A Runtime of one's own has explicit choices instead; `Environment` describes them. `prefer` says which distribution
     is meant where two offer one name: `{"backends:Npu": "acme-npu"}`; `limits` and `check` (see `load`) hold for every

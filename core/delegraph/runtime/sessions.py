@@ -1,7 +1,7 @@
-"""The sessions over one program -> their methods, each sharing with one before it what no run changes.
+"""The sessions over a program -> their methods, each sharing with an earlier one everything that no run changes.
 
-What a backend compiled or a device holds, and which kernels run, is the same for all of them; planned memory, state and
-what is bound to both is each session's own.
+All sessions share the delegates that backends compiled or put on a device, and the choice of kernels; planned memory,
+state and the calls that are bound to both are each session's own.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class SharedState:
     def copy_of(self, other: SharedState) -> None:
         """Hold what `other`, of the same program, holds now."""
         buffers = dict(other.buffers)  # more of them come when a delegate is loaded
-        held = State(buffers, [other.alone]).copy() if buffers else {}
-        for name, array in held.items():
+        contents = State(buffers, [other.alone]).copy() if buffers else {}
+        for name, array in contents.items():
             if name not in self.buffers:  # of a delegate that is not loaded here yet
                 self.buffers[name] = StateBuffer(np.empty_like(array), buffers[name].initial)
             self.buffers[name].set(array)
@@ -90,24 +90,24 @@ def buffer_name(record: Tensor, shared: SharedState | None) -> str:
 def delegates_buffers(
     method: str, own: dict[str, StateBuffer], shared: SharedState | None, limits: Limits, platform: Platform
 ) -> Callable[[str, Array], Array]:
-    """`BackendInitContext.mutable_buffer` of a method: a buffer by name, which `shared` has, or is made now.
+    """`BackendInitContext.mutable_buffer` of a method: a buffer by name, from `shared` or new.
 
-    What delegates ask for is put into `own`. Raises `InvalidProgram` if it is another tensor elsewhere, `LimitExceeded`
-    if `limits` do not allow it, `MemoryAllocationFailed` if `platform` has no memory for it.
+    The buffers that delegates ask for are put into `own`. Raises `InvalidProgram` if a buffer is another tensor
+    elsewhere, `LimitExceeded` if `limits` do not allow it, `MemoryAllocationFailed` if `platform` has no memory for it.
     """
-    found = own if shared is None else shared.buffers
+    buffers = own if shared is None else shared.buffers
 
-    def made(initial: Array) -> StateBuffer:
-        limits.require_state(method, sum(one.array.nbytes for one in found.values()) + initial.nbytes)
+    def new_buffer(initial: Array) -> StateBuffer:
+        limits.require_state(method, sum(buffer.array.nbytes for buffer in buffers.values()) + initial.nbytes)
         memory = allocate(platform, initial.nbytes)[: initial.nbytes]
         array = memory.view(initial.dtype).reshape(initial.shape)
         np.copyto(array, initial)
         return StateBuffer(array, initial)
 
     def mutable_buffer(name: str, initial: Array) -> Array:
-        buffer = found.get(name)
+        buffer = buffers.get(name)
         if buffer is None:
-            buffer = found[name] = made(initial)
+            buffer = buffers[name] = new_buffer(initial)
         if buffer.array.shape != initial.shape or buffer.array.dtype != initial.dtype:
             raise InvalidProgram(
                 f"a delegate keeps a mutable buffer {name!r} of {tensor_text(initial)}, which is"

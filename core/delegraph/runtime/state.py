@@ -114,7 +114,7 @@ class State(Mapping[str, Array]):
         self._alone(reset_all)
 
     def copy(self) -> dict[str, Array]:
-        """What they hold now, for `restore`: arrays of the caller's own."""
+        """The current contents, for `restore`: arrays of the caller's own."""
         return self._alone(lambda: {name: buffer.array.copy() for name, buffer in self.buffers.items()})
 
     def restore(self, saved: Mapping[str, object]) -> None:
@@ -152,11 +152,11 @@ class State(Mapping[str, Array]):
         return f"State({', '.join(buffers)})"
 
     def _buffer(self, name: str) -> StateBuffer:
-        found = self.buffers.get(name)
-        if found is None:
+        buffer = self.buffers.get(name)
+        if buffer is None:
             known = ", ".join(sorted(self.buffers))
             raise NoSuchBuffer(f"there is no mutable buffer {name!r}; {f'there is {known}' if known else _NONE}")
-        return found
+        return buffer
 
     def _check_names(self, saved: Mapping[str, object]) -> None:
         missing, unknown = sorted(self.keys() - saved.keys()), sorted(saved.keys() - self.keys())
@@ -196,11 +196,11 @@ def joined_state(methods: Mapping[str, Method]) -> State:
 
 
 def _fitting(name: str, buffer: StateBuffer, value: object) -> Array:
-    array, wanted = as_array(value), buffer.array
-    unlike = f"{name!r} is {tensor_text(wanted)}, got {tensor_text(array)}"
-    if array.dtype != wanted.dtype:
-        raise InvalidType(f"{unlike}; pass value.astype('{wanted.dtype}')")
-    if array.shape != wanted.shape:
+    array, current = as_array(value), buffer.array
+    unlike = f"{name!r} is {tensor_text(current)}, got {tensor_text(array)}"
+    if array.dtype != current.dtype:
+        raise InvalidType(f"{unlike}; pass value.astype('{current.dtype}')")
+    if array.shape != current.shape:
         raise InvalidArgument(unlike)
     return array
 

@@ -103,12 +103,12 @@ class InstructionCheck:
         return run
 
     def _positions(self, instruction: Instruction) -> dict[int, int]:
-        """Value -> its position among the arguments, of those of a list the list's."""
+        """Value -> its position among the arguments; a value in a list has the list's position."""
         assert isinstance(instruction, DelegateCall | KernelCall)
         places: dict[int, int] = {}
         for position, index in enumerate(instruction.args):
-            for one in (index, *tensor_indices((index,), self._plan.values)):
-                places.setdefault(one, position)
+            for value in (index, *tensor_indices((index,), self._plan.values)):
+                places.setdefault(value, position)
         return places
 
 
@@ -155,11 +155,11 @@ class _CheckedCall:
         self.doubted = frozenset(doubted)
 
     def _poison(self, index: int, read: Sequence[Array]) -> bool:
-        """Fill an output's memory, all that it may come to use; False if what is `read` lies there, or it has none."""
+        """Fill all memory that an output may come to use; False if an array of `read` lies there, or it has none."""
         array = self._whole(index)
         if not _is_array(array) or not array.flags.writeable or index in self.in_place:
             return False
-        if any(np.may_share_memory(array, one) for one in read):
+        if any(np.may_share_memory(array, source) for source in read):
             return False
         array[...] = self._pattern(array.dtype)
         return True
@@ -215,8 +215,8 @@ def _same_bytes(array: Array, copy: Array) -> bool:
     """NaNs are the same as themselves."""
     if np.array_equal(array, copy):
         return True
-    one, other = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (array, copy))
-    return bool((one == other).all())
+    left, right = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (array, copy))
+    return bool((left == right).all())
 
 
 @contextmanager

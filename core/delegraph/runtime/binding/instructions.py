@@ -151,6 +151,7 @@ class Binder:
             args = [self.delegates_argument(index) for index in call.args]
             self.require_writable(delegate.outputs_of(args))
             return delegate.bind(self.delegate_context, args)
+        # Only addresses change: a call bound to each of the last few is cheaper than arguments handed in anew.
         moving = self.elsewhere_each_time(call.args) if delegate.binds_again else ()
         if moving:
             return bound_by_address(self.slots, call.args, moving, partial(self.bind_again, delegate))
@@ -185,7 +186,7 @@ class Binder:
                 raise InvalidProgram("an output of the delegate lies in memory that is not the method's own")
 
     def delegates_argument(self, index: int) -> Any:
-        """What a delegate gets for a value that is fixed: whatever it does to the array's shape, it does to its own."""
+        """The delegate's own view of a fixed value: a change of the view's shape leaves the value's shape alone."""
         return _own_view(self.slots[index])
 
     def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
@@ -209,7 +210,7 @@ class Binder:
             if not target.admits(shape):
                 raise InvalidArgument(f"the view of shape {list(shape)} exceeds its bound {list(target.bound)}")
             view = array.reshape(shape)
-            if source in callers:
+            if source in callers:  # a view may not be a way to write into the caller's array
                 view.flags.writeable = False
             values.place(target, view)
 
@@ -309,6 +310,7 @@ def _cut(
     jumps = {index: jump for index, jump in enumerate(record.instructions) if isinstance(jump, JumpFalseCall)}
     destinations = {index: jump.destination_instruction for index, jump in jumps.items()}
     starts = sorted({0, *destinations.values(), *(index + 1 for index in conditions)} - {end}) if end else []
+    # Instruction that starts a block -> the block's number; the end is the block behind the last.
     number = {start: first + position for position, start in enumerate([*starts, end])}
     for start, stop in pairwise([*starts, end]):
         condition = conditions.get(stop - 1)

@@ -4,8 +4,8 @@
     run 2   x at 0x2000   bind(x, out) -> call, kept
     run 3   x at 0x1000   the first call
 
-What is kept holds addresses, not the caller's arrays: it is called only while an array of the same shape and layout is
-given that lies there.
+A bound call holds addresses, not the caller's arrays: it is called only while an array of the same shape and layout is
+passed that lies there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def bound_by_address(
         key = tuple([args[position].ctypes.data for position in moving])
         call = known.get(key)
         if call is None:
-            if len(known) == KEPT:
+            if len(known) == KEPT:  # the oldest: dicts keep the order of insertion
                 known.pop(next(iter(known)))
             call = known[key] = bind([_unowned(arg) if i in moving else arg for i, arg in enumerate(args)])
         call()
@@ -49,6 +49,7 @@ def bound_by_address(
 
 def _unowned(array: Array) -> Array:
     """The same array, which does not keep the memory alive."""
+    # An array over a bare address has no base, so a kept call does not keep the caller's array alive.
     memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
     same: Array = np.ndarray(array.shape, array.dtype, memory, 0, array.strides)
     same.flags.writeable = array.flags.writeable

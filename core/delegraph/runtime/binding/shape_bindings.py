@@ -44,7 +44,7 @@ Shapes: TypeAlias = tuple[Shape, ...]
 
 
 class ShapeBindings:
-    """What a method runs where inputs have no fixed shape: its dynamic blocks, or those bound to the shapes at hand.
+    """The run of a method whose inputs have no fixed shape: its dynamic blocks, or blocks bound to the shapes at hand.
 
     `bind(binder)` makes blocks of a binder's calls, as they were made for the dynamic ones.
     """
@@ -84,12 +84,13 @@ class ShapeBindings:
         if self._current != shapes:
             bound.put_back(self._values)
             self._bound.move_to_end(shapes)
-        self._current = None
+        self._current = None  # nobody knows what stands in the slots if the run is broken off
         try:
             executor.run(bound.blocks, self._fault_of, self._limits, stop)
         except ShapesChanged as changed:
             del self._bound[shapes]
             self._wrong += 1
+            # The calls before this one computed with the right shapes, and a delegate with state may not run twice.
             executor.run(self._dynamic, self._fault_of, self._limits, stop, changed.block, changed.call)
         else:
             self._current = self._previous = shapes
@@ -99,6 +100,7 @@ class ShapeBindings:
         self._current = None
         visited: set[int] = set()
         executor.run(self._dynamic, self._fault_of, self._limits, stop, visited=visited)
+        # Binding takes longer than a dynamic run: only shapes that come twice in a row are worth it.
         again, self._previous = shapes == self._previous, shapes
         if again and self._wrong < ATTEMPTS:
             self._bound[shapes] = self._bind_now(visited)
@@ -106,19 +108,20 @@ class ShapeBindings:
                 self._bound.popitem(last=False)
 
     def _bind_now(self, visited: set[int]) -> _Bound:
-        """Blocks bound to what stands in the slots. In one that did not run, a branch that was not taken, stands what
-        belongs to other shapes; it stays dynamic.
+        """Blocks bound to the values in the slots. A block that did not run (a branch that was not taken) stays
+        dynamic: its slots have values of other shapes.
         """
         settled = self._settled
         settled.refresh_lists()
+        # Bound calls hold these arrays, so the slots must hold the same ones whenever the calls run.
         arrays = [(tensor, tensor.array) for tensor in settled.settled_tensors()]
-        others = [(index, settled.slots[index]) for index in settled.settled_scalars()]
+        scalars = [(index, settled.slots[index]) for index in settled.settled_scalars()]
         lists = [(items, list(items)) for items in settled.settled_lists()]
         blocks = tuple(
             block if position in visited or not block.calls else replace(block, calls=(_go_on_dynamically,))
             for position, block in enumerate(self._bind(self._binder(settled)))
         )
-        return _Bound(blocks, arrays, others, lists)
+        return _Bound(blocks, arrays, scalars, lists)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,8 @@ class _Bound:
 
 
 def unsettled_values(plan: ExecutionPlan, values: ValueTable) -> set[int]:
-    """The values that are something else in each run although all shapes stay: what is read from tensors, what is
-    computed of that, loop counters, and tensors whose memory changes.
+    """The values that change from run to run although all shapes stay: scalars read from tensors, results computed of
+    them, loop counters, and tensors whose memory changes.
 
     To be called before the first run, while tensors without memory of their own have none.
     """
@@ -162,11 +165,13 @@ def unsettled_values(plan: ExecutionPlan, values: ValueTable) -> set[int]:
             return all(stands_still(item) for item in record.items if item >= 0)
         return index in settled or index not in values.varying
 
+    # A value that two instructions replace (a loop's counter) has no content that holds for the whole run.
     computed = [(sources, result) for sources, result in _of_shapes(plan) if replaced[result] == 1]
-    while found := {
+    # What is computed of settled values is settled, in however many steps.
+    while settled_results := {
         result for sources, result in computed if result not in settled and all(map(stands_still, sources))
     }:
-        settled |= found
+        settled |= settled_results
     return {index for index in values.varying if not stands_still(index)}
 
 
@@ -266,7 +271,7 @@ class SettledBinder(Binder):
         if not expected:
             return super().delegate(call)
         unchanged = _as_expected(slots, expected)
-        execute = super().delegate(call)
+        execute = super().delegate(call)  # binding alone may resize an output
         if not unchanged():
             raise ShapesChanged
 
@@ -283,7 +288,7 @@ def _as_expected(slots: list[Any], expected: Sequence[tuple[int, Array]]) -> Cal
 
 
 def _nothing() -> None:
-    """What has nothing to do while shapes stay."""
+    """A call with nothing to do while shapes stay."""
 
 
 def _go_on_dynamically() -> None:

@@ -41,7 +41,7 @@ class Arguments:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What to call each input."""
+        """The name of each input."""
         return tuple(self._names())
 
     def _names(self) -> Iterator[str]:
@@ -68,8 +68,8 @@ class Arguments:
             unknown = ", ".join(repr(name) for name in kwargs if self._parameters and not self.has(name))
             if unknown:
                 raise InvalidArgument(f"takes {self}, and has no argument {unknown}") from error
-            given = _call_text(TreeSpec.of((args, dict(kwargs))))
-            raise InvalidArgument(f"takes {self}, got {given}: {error}") from error
+            passed = _call_text(TreeSpec.of((args, dict(kwargs))))
+            raise InvalidArgument(f"takes {self}, got {passed}: {error}") from error
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional arguments that were given by keyword, in their places."""

@@ -31,9 +31,9 @@ REMEMBERED: Final = 256
 
 
 def dims_of_inputs(contract: MethodContract | None, plan: ExecutionPlan) -> tuple[Dims | None, ...]:
-    """What the contract says about each input of `plan`; None where it says nothing.
+    """The dims that the contract has for each input of `plan`; None where it has none.
 
-    Raises `InvalidProgram` if it speaks of other inputs than the method has, or allows more than has a place.
+    Raises `InvalidProgram` if it is for other inputs than the method has, or allows sizes for which there is no memory.
     """
     if contract is None or not contract.inputs:
         return (None,) * len(plan.inputs)
@@ -96,8 +96,8 @@ def _holds(condition: Callable[[Shapes], bool], shapes: Shapes) -> bool:
 
 
 def _violation(relation: Expression, shapes: Shapes, names: Sequence[str]) -> str:
-    given = dict.fromkeys(f"{relation_text(size, names)} is {shapes[size[1]][size[2]]}" for size in _sizes(relation))
-    return f"the model was exported for {relation_text(relation, names)}; here {' and '.join(given)}"
+    sizes = dict.fromkeys(f"{relation_text(size, names)} is {shapes[size[1]][size[2]]}" for size in _sizes(relation))
+    return f"the model was exported for {relation_text(relation, names)}; here {' and '.join(sizes)}"
 
 
 def _sizes(node: Expression) -> Iterator[tuple[str, int, int]]:

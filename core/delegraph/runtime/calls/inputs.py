@@ -55,7 +55,7 @@ def borrowing_setter(
     assert isinstance(record, Tensor)
     check = tensor_check(record, dims)
     group = (index, *(view for view, _ in views))
-    others = [(values.moving[view], offset) for view, offset in views]
+    viewing = [(values.moving[view], offset) for view, offset in views]
 
     def borrow(value: object) -> None:
         array = check(value)
@@ -65,7 +65,7 @@ def borrowing_setter(
         shown = array.view()
         shown.flags.writeable = False
         values.place(tensor, shown)
-        for view, offset in others:
+        for view, offset in viewing:
             values.place(view, view.over(shown.transpose(tensor.dim_order), offset))
 
     return borrow
@@ -78,9 +78,9 @@ def give_back(values: ValueTable, indices: Iterable[int]) -> None:
 
 
 def input_check(record: Value) -> Callable[[object], Any]:
-    """What tells whether an argument fits the input `record`; of a tensor it gives the array.
+    """A check of an argument for the input `record`, which returns the argument (of a tensor, its array).
 
-    It raises `InvalidType` or `InvalidArgument`. Raises `NotSupported` for inputs that are lists.
+    The check raises `InvalidType` or `InvalidArgument`. Raises `NotSupported` for inputs that are lists.
     """
     if isinstance(record, Tensor):
         return tensor_check(record)
@@ -134,7 +134,7 @@ def _copying(destination: Array, check: Callable[[object], Array]) -> InputSette
 
 
 def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object], Array]:
-    """What gives a value's array, and raises `InvalidType` or `InvalidArgument` if `record` is another tensor."""
+    """A check that returns an argument's array, or raises `InvalidType` or `InvalidArgument` if that does not fit."""
     dtype, dims = numpy_dtype(record.scalar_type), known or _dims_of_record(record)
     allowed = {record.sizes} if all(isinstance(dim, int) for dim in dims) else set[tuple[int, ...]]()
 
@@ -159,7 +159,7 @@ def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object]
 
 
 def _dims_of_record(record: Tensor) -> Dims:
-    """What the file alone says: of a dynamic tensor, that no size is larger."""
+    """The dims by the file alone: the sizes of a dynamic tensor are upper bounds."""
     if record.shape_dynamism is TensorShapeDynamism.STATIC:
         return record.sizes
     unbounded = record.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND

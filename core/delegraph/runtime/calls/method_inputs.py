@@ -39,7 +39,7 @@ class MethodInputs:
         self._dims = dims_of_inputs(contract, plan)
         self._changed = changed_inputs(plan)
         self.are_set = not plan.inputs
-        self.of_steps = [self._setter(*one, lent) for one in zip(plan.inputs, self._dims, strict=True)]
+        self.of_steps = [self._setter(index, dims, lent) for index, dims in zip(plan.inputs, self._dims, strict=True)]
         self.of_calls = [
             borrowing_setter(values, index, dims, lent[index].views) if index in lent else setter
             for index, dims, setter in zip(plan.inputs, self._dims, self.of_steps, strict=True)
@@ -75,7 +75,7 @@ class MethodInputs:
 
     @cached_property
     def arguments(self) -> Arguments:
-        """What they are called, and how a call's arguments become them."""
+        """The inputs' names, and how a call's arguments become inputs."""
         parameters = () if self._contract is None else self._contract.parameters
         return Arguments(self._plan.container_meta_type.encoded_inp_str, len(self._plan.inputs), parameters)
 
@@ -84,12 +84,12 @@ class MethodInputs:
         return input_setter(self._values, index, dims, views=views, changed=index in self._changed)
 
     def _relation_check(self) -> Callable[[], None] | None:
-        """What compares the inputs' shapes with each other; None where nothing was assumed of them."""
+        """A check of the inputs' shapes against each other; None where the export assumed no relation."""
         if self._contract is None or not self._contract.relations:
             return None
         check = relation_check(self._contract.relations, lambda: self.arguments.names)
         slots, name = self._values.slots, self._plan.name
-        inputs = [(index, one is not None) for index, one in zip(self._plan.inputs, self._dims, strict=True)]
+        inputs = [(index, dim is not None) for index, dim in zip(self._plan.inputs, self._dims, strict=True)]
 
         def check_shapes() -> None:
             try:
@@ -99,10 +99,10 @@ class MethodInputs:
 
         return check_shapes
 
-    def _wrong_count(self, given: int) -> str:
+    def _wrong_count(self, count: int) -> str:
         records = [self._plan.values[index] for index in self._plan.inputs]
         expected = ", ".join(
             f"{name}: {expected_text(record, dims)}" if isinstance(record, Tensor) else f"{name}: {record!r}"
             for name, record, dims in zip(self.arguments.names, records, self._dims, strict=True)
         )
-        return f"method {self._plan.name!r} takes {len(records)} inputs ({expected}), got {given}"
+        return f"method {self._plan.name!r} takes {len(records)} inputs ({expected}), got {count}"

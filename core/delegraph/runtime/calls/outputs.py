@@ -1,4 +1,4 @@
-"""What stands for a method's outputs after a run -> what the caller gets: arrays of its own, copies, or views."""
+"""The values of a method's outputs after a run -> the arrays that the caller gets: its own, copies, or views."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ class Outputs:
         self._indices = plan.outputs
         self._unplanned = _unplanned(plan, values)
         self._lent = {
-            index: (group.values, [(values.moving[one], offset) for one, offset in ((index, 0), *group.views)])
+            index: (group.values, [(values.moving[value], offset) for value, offset in ((index, 0), *group.views)])
             for index, group in lent.items()
         }
         self.moves = bool(self._unplanned or self._lent)
         """Whether a run needs `prepare`."""
-        self._given: list[MovingTensor] = []
-        """What has the memory that the last run made, which is the caller's then."""
+        self._handed_over: list[MovingTensor] = []
+        """The tensors whose memory the last run allocated; it is the caller's then."""
         self._direct: set[int] = set()
         """The outputs that the last run wrote into the caller's arrays itself."""
         self._fixed: Sequence[Array] | None = None
         """Where they always are; None if that changes, or some are no arrays."""
         if values.fixed(plan.outputs) and len(set(plan.outputs)) == len(plan.outputs):
-            found = [values.slots[index] for index in plan.outputs]
-            self._fixed = found if all(type(one) is np.ndarray for one in found) else None
-        self._copies = [partial(one.copy, "K") for one in self._fixed or ()]
+            fixed = [values.slots[index] for index in plan.outputs]
+            self._fixed = fixed if all(type(array) is np.ndarray for array in fixed) else None
+        self._copies = [partial(array.copy, "K") for array in self._fixed or ()]
 
     def prepare(self, own: bool, targets: Targets | None) -> None:
         """Before a run: memory for the outputs that have none of the method's, or leave it for the caller's `own`.
 
         Raises `MemoryAllocationFailed`.
         """
-        self._given.clear()
+        self._handed_over.clear()
         self._direct.clear()
-        wanted = {} if targets is None else dict(zip(self._indices, targets.arrays, strict=True))
+        target_of = {} if targets is None else dict(zip(self._indices, targets.arrays, strict=True))
         for tensor in self._unplanned:
-            target = wanted.get(tensor.index)
+            target = target_of.get(tensor.index)
             if target is not None and not tensor.resizable and _can_be(target, tensor):
                 self._values.place(tensor, target.view())
                 self._direct.add(tensor.index)
             else:
                 self._values.provide(tensor)
-                self._given.append(tensor)
+                self._handed_over.append(tensor)
         for index, (group, tensors) in self._lent.items():
-            target, tensor = wanted.get(index), tensors[0][0]
+            target, tensor = target_of.get(index), tensors[0][0]
             if target is not None and _can_be(target, tensor):
                 self._move(tensors, target.transpose(tensor.dim_order))
                 self._direct.add(index)
             elif own and target is None:
                 self._move(tensors, np.empty(tensor.nbytes, np.uint8))
-                self._given.append(tensor)
+                self._handed_over.append(tensor)
             else:
                 give_back(self._values, group)
 
@@ -82,8 +82,8 @@ class Outputs:
     def deliver(self, targets: Targets) -> None:
         """After a run: copy what was not written into the caller's arrays itself. Raises `InvalidArgument`."""
         if self._fixed is not None and targets.take_all:
-            for array, found in zip(targets.arrays, self._fixed, strict=True):
-                array[...] = found  # type: ignore[index]
+            for array, output in zip(targets.arrays, self._fixed, strict=True):
+                array[...] = output  # type: ignore[index]
             return
         for position, (index, target) in enumerate(zip(self._indices, targets.arrays, strict=True)):
             if target is None or index in self._direct:
@@ -97,15 +97,15 @@ class Outputs:
             target[...] = value.numpy() if isinstance(value, DeviceTensor) else value
 
     def get(self, own: bool) -> list[Any]:
-        """After a run: the outputs, the caller's `own`, or else where they are. One that is there twice is so here."""
+        """After a run: the outputs, as the caller's `own` arrays or where they are; as often as they are listed."""
         if own and self._fixed is not None:
             return [copy() for copy in self._copies]
         slots = self._values.slots
-        found = {index: slots[index] for index in self._indices}
+        values = {index: slots[index] for index in self._indices}
         if own:
-            given = {id(tensor.array) for tensor in self._given}
-            found = {index: _own(value, given) for index, value in found.items()}
-        return [found[index] for index in self._indices]
+            own_memory = {id(tensor.array) for tensor in self._handed_over}
+            values = {index: _own(value, own_memory) for index, value in values.items()}
+        return [values[index] for index in self._indices]
 
 
 def _unplanned(plan: ExecutionPlan, values: ValueTable) -> list[MovingTensor]:
@@ -118,12 +118,12 @@ def _can_be(array: Array, tensor: MovingTensor) -> bool:
     return array.flags.aligned and lies_as(array, tensor)
 
 
-def _own(value: Any, given: set[int]) -> Any:
-    """`value`, copied unless its memory was given to the caller already."""
+def _own(value: Any, own_memory: set[int]) -> Any:
+    """`value`, copied unless it is an array of `own_memory`, by id, which is the caller's already."""
     if isinstance(value, DeviceTensor):
         return value.clone()
     if isinstance(value, list):
-        return [_own(item, given) for item in value]
-    if not isinstance(value, np.ndarray) or id(value) in given:
+        return [_own(item, own_memory) for item in value]
+    if not isinstance(value, np.ndarray) or id(value) in own_memory:
         return value
     return value.copy(order="K")

@@ -1,4 +1,4 @@
-"""What a caller gives as `out` -> arrays to write outputs into: of their shapes and dtypes, in memory of their own."""
+"""The arguments that a caller passes as `out` -> arrays of the outputs' shapes and dtypes, each in its own memory."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Targets(NamedTuple):
     One is made in each call, which takes a dataclass three times as long.
     """
 
-    given: tuple[Any, ...]
+    passed: tuple[Any, ...]
     arrays: tuple[Array | None, ...]
     take_all: bool
     """Whether every output has one."""
 
 
 class TargetCheck:
-    """What tells whether the outputs of a method can be written somewhere; `memory` is the method's own."""
+    """A check of arrays that a method's outputs are to be written into; `memory` is the method's own."""
 
     def __init__(self, plan: ExecutionPlan, values: ValueTable, memory: Sequence[Array]) -> None:
         self._name = plan.name
         self._indices = plan.outputs
         self._values = values
         self._memory = memory
-        owners = [_owner(one) for one in memory]
+        owners = [_owner(buffer) for buffer in memory]
         self._owners = frozenset(map(id, owners))
-        self._static = [] if any(one is None for one in owners) else _static_outputs(plan)
+        self._static = [] if any(owner is None for owner in owners) else _static_outputs(plan)
 
     def __call__(self, out: Sequence[object], inputs: Sequence[object]) -> Targets:
         """`out`, an array, tensor or None for each output, if all can be written while `inputs` are read.
@@ -52,25 +52,25 @@ class TargetCheck:
                 " for each"
             )
         if self._fit_at_a_glance(out, inputs):
-            given = tuple(out)
-            return Targets(given, given, True)
+            static = tuple(out)
+            return Targets(static, static, True)
         arrays: list[Array | None] = []
-        taken: list[tuple[str, int, Array]] = [("memory of the method's own", -1, one) for one in self._memory]
-        taken += [("input {}", number, as_array(one)) for number, one in enumerate(inputs) if _has_memory(one)]
-        for position, (index, one) in enumerate(zip(self._indices, out, strict=True)):
-            if one is None:
+        taken: list[tuple[str, int, Array]] = [("memory of the method's own", -1, buffer) for buffer in self._memory]
+        taken += [("input {}", number, as_array(value)) for number, value in enumerate(inputs) if _has_memory(value)]
+        for position, (index, target) in enumerate(zip(self._indices, out, strict=True)):
+            if target is None:
                 arrays.append(None)
                 continue
-            array = self._target(position, index, one)
+            array = self._target(position, index, target)
             arrays.append(array)
-            for what, number, other in taken:
-                if np.may_share_memory(array, other) and np.shares_memory(array, other):
+            for what, number, neighbor in taken:
+                if np.may_share_memory(array, neighbor) and np.shares_memory(array, neighbor):
                     raise InvalidArgument(
                         f"{self._where(position)} overlaps {what.format(number)}, which is read or written in the same"
                         " run"
                     )
             taken.append(("out[{}]", position, array))
-        return Targets(tuple(out), tuple(arrays), all(one is not None for one in out))
+        return Targets(tuple(out), tuple(arrays), all(target is not None for target in out))
 
     def _fit_at_a_glance(self, out: Sequence[object], inputs: Sequence[object]) -> TypeGuard[Sequence[Array]]:
         """Whether all are static, and arrays whose memory NumPy allocated for each alone.
@@ -79,32 +79,37 @@ class TargetCheck:
         """
         if len(self._static) != len(out) or (len(out) > 1 and len(set(map(id, out))) < len(out)):
             return False
-        for one, (shape, dtype) in zip(out, self._static):  # noqa: B905  (their lengths were compared)
-            if type(one) is not np.ndarray or one.shape != shape or one.dtype is not dtype or id(one) in self._owners:
+        for target, (shape, dtype) in zip(out, self._static):  # noqa: B905  (their lengths were compared)
+            if (
+                type(target) is not np.ndarray
+                or target.shape != shape
+                or target.dtype is not dtype
+                or id(target) in self._owners
+            ):
                 return False
-            flags = one.flags
+            flags = target.flags
             if not flags.owndata or not flags.writeable:
                 return False
-            for given in inputs:
-                if type(given) is not np.ndarray or given is one:
+            for argument in inputs:
+                if type(argument) is not np.ndarray or argument is target:
                     return False
-                if given.base is not None and np.may_share_memory(one, given):
+                if argument.base is not None and np.may_share_memory(target, argument):
                     return False
         return True
 
-    def _target(self, position: int, index: int, given: object) -> Array:
+    def _target(self, position: int, index: int, target: object) -> Array:
         where, record = self._where(position), self._values.records[index]
         if not isinstance(record, Tensor):
             raise InvalidType(f"{where}: this output is not a tensor; give None for it")
-        if not isinstance(given, np.ndarray) and not is_torch_tensor(given):
-            raise InvalidType(f"{where}: expected a NumPy array or a torch tensor, got {type(given).__name__}")
-        if getattr(given, "requires_grad", False):
+        if not isinstance(target, np.ndarray) and not is_torch_tensor(target):
+            raise InvalidType(f"{where}: expected a NumPy array or a torch tensor, got {type(target).__name__}")
+        if getattr(target, "requires_grad", False):
             raise InvalidArgument(f"{where} requires a gradient, which nothing here computes; pass tensor.detach()")
-        array = as_array(given)
+        array = as_array(target)
         expected = numpy_dtype(record.scalar_type)
         if array.dtype != expected:
             raise InvalidType(f"{where} is of dtype {array.dtype}, and the output is of {expected}")
-        if not array.flags.writeable or (is_torch_tensor(given) and array.ctypes.data != given.data_ptr()):  # type: ignore[attr-defined]
+        if not array.flags.writeable or (is_torch_tensor(target) and array.ctypes.data != target.data_ptr()):  # type: ignore[attr-defined]
             raise InvalidArgument(f"{where} cannot be written: it is read-only, or a view that is computed when read")
         tensor = self._values.moving.get(index)
         fits = tensor.admits(array.shape) if tensor is not None else array.shape == record.sizes

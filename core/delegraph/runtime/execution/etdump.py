@@ -1,4 +1,4 @@
-"""What a tracer recorded -> an ETDump and its debug buffer, which ExecuTorch's Inspector reads, as does ours.
+"""The events of a tracer -> an ETDump and its debug buffer, which ExecuTorch's Inspector reads, as does ours.
 
     block "Method::load forward"   ->  run "Default"       event "Program::load_method"
     block "Method::execute"        ->  run "Execute"       event "Method::execute"
@@ -7,7 +7,7 @@
     a backend's event in it        ->                      event with its delegate debug id, and no name
 
 Runs and events have the names that ExecuTorch's runtime gives them (`runtime/executor/method.cpp`, its generated
-kernels). Which method a run was of, for which the format has no place, is the metadata of its "Program::load_method"
+kernels). The format has no field for the method of a run: its name is the metadata of "Program::load_method"
 or "Method::execute". ExecuTorch's Inspector refuses a dump with allocations in it, so there are none.
 """
 

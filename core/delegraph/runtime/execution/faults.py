@@ -33,13 +33,13 @@ _FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
     (LookupError, InvalidArgument),
     (ArithmeticError, InvalidArgument),
 )
-"""What a kernel's Python exception means for its caller; any other is the kernel's own fault: `Internal`."""
+"""A kernel's Python exception -> the error that its caller gets; any other is the kernel's own fault: `Internal`."""
 
 _FAULTS_OF_DELEGATES: Final = _FAULTS[:1]
-"""A delegate's arguments are the compiler's, not the caller's: what its backend raises is the backend's own fault."""
+"""A delegate's arguments are the compiler's, not the caller's: its backend's exceptions are the backend's own fault."""
 
 _FAULTS_OF_CALLERS: Final = (InvalidArgument, InvalidType)
-"""What a method's inputs are checked for before it runs."""
+"""The errors of a method's inputs, which are checked before it runs."""
 
 _LONGEST_LIST: Final = 8
 

@@ -1,4 +1,4 @@
-"""What a program from a stranger may use: instructions, time, memory. Safe defaults, which a caller can set."""
+"""Limits for a program from a stranger: instructions, time, memory. Safe defaults, which a caller can set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ by a thread, which stops a run between any two instructions, and engines that ca
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one method may use. None: no limit. A method that wants more raises `LimitExceeded`.
+    """The instructions, seconds and bytes that a method may use. None: no limit. Beyond it, `LimitExceeded` is raised.
 
     instructions: that one execution runs in loops (10 million: ExecuTorch's own limit); a program without loops runs
         each of its instructions once, however many there are.
@@ -84,16 +84,16 @@ DEFAULT_LIMITS: Final = Limits()
 
 def _unplanned(plan: ExecutionPlan) -> Iterator[Value]:
     """The tensors that the runtime gives memory of their own: neither planned, nor constants, nor the caller's."""
-    given = set(plan.inputs)
+    inputs = set(plan.inputs)
     tensors = ((index, value) for index, value in enumerate(plan.values) if isinstance(value, Tensor))
     for index, tensor in tensors:
-        if tensor.allocation_info is None and not is_stored(tensor) and index not in given:
+        if tensor.allocation_info is None and not is_stored(tensor) and index not in inputs:
             yield tensor
 
 
 def _nbytes(tensors: Iterable[Value]) -> int:
     """Bytes at their upper bounds, of those that have one."""
-    bounded = (one for one in tensors if isinstance(one, Tensor) and one.shape_dynamism is not _UNBOUNDED)
+    bounded = (tensor for tensor in tensors if isinstance(tensor, Tensor) and tensor.shape_dynamism is not _UNBOUNDED)
     return sum(nbytes(tensor.scalar_type, tensor.sizes) for tensor in bounded)
 
 

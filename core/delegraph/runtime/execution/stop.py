@@ -85,7 +85,7 @@ class Runs:
         self._now: Stop | None = None
 
     def begin(self) -> Stop:
-        """What stops the run that begins now; to be handed to `end`."""
+        """A new `Stop` for the run that begins now; to be passed to `end`."""
         if self._now is not None:  # of a run that an interrupt took out of its last step
             self.end(self._now)
         stop = self._now = Stop(self._engines, monotonic() + self._seconds)
@@ -109,7 +109,7 @@ class Runs:
 
 
 def time_exceeded(seconds: float) -> LimitExceeded:
-    """What ends a run that takes longer than `seconds`."""
+    """The error that ends a run that takes longer than `seconds`."""
     return LimitExceeded(f"it has run for {seconds:g} seconds, its limit; set Limits(seconds=…) to give it more")
 
 

@@ -1,4 +1,4 @@
-"""What a run did -> events: times of loads, instructions and delegates, and intermediate values.
+"""A run -> its events: times of loads, instructions and delegates, and intermediate values.
 
 An `EventTracer` is handed in when a method is loaded, and its calls are bound into that method's instructions. A
 method loaded without one contains no trace of tracing. The vocabulary is ExecuTorch's `runtime/core/event_tracer.h`;
@@ -322,9 +322,8 @@ def _written_by(plan: ExecutionPlan, instruction: Instruction, known: Collection
 
 
 def _as_returned(plan: ExecutionPlan, instruction: Instruction, written: tuple[int, ...]) -> tuple[int, ...]:
-    """What an instruction writes, as its operator has it: one list of tensors (`split`), or several (`topk`).
-
-    Of several results a call names each, and the list of them behind.
+    """The values that an instruction writes, as its operator returns them: a list of tensors (`split`) or several
+    (`topk`). A call with several results names each result, and the list of all of them as its last argument.
     """
     if not isinstance(instruction, KernelCall) or not instruction.args:
         return written

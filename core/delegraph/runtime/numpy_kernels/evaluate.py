@@ -128,7 +128,7 @@ def copy_call(out: Array, source: Array) -> BoundCall:
 
 
 _LARGEST: Final = {"float8_e4m3fn": 448.0}
-"""What torch takes larger numbers to, infinities included, in a dtype without infinity: ml_dtypes makes them NaN."""
+"""The number that torch makes of larger ones, infinities too, in a dtype without infinity; ml_dtypes makes NaN."""
 
 
 def to_float8(source: Array, dtype: DType) -> Array:

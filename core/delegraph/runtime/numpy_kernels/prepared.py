@@ -2,7 +2,7 @@
 
 Most kernels in NumPy are *prepared*: a function of the call's arguments that looks at shapes and dtypes only, resizes
 `out`, and returns the call that computes. The runtime binds that call at load where shapes are fixed, and prepares it
-anew for each execution where they are not; either way there is one definition. What is known to be constant (weights)
+anew for each execution where they are not; either way there is one definition. Constants (weights)
 may be repacked while preparing: `when_constant`.
 
 Kernels run under `np.errstate(all="ignore")`, which whoever runs them enters once: as in torch, a division by zero
@@ -26,7 +26,7 @@ Array: TypeAlias = NDArray[Any]
 """A tensor argument, of any dtype and shape."""
 
 Context: TypeAlias = BindContext
-"""What a prepared function is handed first."""
+"""The first argument of a prepared function."""
 
 Scalar: TypeAlias = bool | int | float | complex
 """A number argument."""
@@ -56,8 +56,8 @@ def prepared_kernel(library: KernelLibrary, *operators: str) -> Callable[[Prepar
     """Register the decorated function in `library` for `operators`: `prepare(context, *arguments)` returns the call
     that computes.
 
-    What NumPy and Python raise where arguments are of a kind that the schema does not allow becomes `InvalidArgument`,
-    and the operator's name is put before the message of every fault.
+    Exceptions of NumPy and Python for arguments that the schema does not allow become `InvalidArgument`, and the
+    operator's name is put before the message of every fault.
     """
 
     def register(prepare: Prepare) -> Prepare:
@@ -92,7 +92,7 @@ def when_constant(context: Context, function: Callable[..., _T], *arrays: Array 
 
 
 _REFUSALS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What NumPy and Python raise where a program's arguments are of a kind that the schema does not allow."""
+"""The exceptions of NumPy and Python for arguments that the schema does not allow."""
 
 
 def _naming(op: str, function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -107,8 +107,8 @@ def promote(a: DType, b: DType) -> DType:
     """`torch.promote_types`. Raises `InvalidType` where torch has no common type."""
     if a == b:
         return a
-    for one, other in ((a, b), (b, a)):
-        if is_float8(one) or (is_wide_unsigned(one) and not is_floating(other)):
+    for left, right in ((a, b), (b, a)):
+        if is_float8(left) or (is_wide_unsigned(left) and not is_floating(right)):
             common = "common integer type" if is_integral(a) and is_integral(b) else "common type"
             raise InvalidType(f"{a} and {b} have no {common}; convert one of them before")
     low, high = sorted((a, b), key=category)

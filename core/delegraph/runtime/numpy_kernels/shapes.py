@@ -31,7 +31,7 @@ Shape: TypeAlias = tuple[int, ...]
 """The sizes of a tensor's dims."""
 
 Index: TypeAlias = tuple[Any, ...]
-"""What stands in the brackets of `array[index]`."""
+"""The index in the brackets of `array[index]`."""
 
 
 def broadcast(*shapes: Shape) -> Shape:

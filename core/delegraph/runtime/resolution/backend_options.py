@@ -28,15 +28,15 @@ def by_backend_id(
 
     Raises `InvalidArgument` for a name of none of them, or of several, and for a backend that is named twice.
     """
-    found: dict[str, Mapping[str, bool | int | str]] = {}
-    for name, given in options.items():
-        if not isinstance(given, Mapping):
-            raise InvalidArgument(f"the options of backend {name!r} are {given!r}, which is not a mapping by option")
+    options_by_id: dict[str, Mapping[str, bool | int | str]] = {}
+    for name, chosen in options.items():
+        if not isinstance(chosen, Mapping):
+            raise InvalidArgument(f"the options of backend {name!r} are {chosen!r}, which is not a mapping by option")
         backend_id = name if name in ids else _id_of(name, ids, plugins)
-        if backend_id in found:
+        if backend_id in options_by_id:
             raise InvalidArgument(f"backend {backend_id!r} is given options twice, by its id and by its name")
-        found[backend_id] = given
-    return found
+        options_by_id[backend_id] = chosen
+    return options_by_id
 
 
 def _id_of(name: str, ids: Collection[str], plugins: PluginRegistry) -> str:

@@ -45,7 +45,7 @@ class BackendRegistry:
 
 
 def availability(backend: BackendInterface) -> Availability:
-    """What `is_available` says, as an `Availability`; one that raises, or says something else, is not available."""
+    """The answer of `is_available`; a backend where it raises, or returns anything else, is not available."""
     try:
         answer: object = backend.is_available()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What kernels and delegates of one method may ask of the runtime."""
+"""The contexts through which kernels and delegates of a method ask the runtime for memory and data."""
 
 from __future__ import annotations
 

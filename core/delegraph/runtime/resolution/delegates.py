@@ -95,22 +95,22 @@ def load_delegates(
 
 
 def find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, BackendInterface]:
-    """The backends of the delegates of `plan`, by id. Raises `BackendMissing`, one for all that are missing."""
-    found: dict[str, BackendInterface] = {}
+    """The backends of the delegates of `plan`, by id. Raises a `BackendMissing` that names all missing ones."""
+    backends: dict[str, BackendInterface] = {}
     missing: list[str] = []
     for record in {record.id: record for record in plan.delegates}.values():
         try:
-            found[record.id] = registry.get(record.id)
+            backends[record.id] = registry.get(record.id)
         except PluginNotFound:
             missing.append(_not_installed(record, registry))
             continue
-        answer = availability(found[record.id])
+        answer = availability(backends[record.id])
         if not answer:
             fix = f"; {answer.fix}" if answer.fix else ""
             missing.append(f"backend {record.id!r} is installed but not available here: {answer.reason}{fix}")
     if missing:
         raise BackendMissing(f"method {plan.name!r} cannot be loaded:\n  " + "\n  ".join(missing))
-    return found
+    return backends
 
 
 def _not_installed(record: BackendDelegate, registry: BackendRegistry) -> str:
@@ -128,13 +128,13 @@ def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
         raise Internal(f"its check returned {compatibility!r}; it has to return a delegraph.interfaces.Compatibility")
     if compatibility.verdict is Verdict.OK:
         return
-    made = str(stamp) if stamp is not None else "a blob without a stamp"
-    if compatibility.reason.startswith(made):  # as `BackendInterface.check` does, which also says what to do
+    origin = str(stamp) if stamp is not None else "a blob without a stamp"
+    if compatibility.reason.startswith(origin):  # as `BackendInterface.check` does, which also says what to do
         raise DelegateInvalidCompatibility(f"the backend refuses {compatibility.reason}")
     remedy = "lower the model again with what is installed here"
     if compatibility.verdict is Verdict.REFUSE and stamp is not None:
         remedy = f"use the release of the backend that reads it, or {remedy}"
-    raise DelegateInvalidCompatibility(f"the backend refuses {made}: {compatibility.reason}; {remedy}")
+    raise DelegateInvalidCompatibility(f"the backend refuses {origin}: {compatibility.reason}; {remedy}")
 
 
 def _stamp_of(record: BackendDelegate) -> BlobStamp | None:

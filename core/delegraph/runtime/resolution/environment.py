@@ -1,4 +1,4 @@
-"""What a program may use where it runs: kernels, backends, tools, the machine, and how much of it."""
+"""The means that a program may use where it runs: kernels, backends, tools, the machine, and how much of it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Environment:
         limits: Limits | None = None,
         check: bool | None = None,
     ) -> Environment:
-        """What a caller asks for: `plugins` with the preferences `prefer`, a platform or the name of an installed one.
+        """The environment of a caller's choices: `plugins` with the preferences `prefer`; `platform`, or its name.
 
         Raises a `PluginError` for a platform, or a preference, that is not there.
         """
         registry = Environment(plugins=plugins).plugin_registry().preferring(prefer) if prefer else plugins
         again = dict(prefer) if prefer and plugins is None else None
-        made = _platform_called(platform, registry)
-        return cls(kernels, backends, registry, made, limits or DEFAULT_LIMITS, check, again)
+        chosen = _platform_called(platform, registry)
+        return cls(kernels, backends, registry, chosen, limits or DEFAULT_LIMITS, check, again)
 
     @property
     def has_own_plugins(self) -> bool:
@@ -61,8 +61,8 @@ class Environment:
 
     def __reduce__(self) -> tuple[Any, ...]:
         plugins = self.plugins if self.has_own_plugins else None
-        given = (self.kernels, self.backends, plugins, self.prefer, self.platform, self.limits, self.check)
-        return Environment.of, given
+        arguments = (self.kernels, self.backends, plugins, self.prefer, self.platform, self.limits, self.check)
+        return Environment.of, arguments
 
     def plugin_registry(self) -> PluginRegistry:
         """Where installed plug-ins are found."""
@@ -90,9 +90,9 @@ def _platform_called(platform: Platform | str, plugins: PluginRegistry | None) -
     registry = Environment(plugins=plugins).plugin_registry()
     factory, offer = registry.load("delegraph.platforms", platform), registry.find("delegraph.platforms", platform)
     try:
-        made: object = factory()
+        created: object = factory()
     except Exception as error:
         raise failure(offer, f"it raised {type(error).__name__}: {error}", "report it to its authors") from error
-    if not isinstance(made, Platform):
-        raise failure(offer, f"it made {made!r:.80}, which is not a Platform", "its authors return what fits")
-    return made
+    if not isinstance(created, Platform):
+        raise failure(offer, f"it made {created!r:.80}, which is not a Platform", "its authors return what fits")
+    return created

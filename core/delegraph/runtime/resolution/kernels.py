@@ -50,7 +50,7 @@ class KernelChoice:
 
     @property
     def reason(self) -> str:
-        """Why this one, in words."""
+        """Why this kernel was chosen, in words."""
         if self.rivals:
             return (
                 f"{' and '.join(library.name for library in self.rivals)} have it, and no order says which goes first"
@@ -59,7 +59,7 @@ class KernelChoice:
             return "made for these dtypes and dim orders"
         if not self.others:
             return "the only one"
-        return f"first in the order, before {', '.join(other.library for other in self.others)}"
+        return f"first in the order, before {', '.join(kernel.library for kernel in self.others)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ _Source: TypeAlias = "KernelLibraryInterface | _Installed"
 class KernelRegistry:
     """Kernel libraries in the order in which they are asked, and `orders` of single operators.
 
-    What is merely installed has no order (`of` with None): there, two libraries with kernels of equal rank for a call
-    are refused, so that installing a library never replaces another's kernels behind the user's back.
+    Libraries that are merely installed have no order (`of` with None): two with kernels of equal rank for a call are
+    refused, so that installing a library never replaces another's kernels behind the user's back.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class KernelRegistry:
     def choose(self, op: str, key: KernelKey) -> KernelChoice | None:
         """The kernel for a call of `op` with tensors of these dtypes and dim orders, or None."""
         order = self._loaded(self._orders.get(op, self._sources))
-        found = [(kernel, library) for library in order if (kernel := library.lookup(op, key)) is not None]
-        if not found:
+        matches = [(kernel, library) for library in order if (kernel := library.lookup(op, key)) is not None]
+        if not matches:
             return None
-        found.sort(key=lambda pair: pair[0].key is None)  # stable: the order stays
-        (best, _), *others = found
-        equal = tuple(library for kernel, library in found if (kernel.key is None) == (best.key is None))
+        matches.sort(key=lambda pair: pair[0].key is None)  # stable: the order stays
+        (best, _), *others = matches
+        equal = tuple(library for kernel, library in matches if (kernel.key is None) == (best.key is None))
         rivals = equal if len(equal) > 1 and not self._ordered and op not in self._orders else ()
         return KernelChoice(best, tuple(kernel for kernel, _ in others), rivals)
 
@@ -162,16 +162,16 @@ class KernelRegistry:
         return self.resolve([(op, key)])[op, key]
 
     def missing_text(self, missing: Iterable[tuple[str, KernelKey]]) -> str:
-        """What to tell somebody who needs kernels that no library has."""
-        wanted = "\n".join(sorted(f"  {printable(op)} on {kernel_key_text(key)}" for op, key in missing))
+        """The message for somebody who needs kernels that no library has."""
+        needs = "\n".join(sorted(f"  {printable(op)} on {kernel_key_text(key)}" for op, key in missing))
         asked = ", ".join(library.name for library in self.libraries) or "none installed"
         return (
-            f"no kernel for\n{wanted}\nin the kernel libraries asked ({asked});"
+            f"no kernel for\n{needs}\nin the kernel libraries asked ({asked});"
             f" install one that has it, or lower the operators to a backend{not_loaded_text(self.broken)}"
         )
 
     def _conflict_text(self, contested: Mapping[str, Sequence[KernelLibraryInterface]]) -> str:
-        """What to tell somebody who has to say which library goes first; `contested` are operators."""
+        """The message for somebody who has to say which library goes first; `contested` are operators."""
         rivals = dict.fromkeys(library for libraries in contested.values() for library in libraries)
         offers = [self._offers[id(library)] for library in rivals]
         named = " and ".join(f"{offer.name} (of {offer.provider})" for offer in offers)

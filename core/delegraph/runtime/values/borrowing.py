@@ -83,15 +83,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What leaves its planned place, by the index of the input or output."""
+    """The groups of values that leave their planned places, by the index of the input or output."""
 
     inputs: Mapping[int, Group]
     outputs: Mapping[int, Group]
 
 
 def find_lent(plan: ExecutionPlan, borrowing: Borrowing, uses: Callable[[], Uses], again: frozenset[int]) -> Lent:
-    """What leaves its planned place as `borrowing` has it. `again` are the delegates that are bound to a caller's
-    arrays wherever those lie; an input that others read, or a kernel, is borrowed only if the caller says so.
+    """The values that leave their planned places under `borrowing`. `again` are the delegates that can be bound anew to
+    a caller's arrays, wherever those lie; an input that anything else reads is borrowed only if the caller says so.
     """
     by_all = borrowing.inputs == "borrow"
     inputs = _planned(plan, plan.inputs, 1 if by_all else BORROWED_FROM, dynamic=by_all)
@@ -100,33 +100,33 @@ def find_lent(plan: ExecutionPlan, borrowing: Borrowing, uses: Callable[[], Uses
     if not inputs and not outputs:
         return Lent({}, {})
     known = uses()
-    found = {index: known.input_group(index) for index in inputs}
-    made = {index: known.output_group(index) for index in outputs}
+    of_inputs = {index: known.input_group(index) for index in inputs}
+    of_outputs = {index: known.output_group(index) for index in outputs}
 
     def by_delegates(group: Group) -> bool:
         return group.delegates is not None and group.delegates <= again
 
     return Lent(
-        {index: group for index, group in found.items() if group is not None and (by_all or by_delegates(group))},
-        {index: group for index, group in made.items() if group is not None and by_delegates(group)},
+        {index: group for index, group in of_inputs.items() if group is not None and (by_all or by_delegates(group))},
+        {index: group for index, group in of_outputs.items() if group is not None and by_delegates(group)},
     )
 
 
 def _planned(plan: ExecutionPlan, indices: Sequence[int], nbytes_from: int, *, dynamic: bool) -> list[int]:
     """The planned tensors among `indices` that have at least so many bytes."""
-    found = []
+    large = []
     for index in dict.fromkeys(indices):
         value = plan.values[index]
         if not isinstance(value, Tensor) or value.allocation_info is None or not (dynamic or _is_static(value)):
             continue
         if nbytes(value.scalar_type, value.sizes) >= nbytes_from:
-            found.append(index)
-    return found
+            large.append(index)
+    return large
 
 
 class Uses:
-    """Who reads and writes what in `plan`. `num_outputs` says how many of a delegate's last arguments it writes, None:
-    that is not known. What lies in memory `kept` stays from one run to the next.
+    """The reads and writes of the instructions of `plan`. `num_outputs` says how many of a delegate's last arguments it
+    writes, None if that is not known. The contents of the memories `kept` stay from one run to the next.
     """
 
     def __init__(
@@ -148,19 +148,21 @@ class Uses:
         }
 
     def input_group(self, index: int) -> Group | None:
-        """What the caller's array can stand for if it is input `index`; None if that has to be copied."""
+        """The values that lie in the caller's array if it is borrowed as input `index`; None if it has to be copied."""
         place = self._movable(index)
         if place is None or self._plan.inputs.count(index) > 1:
             return None
         near = self._near(place)
-        if any(other != index and other in near for other in self._plan.inputs):
+        # Inputs are set one after the other: one in the same bytes would be written over this one.
+        if any(input_index != index and input_index in near for input_index in self._plan.inputs):
             return None
         here, views = self._content(near, place, {index}), set[int]()
         for step in self._steps:
             if not all(map(here.read, step.reads)) or not all(map(here.write, step.writes)):
                 return None
-            if step.view is not None and any(one in near or one in views for one in step.reads):
+            if step.view is not None and any(value in near or value in views for value in step.reads):
                 views.add(step.view)
+        # A jump may run an earlier step after a later write; a write through a view would be in the caller's array.
         if (self._jumps and here.written) or any(not views.isdisjoint(step.writes) for step in self._steps):
             return None
         if any(output in views or (output in near and not here.is_other(output)) for output in self._outputs()):
@@ -168,32 +170,36 @@ class Uses:
         return self._group(index, here.shows, place)
 
     def output_group(self, index: int) -> Group | None:
-        """What the caller's memory can stand for if output `index` is to be there; None if it has to be copied."""
+        """The values that lie in the caller's memory if output `index` is written there; None if it is to be copied."""
         place = self._movable(index)
         if place is None or self._jumps or index in self._plan.inputs or attribute_name(self._tensor(index)):
             return None
         near = self._near(place)
         if [output for output in self._outputs() if output in near] != [index]:
             return None
-        writers = [(number, one) for number, step in enumerate(self._steps) for one in step.writes if one in near]
+        writers = [(number, value) for number, step in enumerate(self._steps) for value in step.writes if value in near]
         if not writers:
             return None
+        # Only the last write can go to the caller's memory; it has to cover the place, and may not read what was there.
         at, writer = writers[-1]
-        made = self._steps[at]
-        if near[writer] != place or writer in made.reads or [one for _, one in writers].count(writer) > 1:
+        last_writing = self._steps[at]
+        if near[writer] != place or writer in last_writing.reads or [value for _, value in writers].count(writer) > 1:
             return None
+        # Until then, each read finds what this run wrote: a read of bytes of the run before needs the planned place.
         before = self._content(near, place, set())
-        for one in self._plan.inputs:
-            before.write(one)
+        for value in self._plan.inputs:
+            before.write(value)
         for step in self._steps[: at + 1]:
-            if not all(one not in near or before.is_other(one) for one in step.reads):
-                return None  # of the run before
-            for one in step.writes:
-                before.write(one)
+            if not all(value not in near or before.is_other(value) for value in step.reads):
+                return None
+            for value in step.writes:
+                before.write(value)
+        # From then on, each read finds the output, or a value that was written over all that it reads.
         after = self._content(near, place, {writer, index})
-        if not all(after.read(one) for step in self._steps[at + 1 :] for one in step.reads):
+        if not all(after.read(value) for step in self._steps[at + 1 :] for value in step.reads):
             return None
-        used_before = {one for step in self._steps[: at + 1] for one in (*step.reads, *step.writes)}
+        # The values that move lie in the caller's memory from the first step on, so no earlier step may use them.
+        used_before = {value for step in self._steps[: at + 1] for value in (*step.reads, *step.writes)}
         if (after.shows - {writer}) & used_before or any(writer in step.reads for step in self._steps[:at]):
             return None
         return self._group(index, after.shows, place)
@@ -203,7 +209,7 @@ class Uses:
         place, tensor = self._places.get(index), self._plan.values[index]
         if place is None or place[0] in self._kept or place[1] == place[2] or not isinstance(tensor, Tensor):
             return None
-        if any(is_stored(self._tensor(other)) for other in self._near(place)):
+        if any(is_stored(self._tensor(neighbor)) for neighbor in self._near(place)):
             return None
         return place
 
@@ -213,15 +219,15 @@ class Uses:
         return {i: p for i, p in self._places.items() if p[0] == memory and p[1] < end and start < p[2]}
 
     def _content(self, near: dict[int, Place], place: Place, shows: set[int]) -> _Content:
-        return _Content(near, {one for one in near if _is_static(self._tensor(one))}, place, shows)
+        return _Content(near, {value for value in near if _is_static(self._tensor(value))}, place, shows)
 
     def _group(self, index: int, values: set[int], place: Place) -> Group | None:
         """None if one of `values` changes its shape, or is put elsewhere by an instruction, and is not alone."""
         if not values.isdisjoint(self._replaced):
             return None
-        if len(values) > 1 and not all(_is_static(self._tensor(one)) for one in values):
+        if len(values) > 1 and not all(_is_static(self._tensor(value)) for value in values):
             return None
-        views = tuple((one, self._places[one][1] - place[1]) for one in sorted(values - {index}))
+        views = tuple((value, self._places[value][1] - place[1]) for value in sorted(values - {index}))
         touching = [step for step in self._steps if not values.isdisjoint((*step.reads, *step.writes))]
         delegates = frozenset(step.delegate for step in touching if step.delegate is not None)
         alone = all(step.delegate is not None for step in touching)
@@ -238,8 +244,8 @@ class Uses:
 
 @dataclass(slots=True)
 class _Content:
-    """What is known to lie in the bytes of `place` as steps go by: a content that the values in `shows` show, and what
-    was written over it.
+    """The known contents of the bytes of `place` as steps go by: a content that the values in `shows` show, and the
+    values that were `written` over it.
     """
 
     near: dict[int, Place]
@@ -250,12 +256,12 @@ class _Content:
     written: list[int] = field(default_factory=list)
 
     def read(self, index: int) -> bool:
-        """A step reads value `index`; False if it is not clear what it finds there."""
+        """A step reads value `index`; False if it may read neither the content alone nor another value alone."""
         if index not in self.near or self.is_other(index):
             return True
         _, start, end = self.near[index]
         inside = self.place[1] <= start and end <= self.place[2]
-        if inside and not any(_overlap(self.near[index], self.near[one]) for one in self.written):
+        if inside and not any(_overlap(self.near[index], self.near[value]) for value in self.written):
             self.shows.add(index)
             return True
         return False
@@ -271,8 +277,9 @@ class _Content:
         if index in self.shows or index in self.written:
             return index not in self.shows
         _, start, end = self.near[index]
+        # By their starts, the values that were written cover [start, end) from the left, or leave a gap.
         start, end = max(start, self.place[1]), min(end, self.place[2])
-        for _, first, last in sorted(self.near[one] for one in self.written if one in self.whole):
+        for _, first, last in sorted(self.near[value] for value in self.written if value in self.whole):
             if first <= start:
                 start = max(start, last)
         return start >= end
@@ -282,5 +289,5 @@ def _is_static(tensor: Tensor) -> bool:
     return tensor.shape_dynamism is TensorShapeDynamism.STATIC
 
 
-def _overlap(one: Place, other: Place) -> bool:
-    return one[1] < other[2] and other[1] < one[2]
+def _overlap(a: Place, b: Place) -> bool:
+    return a[1] < b[2] and b[1] < a[2]

@@ -23,9 +23,9 @@ def planned_buffers(
     plan: ExecutionPlan,
     platform: Platform,
     backends: Mapping[str, BackendInterface],
-    given: Mapping[int, NDArray[np.uint8]],
+    callers: Mapping[int, NDArray[np.uint8]],
 ) -> list[NDArray[np.uint8] | DeviceMemoryBuffer]:
-    """Zeroed memory for each memory id from 1 on: the platform's, or of the device on which the plan has it; `given`
+    """Zeroed memory for each memory id from 1 on: the platform's, or of the device on which the plan has it; `callers`
     takes the place of the platform's.
 
     `backends` are those of the plan's delegates. Raises `MemoryAllocationFailed`, and `NotSupported` for a device whose
@@ -34,8 +34,8 @@ def planned_buffers(
     devices = memory_devices(plan.non_const_buffer_device)
     allocators = {device: _allocator(plan, device, backends) for device in devices.values()}
     return [
-        given[memory_id]
-        if memory_id in given
+        callers[memory_id]
+        if memory_id in callers
         else DeviceMemoryBuffer(devices[memory_id], allocators[devices[memory_id]], size)
         if memory_id in devices
         else allocate(platform, size)
@@ -44,12 +44,12 @@ def planned_buffers(
 
 
 def _allocator(plan: ExecutionPlan, device: Device, backends: Mapping[str, BackendInterface]) -> DeviceAllocator:
-    """What the backends that run on `device` offer: all the same, since they hand each other tensors there."""
+    """The allocator of the backends that run on `device`: it is the same, since they pass each other tensors."""
     here = {delegate.id for delegate in plan.delegates if target_device(delegate.compile_specs) == device}
     offers = {name: _offer(name, backends[name], device) for name in sorted(here)}
-    found = [offer for offer in offers.values() if offer is not None]
+    allocators = [offer for offer in offers.values() if offer is not None]
     where = f"method {plan.name!r} has tensors in the memory of {device}"
-    if not found:
+    if not allocators:
         asked = ", ".join(map(repr, offers)) or "no delegate runs there"
         raise NotSupported(
             f"{where}, and none of the backends of its delegates there offers that memory (asked: {asked})\n"
@@ -57,13 +57,13 @@ def _allocator(plan: ExecutionPlan, device: Device, backends: Mapping[str, Backe
             " with memory for each memory id (plain arrays simulate a device, if the backend takes them); or lower the"
             " model with enable_non_cpu_memory_planning=False, which leaves all tensors in the CPU's memory"
         )
-    if any(offer is not found[0] for offer in found):
+    if any(offer is not allocators[0] for offer in allocators):
         names = " and ".join(repr(name) for name, offer in offers.items() if offer is not None)
         raise NotSupported(
             f"{where}, for which {names} each have an allocator of their own, so that neither could read what the other"
             " wrote; lower the model for one of them, or for a device each"
         )
-    return found[0]
+    return allocators[0]
 
 
 def _offer(backend_id: str, backend: BackendInterface, device: Device) -> DeviceAllocator | None:

@@ -75,10 +75,10 @@ class HierarchicalAllocator:
 
     def require(self, sizes: Sequence[int]) -> None:
         """Raise `MemoryAllocationFailed` unless there is a buffer of at least each of `sizes` bytes."""
-        given = [len(buffer) for buffer in self.buffers] + [0] * len(sizes)
+        available = [len(buffer) for buffer in self.buffers] + [0] * len(sizes)
         short = [
             f"memory_id {memory_id} needs {needed:,} bytes, given {have:,}"
-            for memory_id, (needed, have) in enumerate(zip(sizes, given, strict=False), 1)
+            for memory_id, (needed, have) in enumerate(zip(sizes, available, strict=False), 1)
             if have < needed
         ]
         if short:
@@ -86,34 +86,34 @@ class HierarchicalAllocator:
 
 
 def callers_buffers(
-    given: Mapping[int, Buffer | NDArray[Any]], sizes: Sequence[int], shared: int = 0
+    callers: Mapping[int, Buffer | NDArray[Any]], sizes: Sequence[int], shared: int = 0
 ) -> dict[int, NDArray[np.uint8]]:
     """The buffers that a caller gives for some of a plan's memories, zeroed as far as the plan uses them.
 
     `sizes` are the plan's `non_const_buffer_sizes[1:]`; `shared` is the memory of what methods share. Raises
     `InvalidArgument` and `MemoryAllocationFailed` for a buffer that does not fit.
     """
-    found: dict[int, NDArray[np.uint8]] = {}
-    for memory_id, buffer in given.items():
+    buffers: dict[int, NDArray[np.uint8]] = {}
+    for memory_id, buffer in callers.items():
         if memory_id not in range(1, len(sizes) + 1):
             raise InvalidArgument(f"memory is given for memory_id {memory_id!r}; the method has {_ids(sizes)}")
         if memory_id == shared:
             raise InvalidArgument(f"memory_id {memory_id} is what methods share: its memory is that of a SharedState")
-        found[memory_id] = _callers(memory_id, buffer, sizes[memory_id - 1])
-    spans = sorted((one.ctypes.data, one.ctypes.data + len(one), memory_id) for memory_id, one in found.items())
-    for (_, end, one), (start, _, other) in pairwise(spans):
+        buffers[memory_id] = _callers(memory_id, buffer, sizes[memory_id - 1])
+    spans = sorted((array.ctypes.data, array.ctypes.data + len(array), i) for i, array in buffers.items())
+    for (_, end, lower), (start, _, upper) in pairwise(spans):
         if start < end:
-            raise InvalidArgument(f"the buffers given for memory_id {one} and {other} overlap")
-    for buffer in found.values():
+            raise InvalidArgument(f"the buffers given for memory_id {lower} and {upper} overlap")
+    for buffer in buffers.values():
         buffer[:] = 0
-    return found
+    return buffers
 
 
-def _callers(memory_id: int, given: Buffer | NDArray[Any], needed: int) -> NDArray[np.uint8]:
+def _callers(memory_id: int, source: Buffer | NDArray[Any], needed: int) -> NDArray[np.uint8]:
     try:
-        buffer = _as_bytes(given)
+        buffer = _as_bytes(source)
     except (TypeError, ValueError, BufferError) as error:
-        raise InvalidArgument(f"memory_id {memory_id}: {type(given).__name__} is not a buffer: {error}") from error
+        raise InvalidArgument(f"memory_id {memory_id}: {type(source).__name__} is not a buffer: {error}") from error
     if len(buffer) < needed:
         raise MemoryAllocationFailed(f"memory_id {memory_id} needs {needed:,} bytes, given {len(buffer):,}")
     if needed and buffer.ctypes.data % PLAN_ALIGNMENT:
@@ -131,16 +131,16 @@ def _ids(sizes: Sequence[int]) -> str:
 def allocate(platform: Platform, nbytes: int) -> NDArray[np.uint8]:
     """`nbytes` of writable memory from the platform, whose hook may be anybody's. Raises `MemoryAllocationFailed`."""
     try:
-        given = _as_bytes(platform.allocate(nbytes))
+        memory = _as_bytes(platform.allocate(nbytes))
     except DelegraphError:
         raise
     except Exception as error:
         raise MemoryAllocationFailed(
             f"the platform's allocate({nbytes:,}) raised {type(error).__name__}: {error}"
         ) from error
-    if len(given) < nbytes:
-        raise MemoryAllocationFailed(f"the platform's allocate({nbytes:,}) gave {len(given):,} bytes")
-    return given
+    if len(memory) < nbytes:
+        raise MemoryAllocationFailed(f"the platform's allocate({nbytes:,}) gave {len(memory):,} bytes")
+    return memory
 
 
 @dataclass(frozen=True, slots=True)

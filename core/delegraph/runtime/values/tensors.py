@@ -46,8 +46,8 @@ def is_torch_tensor(value: object) -> bool:
 
 def any_torch_tensor(values: Iterable[object]) -> bool:
     """Whether a `torch.Tensor` is among `values`."""
-    for one in values:  # noqa: SIM110  (a generator takes four times as long, in each call)
-        if type(one) is not np.ndarray and is_torch_tensor(one):
+    for value in values:  # noqa: SIM110  (a generator takes four times as long, in each call)
+        if type(value) is not np.ndarray and is_torch_tensor(value):
             return True
     return False
 

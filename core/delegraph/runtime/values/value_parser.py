@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorSources:
-    """Where the bytes of a method's tensors come from. What is in planned memory `kept` (0: none) is there already.
+    """Where the bytes of a method's tensors come from. Tensors in planned memory `kept` (0: none) have theirs already.
 
     `allocate` gives memory to tensors that have no place in a file or in planned memory.
     """
@@ -63,7 +63,7 @@ class TensorSources:
     kept: int = 0
 
     def bytes_of(self, record: Tensor) -> Buffer:
-        """What the program, or its `.ptd`, has for a tensor. Raises `InvalidExternalData`."""
+        """A tensor's bytes in the program or its `.ptd`. Raises `InvalidExternalData`."""
         if is_external(record):
             return self._external_bytes(record)
         if record.allocation_info is not None:
@@ -74,19 +74,19 @@ class TensorSources:
         name = attribute_name(record)
         if self.external is None:
             raise InvalidExternalData(f"the data of {name!r} is in a .ptd file; pass it as data_path=…")
-        found = self.external.get(name)
-        if found is None:
+        entry = self.external.get(name)
+        if entry is None:
             known = ", ".join(sorted(self.external)[:8]) or "nothing"
             raise InvalidExternalData(f"the .ptd file has no {name!r}; it has {known}")
         from delegraph.program.flat_tensor import TensorLayout
 
         expected = TensorLayout(record.scalar_type, record.sizes, record.dim_order)
-        if found.tensor_layout != expected:
+        if entry.tensor_layout != expected:
             raise InvalidExternalData(
-                f"{name!r} is {found.tensor_layout or 'a blob'} in the .ptd file, but {expected}"
+                f"{name!r} is {entry.tensor_layout or 'a blob'} in the .ptd file, but {expected}"
                 " in the program; use the .ptd that was written with this .pte"
             )
-        return found.data
+        return entry.data
 
 
 def parse_values(

@@ -31,8 +31,8 @@ from delegraph.program.schema import (
 )
 
 Array: TypeAlias = NDArray[Any]
-"""What stands for a tensor. For one in a device's memory a `DeviceTensor` does, which kernels never meet: they work in
-the CPU's memory (`program/verify_devices.py`)."""
+"""The value of a tensor. That of a tensor in a device's memory is a `DeviceTensor`, which kernels never meet: they work
+in the CPU's memory (`program/verify_devices.py`)."""
 Memory: TypeAlias = "NDArray[np.uint8] | DeviceMemoryBuffer"
 Shape: TypeAlias = tuple[int, ...]
 Allocate: TypeAlias = Callable[[int], NDArray[np.uint8]]
@@ -55,7 +55,7 @@ def byte_strides(sizes: Sequence[int], dim_order: Sequence[int], itemsize: int) 
 
 
 def kind_of(memory: Memory | None) -> Callable[..., Any]:
-    """What makes a tensor over `memory`: of shape, dtype, memory, offset in bytes and strides."""
+    """The constructor of tensors over `memory`: of shape, dtype, memory, offset in bytes and strides."""
     return DeviceTensor if isinstance(memory, DeviceMemoryBuffer) else np.ndarray
 
 
@@ -155,6 +155,7 @@ class ValueTable:
         shape = tuple(shape)
         if out.shape == shape:
             return out
+        # A kernel knows its output only as an array: the very object in the slot tells the tensor.
         tensor = self._by_identity.get(id(out))
         if tensor is None or not tensor.resizable:
             raise InvalidArgument(f"a static tensor of shape {list(out.shape)} cannot become {list(shape)}")
@@ -174,11 +175,11 @@ class ValueTable:
 
         Raises `LimitExceeded` or `MemoryAllocationFailed`.
         """
-        unbounded = [one for one in self.moving.values() if one.unbounded and one.memory is not None]
-        held = {one.index: len(one.memory) for one in unbounded if one.memory is not None}
-        if needed <= held.get(tensor.index, 0):
+        growing = [entry for entry in self.moving.values() if entry.unbounded and entry.memory is not None]
+        sizes = {entry.index: len(entry.memory) for entry in growing if entry.memory is not None}
+        if needed <= sizes.get(tensor.index, 0):
             return
-        total = sum(held.values()) - held.get(tensor.index, 0) + needed
+        total = sum(sizes.values()) - sizes.get(tensor.index, 0) + needed
         if self.unbounded_bytes is not None and total > self.unbounded_bytes:
             raise LimitExceeded(
                 f"tensors without an upper bound need {total:,} bytes, and {self.unbounded_bytes:,} are allowed them;"
@@ -218,6 +219,7 @@ class ValueTable:
         record = self.records[index]
         if index not in self.varying or not isinstance(record, LISTS_OF_VALUES):
             return None
+        # The list object stays: bound calls hold it.
         items: list[Any] = self.slots[index]
         sources = [(position, source) for position, source in enumerate(record.items) if source >= 0]
 

@@ -4,7 +4,7 @@ No instruction writes into a constant, which all methods and loads of a file sha
 another kind, which others rely on. An input without planned memory is the caller's own array: only a kernel that names
 it as its result writes there, as for a model that changes its argument; all others see it read-only.
 
-What a delegate's call writes the file does not say, but for its last argument; its backend says the rest
+Of the arguments that a delegate's call writes, the file names only the last; its backend says how many there are
 (`BackendInterface.num_outputs`).
 """
 
