@@ -21,7 +21,7 @@ class PluginDeprecationWarning(DeprecationWarning):
 
 @dataclass(frozen=True, slots=True)
 class DeprecatedName:
-    """What has the place of a public name, and the plug-in API in which the old name goes: `"2.0"`."""
+    """The replacement of a public name, and the plug-in API in which the old name goes: `"2.0"`."""
 
     instead: str
     goes: str
@@ -32,7 +32,7 @@ _USER: Final[ContextVar[str]] = ContextVar("delegraph_plugin_being_loaded", defa
 
 @contextmanager
 def loading_plugin(plugin: str) -> Iterator[None]:
-    """What is imported within is that plug-in's doing: warnings name it."""
+    """Within, warnings name that plug-in as the user of whatever is imported."""
     token = _USER.set(plugin)
     try:
         yield

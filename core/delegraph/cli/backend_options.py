@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["add_argument", "given"]
+__all__ = ["add_argument", "parsed"]
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -19,15 +19,15 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def given(text: str) -> dict[str, Mapping[str, Any]] | None:
-    """What `delegraph.load(backend_options=…)` takes. Raises `PluginError` for text that is malformed, and
+def parsed(text: str) -> dict[str, Mapping[str, Any]] | None:
+    """The text as `delegraph.load(backend_options=…)` takes it. Raises `PluginError` for malformed text, and
     `argparse.ArgumentError` for a backend that is named twice."""
     if not text.strip():
         return None
     from delegraph.plugins.plugin_spec import parse_plugins
 
     specs = parse_plugins(text)
-    options = {one.name: one.options for one in specs}
+    options = {spec.name: spec.options for spec in specs}
     if len(options) < len(specs):
         raise argparse.ArgumentError(None, f"--backend-options {text}: a backend is named twice")
     return options

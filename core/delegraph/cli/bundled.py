@@ -41,7 +41,7 @@ def verify(args: argparse.Namespace) -> int:
     if args.warmup and not args.repeat:
         raise argparse.ArgumentError(None, "--warmup has no use without --repeat: of a .bpte nothing is timed else")
     bundled = load_bundled_program(args.program)
-    options = backend_options.given(args.backend_options)
+    options = backend_options.parsed(args.backend_options)
     runtime = Runtime(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args))
     results = verify_bundled_program(
         bundled,

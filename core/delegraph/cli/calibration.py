@@ -58,16 +58,16 @@ def _batches(source: str, arrays: Mapping[str, Any], inputs: Mapping[str, Any]) 
 
 
 def _tensor(where: str, array: NDArray[Any], example: Any) -> torch.Tensor:
-    """All samples of an input, in this machine's order of bytes; where the example is a single number, that."""
+    """All samples of an input, in this machine's order of bytes; where the example is a number, a number."""
     if not isinstance(example, torch.Tensor | int | float):
         raise ArgumentError(
             None, f"{where} is a {type(example).__name__}, which a .npz does not hold: write DATA.py:function"
         )
-    wanted = np.shape(example)
-    if bool(array.ndim) != bool(wanted):
-        raise ArgumentError(None, f"{where} has {array.ndim} dims, the model's example has {len(wanted)}")
-    if array.ndim and len(array) < wanted[0]:
-        raise ArgumentError(None, f"{where} has fewer samples than the {wanted[0]} of the model's example")
+    shape = np.shape(example)
+    if bool(array.ndim) != bool(shape):
+        raise ArgumentError(None, f"{where} has {array.ndim} dims, the model's example has {len(shape)}")
+    if array.ndim and len(array) < shape[0]:
+        raise ArgumentError(None, f"{where} has fewer samples than the {shape[0]} of the model's example")
     try:
         return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
     except TypeError as error:

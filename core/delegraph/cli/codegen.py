@@ -40,18 +40,18 @@ def run(args: argparse.Namespace) -> int:
     library = args.library or Path(args.output).resolve().parent.name
     if not library.replace("-", "_").isidentifier():
         raise argparse.ArgumentError(None, f"--library {library!r}: a name has letters, digits, - and _")
-    found = _registrations(args)
+    registered = _registrations(args)
 
     from delegraph.codegen.generate import generated_module
 
-    text = generated_module(found, library, _source(args.kernels, args.output))
+    text = generated_module(registered, library, _source(args.kernels, args.output))
     if args.check:
         return _check(args, text)
 
     from delegraph.program.atomic_file import write_atomically
 
     write_atomically(args.output, [text.encode()])
-    print(f"{args.output}: kernel library {library!r}, {len(found)} kernels")
+    print(f"{args.output}: kernel library {library!r}, {len(registered)} kernels")
     return 0
 
 

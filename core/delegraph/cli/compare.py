@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         comparison = _compare(args, progress)
     if args.json:
         print(json.dumps(comparison.to_json(), indent=2, allow_nan=False))
-    elif any(one.times for one in comparison.candidates):
+    elif any(candidate.times for candidate in comparison.candidates):
         comparison.print()
     fastest = comparison.fastest(args.min_sqnr)
     if args.output:
@@ -99,7 +99,7 @@ def _compare(args: argparse.Namespace, progress: bool | Callable[[str], object])
         recipes=args.recipe or ["float"],
         calibration_data=batches_from(args.data, models),
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
-        backend_options=backend_options.given(args.backend_options),
+        backend_options=backend_options.parsed(args.backend_options),
         rounds=args.rounds,
         seconds=args.seconds,
         timeout=args.timeout,
@@ -109,7 +109,7 @@ def _compare(args: argparse.Namespace, progress: bool | Callable[[str], object])
 
 @contextmanager
 def _shown_progress() -> Iterator[bool | Callable[[str], object]]:
-    """What is done now, on standard error: a line that changes on a terminal, else one after the other."""
+    """The current step, on standard error: a line that changes on a terminal, else line after line."""
     if not sys.stderr.isatty():
         yield True
         return

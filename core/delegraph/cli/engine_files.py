@@ -38,11 +38,11 @@ def write_delegates(records: schema.Program, folder: str, data: Sequence[str], a
     from delegraph.runtime.program import Program, Verification
 
     program = Program.load(records, verification=Verification.Minimal, data_path=data or None)
-    made = list(_made(program, default_registry()))
+    files_of_delegates = list(_made(program, default_registry()))
     os.makedirs(folder, exist_ok=True)
-    for _, files in made:
+    for _, files in files_of_delegates:
         write_together([(os.path.join(folder, name), pieces) for name, pieces in files.items()])
-    delegates = [delegate for delegate, _ in made]
+    delegates = [delegate for delegate, _ in files_of_delegates]
     if as_json:
         print(json.dumps({"folder": folder, "delegates": [asdict(delegate) for delegate in delegates]}, indent=2))
     else:

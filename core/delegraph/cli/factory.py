@@ -36,15 +36,15 @@ def models_from(spec: str) -> dict[str, ModelToLower]:
 
     Raises `ArgumentError` if there is no such thing, `LoweringError` if it raises or gives something else.
     """
-    given = _loaded(spec) if spec.endswith(".pt2") else called(spec)
-    by_method = given if isinstance(given, Mapping) else {"forward": given}
-    return {method: _model(one, f"{spec}, method {method!r}") for method, one in by_method.items()}
+    source = _loaded(spec) if spec.endswith(".pt2") else called(spec)
+    by_method = source if isinstance(source, Mapping) else {"forward": source}
+    return {method: _model(entry, f"{spec}, method {method!r}") for method, entry in by_method.items()}
 
 
 def field_by_method(models: Mapping[str, ModelToLower], field: str) -> Any:
     """One field of the models, where it is given; None if it nowhere is."""
-    given = {method: getattr(one, field) for method, one in models.items()}
-    return {method: value for method, value in given.items() if value is not None} or None
+    values = {method: getattr(model, field) for method, model in models.items()}
+    return {method: value for method, value in values.items() if value is not None} or None
 
 
 def _loaded(path: str) -> ExportedProgram:
@@ -59,7 +59,7 @@ def _loaded(path: str) -> ExportedProgram:
 
 
 def called(spec: str) -> Any:
-    """What the function gives that `spec` names. Raises as `models_from`."""
+    """The result of the function that `spec` names. Raises as `models_from`."""
     place, separator, name = spec.rpartition(":")
     if not separator:
         raise ArgumentError(None, f"{spec!r} names no function: write MODEL.py:factory")
@@ -93,13 +93,13 @@ def _load(path: str) -> ModuleType:
     return module
 
 
-def _model(given: Any, where: str) -> ModelToLower:
-    if isinstance(given, ExportedProgram):
-        return ModelToLower(given)
-    if not isinstance(given, tuple) or not 2 <= len(given) <= 4:
+def _model(source: Any, where: str) -> ModelToLower:
+    if isinstance(source, ExportedProgram):
+        return ModelToLower(source)
+    if not isinstance(source, tuple) or not 2 <= len(source) <= 4:
         raise LoweringError(
             f"{where}: expected (model, args), (model, args, kwargs), (model, args, kwargs, dynamic_shapes) or an"
-            f" ExportedProgram, not {type(given).__name__}{f' of {len(given)}' if isinstance(given, tuple) else ''}"
+            f" ExportedProgram, not {type(source).__name__}{f' of {len(source)}' if isinstance(source, tuple) else ''}"
         )
-    model, args, *rest = given
+    model, args, *rest = source
     return ModelToLower(model, (args,) if isinstance(args, Tensor) else args, *rest)

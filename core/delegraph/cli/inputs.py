@@ -1,4 +1,4 @@
-"""What `delegraph run` feeds a method, and what it keeps: made or read inputs, written outputs."""
+"""Inputs of `delegraph run`, made up or read from files, and its outputs, written to files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_inputs(meta: MethodMeta, source: str, seed: int, shapes: Sequence[str])
 def save_outputs(path: str, outputs: Sequence[Any]) -> None:
     """Write `output_0`, … to an .npz; an output that is None is left out.
 
-    What NumPy's format does not know, bfloat16 and float8, is written as float32.
+    Dtypes that NumPy's format does not know, bfloat16 and float8, are written as float32.
     """
     np.savez(path, allow_pickle=False, **_named_arrays(outputs))
 
@@ -106,13 +106,13 @@ def _numbers(text: str, whole: str) -> tuple[int, ...]:
 
 
 def _read(source: str, values: Sequence[Value]) -> list[Any]:
-    given = [array for path in source.split(",") for array in _arrays(path)]
+    file_arrays = [array for path in source.split(",") for array in _arrays(path)]
     tensors = [index for index, value in enumerate(values) if isinstance(value, Tensor)]
-    if len(given) != len(tensors):
+    if len(file_arrays) != len(tensors):
         raise ArgumentError(
-            None, f"--inputs {source}: the method takes {len(tensors)} tensors, the files have {len(given)}"
+            None, f"--inputs {source}: the method takes {len(tensors)} tensors, the files have {len(file_arrays)}"
         )
-    arrays = dict(zip(tensors, given, strict=True))
+    arrays = dict(zip(tensors, file_arrays, strict=True))
     return [
         _as_taken(value, arrays[index]) if isinstance(value, Tensor) else getattr(value, "value", None)
         for index, value in enumerate(values)
@@ -120,7 +120,7 @@ def _read(source: str, values: Sequence[Value]) -> list[Any]:
 
 
 def _as_taken(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
-    """What NumPy's format does not know is read from float32, as `storable` has it."""
+    """An array of a dtype that NumPy's format does not know is made of float32, as `storable` wrote it."""
     extended = is_extended(tensor.scalar_type) and array.dtype == np.float32
     return array.astype(numpy_dtype(tensor.scalar_type)) if extended else array
 

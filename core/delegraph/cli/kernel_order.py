@@ -20,12 +20,12 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def kernel_order(given: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
-    """What `delegraph.load(kernels=…)` takes; None if nothing was given."""
-    if not given:
+def kernel_order(texts: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
+    """The order as `delegraph.load(kernels=…)` takes it; None if `texts` is empty."""
+    if not texts:
         return None
     orders = {}
-    for text in given:
+    for text in texts:
         op, equals, names = text.rpartition("=")
         orders[op if equals else "*"] = [name.strip() for name in names.split(",")]
     return orders["*"] if set(orders) == {"*"} else orders

@@ -23,7 +23,7 @@ def show_memory(program: Program, as_json: bool, output: str | None) -> None:
         with open(output, "w", encoding="utf-8") as file:
             file.write(draw_memory(maps))
     if as_json:
-        print(json.dumps({"methods": [one.to_json() for one in maps]}, indent=2))
+        print(json.dumps({"methods": [method_map.to_json() for method_map in maps]}, indent=2))
         return
     for table in memory_tables(maps):
         print_table(table)

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _names(name: str) -> dict[str, str]:
-    """What stands for what. Raises `ArgumentError` unless the name can be a package's."""
+    """The template's names -> those of the new package. Raises `ArgumentError` unless the name can be a package's."""
     package = re.sub(r"[-.]", "_", name).lower()
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", package) or keyword.iskeyword(package):
         raise argparse.ArgumentError(
@@ -74,7 +74,7 @@ def _names(name: str) -> dict[str, str]:
 
 
 def _taken(package: str) -> str | None:
-    """What has the name already, here: a plug-in, or a module that may be imported."""
+    """The plug-in or importable module that has the name already, in words; None if nothing has."""
     if package in sys.stdlib_module_names:
         return "a module of Python's own"
     spec = find_spec(package)  # without an origin it is a folder that happens to be here
@@ -101,4 +101,4 @@ def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, Traversab
 
 
 def _named(text: str, names: dict[str, str]) -> str:
-    return re.sub("sample-name|sample_name|SampleName", lambda found: names[found.group()], text)
+    return re.sub("sample-name|sample_name|SampleName", lambda match: names[match.group()], text)

@@ -12,15 +12,15 @@ __all__ = ["count", "decibels", "positive", "seconds"]
 _N = TypeVar("_N", int, float)
 
 
-def _reader(kind: type[_N], is_one: Callable[[_N], bool], problem: str) -> Callable[[str], _N]:
-    """What argparse takes for a type: it raises `argparse.ArgumentTypeError` for all but what `is_one`."""
+def _reader(kind: type[_N], allowed: Callable[[_N], bool], problem: str) -> Callable[[str], _N]:
+    """A type for argparse, which raises `argparse.ArgumentTypeError` for a number that is not `allowed`."""
 
     def read(text: str) -> _N:
         try:
             number = kind(text)
         except ValueError:
             number = None
-        if number is None or not is_one(number):
+        if number is None or not allowed(number):
             raise argparse.ArgumentTypeError(f"{text} {problem}")
         return number
 

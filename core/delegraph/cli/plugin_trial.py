@@ -1,9 +1,9 @@
-"""A partitioner's name -> what came of it: small models are lowered onto its backend, and run without torch.
+"""A partitioner's name -> the result of a trial: small models are lowered onto its backend, and run without torch.
 
 `delegraph plugins check` does this for every partitioner that it is asked about. The halves have processes of their
 own, `python -m delegraph.cli.plugin_trial lower NAME M.pte …` and `… run M.pte`, which print a line of JSON for each.
-What a backend leaves over is done by kernels that do nothing: this tells whether a plug-in's parts fit each other, not
-whether its results are right.
+Kernels that compute nothing stand for the operators that a backend leaves over: a trial tells whether a plug-in's parts
+fit each other, not whether its results are right.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _Answer: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What a trial of a partitioner came to: it is sound, but for an `error` or where what it needs is `unavailable`.
-    `told` is worth knowing where nothing is wrong."""
+    """The result of a partitioner's trial: sound, unless there is an `error`, or a part that it needs is `unavailable`.
+    `told` is a remark on a sound one."""
 
     offer: Offer
     error: str = ""
@@ -49,7 +49,7 @@ def try_out(partitioners: Sequence[Offer], limit: float) -> list[TrialResult]:
 
 
 def _lowered(trials: Sequence[tuple[str, str]], limit: float) -> list[_Answer]:
-    """What came of lowering for (partitioner, file), all in one process, which is started anew after one that died."""
+    """The results of lowering for each (partitioner, file), in one process, which is started anew after a crash."""
     answers: list[_Answer] = []
     while len(answers) < len(trials):
         rest = trials[len(answers) :]

@@ -112,7 +112,7 @@ def _list(args: argparse.Namespace) -> _Answer:
 
 
 def _of_api(entry: Entry, source: Written) -> list[str]:
-    """What is to be said of the plug-in API that an entry needs, and of what it uses of it."""
+    """Remarks on the plug-in API that an entry needs, and on the deprecated parts that it uses."""
     uses = deprecated_uses(entry.offer.group, source.hooks)
     told = [*filter(None, [mismatch(source.api)]), *(f"{row}, says {entry.offer.provider}'s source" for row in uses)]
     return [f"{entry.offer.id}: {text}" for text in told]
@@ -253,11 +253,11 @@ def _read(path: str) -> Any:
 
 def _named(name: str) -> list[Entry]:
     entries = inventory(os.environ)
-    found = [entry for entry in entries if entry.offer.is_called(name)]
-    if not found and not any(offer.is_called(name) for offer in scan_unknown_groups()):
+    matches = [entry for entry in entries if entry.offer.is_called(name)]
+    if not matches and not any(offer.is_called(name) for offer in scan_unknown_groups()):
         names = {text for entry in entries for text in (entry.offer.name, entry.offer.distribution)}
         raise PluginNotFound(f"nothing installed is called {name!r}{did_you_mean(name, sorted(names))}")
-    return found
+    return matches
 
 
 def _row(entry: Entry) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`delegraph run m.pte`: load a method, run it on made or given inputs, tell what comes out and how long it takes.
 
-Of a `.bpte` it runs the test cases instead (`bundled.py`). What ExecuTorch's `executor_runner` is for.
+Of a `.bpte` it runs the test cases instead (`bundled.py`). The counterpart of ExecuTorch's `executor_runner`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _measure(args: argparse.Namespace) -> int:
     from delegraph.cli.inputs import make_inputs, save_outputs, save_outputs_apart
     from delegraph.cli.timing import measure
 
-    options = backend_options.given(args.backend_options)
+    options = backend_options.parsed(args.backend_options)
     start = time.perf_counter()
     program = _open(args)
     name = args.method or _main_method(program)
@@ -145,7 +145,7 @@ _REPEAT = 10
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What went in and came out, and how long it took."""
+    """A run's inputs and outputs, and its times."""
 
     load_seconds: float
     timing: Timing
@@ -155,7 +155,7 @@ class _Measured:
 
 
 def limits(args: argparse.Namespace) -> Limits:
-    """What one execution may use."""
+    """The limits of each execution."""
     from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
 
     return DEFAULT_LIMITS if args.timeout is None else Limits(seconds=args.timeout)

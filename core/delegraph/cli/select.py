@@ -134,9 +134,9 @@ def _zipapp(build: _Build, path: str) -> Output:
     from delegraph.devtools.selective_build.package import zipapp
 
     contents = build.pack((Path(path).stem, _version()), embed=True)
-    made = _written(path, "zipapp", zipapp(contents))
+    output = _written(path, "zipapp", zipapp(contents))
     os.chmod(path, os.stat(path).st_mode | 0o111)
-    return made
+    return output
 
 
 def _yaml(build: _Build, path: str) -> Output:

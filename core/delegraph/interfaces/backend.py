@@ -45,7 +45,7 @@ Argument: TypeAlias = "NDArray[Any] | DeviceTensor | int | float | bool | str | 
 
 
 class Verdict(Enum):
-    """What a backend thinks of a blob before it looks inside."""
+    """A backend's verdict on a blob before it looks inside."""
 
     OK = "ok"
     RECOMPILE = "recompile"
@@ -80,11 +80,11 @@ class Availability:
 
 
 class EventTracer(Protocol):
-    """What a backend may report to: `delegraph.runtime.EventTracer`, where the caller gave one."""
+    """The tracer that a backend may report to: `delegraph.runtime.EventTracer`, where the caller gave one."""
 
     @property
     def debug_level(self) -> int:
-        """0: times only; 1: and the program's outputs; 2: and what every instruction wrote."""
+        """0: times only; 1: and the program's outputs; 2: and the values that every instruction wrote."""
 
     def now(self) -> int:
         """The platform's clock, in nanoseconds."""
@@ -122,7 +122,7 @@ def _own_copy(name: str, initial: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class BackendInitContext:
-    """What `init` may use.
+    """The data and options that `init` may use.
 
     `named_data` maps keys to blobs shared by the program's delegates (views, valid for the program's life);
     `runtime_specs` are the caller's load-time options for this backend;
@@ -142,7 +142,7 @@ class BackendInitContext:
 
 
 class BackendExecutionContext(Protocol):
-    """What `execute` may use."""
+    """The method's services that `execute` may use."""
 
     @property
     def method_name(self) -> str:
@@ -156,7 +156,7 @@ class BackendExecutionContext(Protocol):
         """`out` at its new `shape`, over the same planned memory; write into what is returned."""
 
     def upper_bound(self, argument: NDArray[Any]) -> tuple[int, ...] | None:
-        """The largest shape that `argument` gets; None if it always has its own. What it holds at most is what counts:
+        """The largest shape that `argument` gets; None if it always has its own. It bounds the number of elements:
         single dims may exceed it."""
 
     def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

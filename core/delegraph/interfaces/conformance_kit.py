@@ -9,10 +9,10 @@ __all__ = ["ConformanceKit"]
 
 
 class ConformanceKit(Protocol):
-    """What stands behind a `delegraph.conformance_kits` entry point."""
+    """The object behind a `delegraph.conformance_kits` entry point."""
 
     def __call__(self, name: str, arguments: Sequence[str], /) -> int:
-        """Prove what is installed as `name` (an entry point, its id or a distribution), and print what came of it.
+        """Prove the plug-ins installed as `name` (an entry point, its id or a distribution), and print the results.
 
         `arguments` are the words after `--run`. Returns the command's exit code: 0 if nothing counts against the
         plug-in, 1 if something does, 2 for wrong usage.

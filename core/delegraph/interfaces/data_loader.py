@@ -1,4 +1,4 @@
-"""What authors of data loaders write: the URL of a source -> ranges of its bytes."""
+"""The interface of data loaders: the URL of a source -> ranges of its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend's runtime half asks of every blob and call -> an answer, or an error that says what to do."""
+"""The checks that every backend's runtime half makes of blobs and calls -> an answer, or an error with a remedy."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def split_arguments(
 
 
 def shared_data(backend_id: str, named_data: Mapping[str, Buffer], key: str, nbytes: int) -> Buffer:
-    """The named data of `key`, which a blob wants to have `nbytes` bytes (`BackendInitContext.named_data`).
+    """The named data of `key`, which has `nbytes` bytes by a blob (`BackendInitContext.named_data`).
 
-    What the backend stored itself is called "BACKEND_ID/…"; every other key is an external weight's own. Raises
+    Data that the backend stored itself are called "BACKEND_ID/…"; every other key is an external weight's own. Raises
     `InvalidExternalData` where the `.ptd` file of such a weight was not given, and `DelegateInvalidCompatibility` for
-    what is not in the program or has another size.
+    data that are not in the program or have another size.
     """
-    found = named_data.get(key)
-    if found is None and not key.startswith(f"{backend_id}/"):
+    data = named_data.get(key)
+    if data is None and not key.startswith(f"{backend_id}/"):
         raise InvalidExternalData(
             f"the data of {key!r:.100} is in a .ptd file; pass it as data_path=…, with all others of the model"
         )
-    if found is None or memoryview(found).nbytes != nbytes:
+    if data is None or memoryview(data).nbytes != nbytes:
         raise DelegateInvalidCompatibility(
             f"a blob of {backend_id} needs {nbytes} bytes of named data {key!r:.100}, and the program has"
-            f" {'none' if found is None else memoryview(found).nbytes}; copy or lower the program again"
+            f" {'none' if data is None else memoryview(data).nbytes}; copy or lower the program again"
         )
-    return found
+    return data
 
 
 def is_used_in_place(argument: Argument) -> TypeGuard[NDArray[Any]]:

@@ -20,7 +20,7 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The pass's name in messages."""
 
     @property
     def rules(self) -> tuple[Callable[[Node, Collection[OpOverload]], str | None], ...]:
@@ -69,7 +69,7 @@ GraphPass: TypeAlias = "Callable[[GraphModule], Any] | ExportedProgramPassBase"
 
 
 class PassFactory(Protocol):
-    """What stands behind a `delegraph.passes` entry point, whose name is the pass's, as a pipeline names it."""
+    """The factory behind a `delegraph.passes` entry point, whose name is the pass's, as a pipeline names it."""
 
     def __call__(self, options: Mapping[str, Any], /) -> GraphPass:
         """Make a pass. As with `PartitionerFactory`, options may be keyword parameters."""

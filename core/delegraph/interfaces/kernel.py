@@ -1,4 +1,4 @@
-"""What a kernel is, what it is handed, and the library that offers it.
+"""The interfaces of kernels, of the contexts that they are passed, and of the libraries that offer them.
 
 A kernel is a function `(context, *schema_arguments)`, out arguments included and last. Tensors are NumPy
 arrays (of any strides) that alias planned memory, scalars are Python's, dtypes and layouts are `int` codes
@@ -37,7 +37,7 @@ BoundCall: TypeAlias = Callable[[], object]
 
 
 class KernelContext(Protocol):
-    """What a kernel may ask of the runtime."""
+    """The runtime's services for a kernel."""
 
     def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """`out` at its new `shape`, over the same planned memory; write into what is returned.
@@ -68,7 +68,7 @@ class Kernel:
 
 
 class BindContext(KernelContext, Protocol):
-    """What a kernel's `bind` may ask."""
+    """The runtime's services for a kernel's `bind`."""
 
     def is_constant(self, array: NDArray[Any]) -> bool:
         """Whether the array's content can never change: it lies in the program's constants."""
@@ -92,7 +92,7 @@ class KernelLibraryInterface(ABC):
     """The lowest plug-in API that this library needs."""
 
     name: str = ""
-    """What orders and reports call it; "" stands for its entry point's name."""
+    """The library's name in orders and reports; "" stands for its entry point's name."""
 
     on_request: bool = False
     """Whether the library is asked only where the user names it: installing it changes nothing by itself."""

@@ -99,7 +99,7 @@ class Partitioner(ABC):
 
 
 class PartitionerFactory(Protocol):
-    """What stands behind a `delegraph.partitioners` entry point, whose name is what users write in `backends=[…]`."""
+    """The factory behind a `delegraph.partitioners` entry point, whose name is what users write in `backends=[…]`."""
 
     def __call__(self, options: Mapping[str, Any], /) -> Partitioner:
         """Make a partitioner.
@@ -110,7 +110,7 @@ class PartitionerFactory(Protocol):
 
 
 class PartitionerAdapter(Protocol):
-    """What stands behind a `delegraph.partitioner_adapters` entry point, whose name is that of a Python package: makes
+    """The function behind a `delegraph.partitioner_adapters` entry point, whose name is a Python package's: it makes
     partitioners of that package's classes, or derived from them, usable in `backends=[…]`."""
 
     def __call__(self, partitioner: Any, /) -> Partitioner:
@@ -137,7 +137,7 @@ class NamedDataStoreOutput:
 
 @dataclass(slots=True)
 class PreprocessResult:
-    """What `preprocess` returns.
+    """The result of `preprocess`.
 
     `debug_handle_map` maps the delegate's own instruction ids to the debug handles of the edge nodes they came from;
     `data_store_output` holds blobs to be shared by key with other delegates of the program; `_delegate_info_meta`,

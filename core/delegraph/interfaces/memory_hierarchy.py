@@ -91,49 +91,49 @@ def read_memory_hierarchy(path: str | PathLike[str]) -> MemoryHierarchy:
         raise InvalidArgument(f"{str(path)!r} is not a memory hierarchy: {error}") from error
 
 
-def _hierarchy(given: Mapping[str, Any]) -> MemoryHierarchy:
-    _check_keys("the file", given, ("policy", "memory", "place"))
-    memories = given.get("memory", [])
-    if not isinstance(memories, list) or not all(isinstance(one, dict) for one in memories):
+def _hierarchy(table: Mapping[str, Any]) -> MemoryHierarchy:
+    _check_keys("the file", table, ("policy", "memory", "place"))
+    memories = table.get("memory", [])
+    if not isinstance(memories, list) or not all(isinstance(entry, dict) for entry in memories):
         raise InvalidArgument("memories are written as tables, [[memory]]")
     return MemoryHierarchy(
         tuple(map(_memory, memories)),
-        _typed("policy", given.get("policy", "fastest_first"), str),
-        _typed("place", given.get("place", {}), dict),
+        _typed("policy", table.get("policy", "fastest_first"), str),
+        _typed("place", table.get("place", {}), dict),
     )
 
 
-def _memory(given: Mapping[str, Any]) -> Memory:
-    _check_keys("[[memory]]", given, ("name", "size", "alignment", "device", "speed"))
+def _memory(table: Mapping[str, Any]) -> Memory:
+    _check_keys("[[memory]]", table, ("name", "size", "alignment", "device", "speed"))
     try:
-        device = Device.parse(_typed("device", given.get("device", "cpu"), str))
+        device = Device.parse(_typed("device", table.get("device", "cpu"), str))
     except ValueError as error:
         raise InvalidArgument(f"device: {error}") from error
     return Memory(
-        _typed("name", given.get("name"), str),
-        _size(given["size"]) if "size" in given else None,
-        _typed("alignment", given.get("alignment", 16), int),
+        _typed("name", table.get("name"), str),
+        _size(table["size"]) if "size" in table else None,
+        _typed("alignment", table.get("alignment", 16), int),
         device,
-        _typed("speed", given.get("speed", 1), int, float),
+        _typed("speed", table.get("speed", 1), int, float),
     )
 
 
-def _size(given: Any) -> int:
-    if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+def _size(size: Any) -> int:
+    if isinstance(size, str) and (match := _SIZE.fullmatch(size.strip())):
         return int(match[1]) * _UNITS[match[2]]
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise InvalidArgument(f'size is {given!r}; it is a number of bytes, or written as "256 KiB"')
-    return given
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise InvalidArgument(f'size is {size!r}; it is a number of bytes, or written as "256 KiB"')
+    return size
 
 
 def _typed(name: str, value: Any, *types: type) -> Any:
     if not isinstance(value, types) or isinstance(value, bool):
-        raise InvalidArgument(f"{name} is {value!r}; it is a {' or '.join(one.__name__ for one in types)}")
+        raise InvalidArgument(f"{name} is {value!r}; it is a {' or '.join(kind.__name__ for kind in types)}")
     return value
 
 
-def _check_keys(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in given:
+def _check_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
         if key not in known:
             raise InvalidArgument(f"{where} has {key!r}; it takes {', '.join(known)}")
 

@@ -90,10 +90,10 @@ def _check_disjoint(lifetimes: Sequence[Lifetime], offsets: Sequence[int]) -> No
         if not born:
             del live[at]
             continue
-        for start, stop, other in live[max(at - 1, 0) : at + 1]:
+        for start, stop, neighbor in live[max(at - 1, 0) : at + 1]:
             if start < entry[1] and entry[0] < stop:
                 raise PlanError(
-                    f"tensors {lifetimes[other].id} and {lifetimes[i].id} are both alive at step {step}"
+                    f"tensors {lifetimes[neighbor].id} and {lifetimes[i].id} are both alive at step {step}"
                     f" and share bytes of memory {lifetimes[i].memory_id}"
                 )
         live.insert(at, entry)

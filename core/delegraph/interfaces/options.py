@@ -1,4 +1,4 @@
-"""What a user wrote beside a plug-in's name -> a mapping that knows which of it was looked at."""
+"""The options beside a plug-in's name -> a mapping that knows which of them were read."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What the runtime asks of the machine. Replace any field.
+    """The machine's clock, log and memory, for the runtime. Replace any field.
 
     `current_ticks` counts in units of `ns_per_tick` nanoseconds; `allocate(nbytes)` returns writable zeroed bytes.
     """

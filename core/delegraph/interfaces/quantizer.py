@@ -34,7 +34,7 @@ class Quantizer(Protocol):
 
 
 class QuantizerFactory(Protocol):
-    """What stands behind a `delegraph.quantizers` entry point, whose name is the strategy's."""
+    """The factory behind a `delegraph.quantizers` entry point, whose name is the strategy's."""
 
     def __call__(self, options: Mapping[str, Any], /) -> Quantizer:
         """Make a quantizer. As with `PartitionerFactory`, options may be keyword parameters.

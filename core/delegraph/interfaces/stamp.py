@@ -46,13 +46,13 @@ def read_stamp(compile_specs: Iterable[CompileSpec]) -> BlobStamp | None:
 
 def stamps_by_backend(program: Program) -> dict[str, tuple[BlobStamp, ...]]:
     """The different stamps on each backend's blobs, by its id, as they come; none for blobs without a stamp."""
-    found: dict[str, dict[BlobStamp, None]] = {}
+    by_backend: dict[str, dict[BlobStamp, None]] = {}
     for delegate in delegates(program):
-        stamps = found.setdefault(delegate.id, {})
+        stamps = by_backend.setdefault(delegate.id, {})
         stamp = read_stamp(delegate.compile_specs)
         if stamp is not None:
             stamps[stamp] = None
-    return {backend: tuple(stamps) for backend, stamps in found.items()}
+    return {backend: tuple(stamps) for backend, stamps in by_backend.items()}
 
 
 def _parse(value: bytes) -> BlobStamp | None:

@@ -1,4 +1,4 @@
-"""What a tool may do: wrap what backends do, and watch lowering and loading."""
+"""The hooks of a tool, which wrap calls to backends and watch lowering and loading."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def adapted(group: Group, plugin: Any) -> Any:
         return plugin if called is None else called
     for hook in sorted(group.default_hooks):
         if not hasattr(plugin, hook):
-            given = vars(group.interface)[hook]
-            setattr(plugin, hook, given if isinstance(plugin, type) else given.__get__(plugin, type(plugin)))
+            default = vars(group.interface)[hook]
+            setattr(plugin, hook, default if isinstance(plugin, type) else default.__get__(plugin, type(plugin)))
     for hook in group.hook_names:
         called = _called_without(group, hook, getattr(plugin, hook))
         if called is not None:
@@ -81,7 +81,7 @@ def _called_without(group: Group, hook: str, method: Callable[..., Any]) -> Call
 
 
 def _own(group: Group, plugin: Any) -> Mapping[str, Any]:
-    """What the author wrote that could be a hook."""
+    """The author's attributes that could be hooks, by name."""
     if group.form in (Form.FACTORY, Form.FUNCTION):
         return {"__call__": plugin}
     return vars(plugin) if isinstance(plugin, ModuleType) else own_methods(plugin)

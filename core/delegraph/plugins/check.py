@@ -31,13 +31,13 @@ __all__ = ["CheckResult", "check"]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What came of loading one plug-in. `seconds` is what it adds to a process that has NumPy already.
+    """The result of loading a plug-in. `seconds` is the time that it adds to a process that has NumPy already.
 
     `kind` is the exception's name, or "Timeout" or "Crash". `operators` are a kernel library's; `unavailable` is why it
     cannot be used here, though it is sound; `verdicts` are a backend's on the stamps that were asked about; `ranks`
     are a kernel library's answers to the kernels that were asked for: "partial", "fallback" or "" for none. One that
-    is `on_request` is only asked where the user names it. `backend_id` is what a partitioner's delegates are for, if it
-    says so before it sees a program. `deprecated` is what of the plug-in API it uses that will go.
+    is `on_request` is only asked where the user names it. `backend_id` is the backend of a partitioner's delegates, if
+    it says so before it sees a program. `deprecated` are the parts of the plug-in API that it uses and that will go.
     """
 
     offer: Offer
@@ -55,7 +55,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a program wants to know: what backends, by id, think of `stamps`; whether libraries have `kernels`."""
+    """The questions of a program: the verdicts of backends, by id, on `stamps`; whether libraries have `kernels`."""
 
     stamps: Mapping[str, Sequence[BlobStamp]] = field(default_factory=dict)
     kernels: Sequence[Need] = ()

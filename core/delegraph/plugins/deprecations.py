@@ -1,6 +1,6 @@
-"""What of the plug-in API is deprecated: the one table, and what of a plug-in, or of its source, uses that.
+"""The table of deprecated parts of the plug-in API, and the uses of them in a plug-in or its source.
 
-A row stays for good: it tells a host of the version in which the old form went what to say to those who still use it.
+A row stays for good: a host without the old form takes from it the message for those who still use it.
 `docs/plugin-api.md` has the policy; deprecated public names stand where the names do (`delegraph.lazy`).
 """
 

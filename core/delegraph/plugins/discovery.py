@@ -136,7 +136,7 @@ class Selection:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], prefer: Mapping[str, str] | None = None) -> Selection:
-        """What the environment variables say; `prefer` adds to DELEGRAPH_PREFER and goes before it.
+        """The selection by the environment variables; `prefer` adds to DELEGRAPH_PREFER and goes before it.
 
         Raises `PluginNotFound` if a preference is malformed or names a group that does not exist.
         """

@@ -99,23 +99,23 @@ def _of_metadata(entries: Iterable[Entry]) -> Iterator[Finding]:
 
 
 def _of_copies() -> Iterator[Finding]:
-    """Distributions whose metadata is on the path more than once: what is found first may not be what runs."""
+    """Distributions whose metadata is on the path more than once: the code that runs may be of another copy."""
     copies: dict[str, dict[tuple[str, str], list[Offer]]] = {}
     for offer in scan_undeduplicated():
         places = copies.setdefault(normalised(offer.distribution), {})
         places.setdefault((os.path.realpath(offer.location), offer.version), []).append(offer)
     for places in copies.values():
         (first, *_), *others = places.values()
-        for other, *_ in others:
-            problem = f"its metadata is there twice: {_place(first)}, which is found first, and {_place(other)}"
-            stale = [place for place in (other, first) if _is_stale(places, place)]
+        for copy, *_ in others:
+            problem = f"its metadata is there twice: {_place(first)}, which is found first, and {_place(copy)}"
+            stale = [place for place in (copy, first) if _is_stale(places, place)]
             remedy = f"remove the stale one, {_place(stale[0])}" if stale else "remove the one that you do not use"
-            harmless = first.version == other.version and not stale
+            harmless = first.version == copy.version and not stale
             yield Finding(Severity.NOTE if harmless else Severity.WARNING, first.distribution, problem, remedy)
 
 
-def _is_stale(places: Mapping[tuple[str, str], Sequence[Offer]], one: Offer) -> bool:
-    return any(metadata_violation(offer) for offer in places[os.path.realpath(one.location), one.version])
+def _is_stale(places: Mapping[tuple[str, str], Sequence[Offer]], place: Offer) -> bool:
+    return any(metadata_violation(offer) for offer in places[os.path.realpath(place.location), place.version])
 
 
 def _place(offer: Offer) -> str:
@@ -124,16 +124,16 @@ def _place(offer: Offer) -> str:
 
 def halves(entries: Iterable[Entry]) -> Iterator[Finding]:
     """Backends that have one half and not the other."""
-    other = {"delegraph.lowerings": "delegraph.backends", "delegraph.backends": "delegraph.lowerings"}
+    other_half = {"delegraph.lowerings": "delegraph.backends", "delegraph.backends": "delegraph.lowerings"}
     effect = {
         "delegraph.lowerings": "what is lowered to it cannot run here",
         "delegraph.backends": "nothing can be lowered to it here",
     }
     there = {(entry.offer.group, entry.offer.name) for entry in entries if entry.state is not State.DISABLED}
     for group, name in sorted(there):
-        if group in other and (other[group], name) not in there:
-            similar = did_you_mean(name, [known for where, known in there if where == other[group]])
-            problem = f"it is in {group} but not in {other[group]}: {effect[group]}{similar}"
+        if group in other_half and (other_half[group], name) not in there:
+            similar = did_you_mean(name, [known for where, known in there if where == other_half[group]])
+            problem = f"it is in {group} but not in {other_half[group]}: {effect[group]}{similar}"
             remedy = "install the distribution that has the other half"
             yield Finding(Severity.ERROR, name, problem, _ONE_ID if similar else remedy)
 
@@ -143,11 +143,11 @@ def other_ids(results: Iterable[CheckResult]) -> Iterator[Finding]:
     results = list(results)
     ids = {result.offer.name for result in results if result.offer.group == "delegraph.lowerings"}
     for result in results:
-        wanted = result.backend_id
-        if wanted and wanted not in ids:
-            similar = did_you_mean(wanted, ids)
-            problem = f"its delegates are for the backend {wanted!r}, which is not in delegraph.lowerings{similar}"
-            remedy = f"install the distribution that lowers to {wanted}"
+        backend_id = result.backend_id
+        if backend_id and backend_id not in ids:
+            similar = did_you_mean(backend_id, ids)
+            problem = f"its delegates are for the backend {backend_id!r}, which is not in delegraph.lowerings{similar}"
+            remedy = f"install the distribution that lowers to {backend_id}"
             yield Finding(Severity.ERROR, str(result.offer), problem, _ONE_ID if similar else remedy)
 
 
@@ -208,7 +208,7 @@ def _of_backends(results: Sequence[CheckResult], stamps: Mapping[str, Sequence[B
 
 
 def _of_kernels(results: Sequence[CheckResult], needs: Sequence[Need]) -> Iterator[Finding]:
-    """What loading would refuse: a kernel that no library has, or that several have and no order was given."""
+    """The kernels for which loading would fail: no library has them, or several have and no order was given."""
     told: set[str] = set()
     libraries = [result for result in results if result.ranks]
     for index, (op, key) in enumerate(needs):
@@ -219,17 +219,17 @@ def _of_kernels(results: Sequence[CheckResult], needs: Sequence[Need]) -> Iterat
             continue
         told.add(op)
         named = ", ".join(f'"{result.offer.name}"' for result in best or having)
-        wanted = f"the program needs {op} on {kernel_key_text(key)}"
+        need = f"the program needs {op} on {kernel_key_text(key)}"
         if best:
-            problem = f"{wanted}, and {len(best)} installed kernel libraries have it, none of them before the others"
+            problem = f"{need}, and {len(best)} installed kernel libraries have it, none of them before the others"
             yield Finding(Severity.ERROR, op, problem, f"give an order, kernels=[{named}], or uninstall one")
         elif having:
-            problem = f"{wanted}, and only libraries have it that are asked where they are named"
+            problem = f"{need}, and only libraries have it that are asked where they are named"
             yield Finding(Severity.ERROR, op, problem, f"name it, kernels=[{named}], with the others that are needed")
         else:
-            others = [result.offer.name for result in results if op in result.operators]
-            partly = f"; {', '.join(others)} has it for other dtypes or dim orders" if others else ""
-            problem = f"{wanted}, and no installed kernel library has it{partly}"
+            narrower = [result.offer.name for result in results if op in result.operators]
+            partly = f"; {', '.join(narrower)} has it for other dtypes or dim orders" if narrower else ""
+            problem = f"{need}, and no installed kernel library has it{partly}"
             yield Finding(Severity.ERROR, op, problem, "install a kernel library that does")
 
 

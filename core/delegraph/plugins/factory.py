@@ -21,8 +21,8 @@ __all__ = ["make", "takes_keywords", "unknown_options_text"]
 
 
 def make(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> Any:
-    """What `factory` makes of `options`. Raises `UnknownOption` and `InvalidArgument` naming the `owner`, or what the
-    factory raises."""
+    """The product of `factory` with `options`. Raises `UnknownOption` and `InvalidArgument` that name the `owner`, and
+    whatever the factory raises."""
     if takes_keywords(factory):
         known = inspect.signature(factory).parameters
         takes_any = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values())
@@ -31,11 +31,11 @@ def make(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) ->
             raise UnknownOption(unknown_options_text(owner, unknown, known))
         _check_types(factory, options, owner)
         return factory(**options)
-    given = Options(options)
-    made = factory(given)
-    if given.unread:
-        raise UnknownOption(unknown_options_text(owner, given.unread, given.asked))
-    return made
+    recorded = Options(options)
+    product = factory(recorded)
+    if recorded.unread:
+        raise UnknownOption(unknown_options_text(owner, recorded.unread, recorded.asked))
+    return product
 
 
 def takes_keywords(factory: Callable[..., Any]) -> bool:
@@ -54,7 +54,7 @@ _KINDS: Final[Mapping[Any, str]] = {
     str: "a text",
     NoneType: "None",
 }
-"""The types that options are checked for. What is annotated otherwise is the factory's to check."""
+"""The types that options are checked for. Options of other annotations are the factory's to check."""
 
 
 def _check_types(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> None:

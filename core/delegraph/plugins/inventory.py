@@ -15,7 +15,7 @@ __all__ = ["Entry", "State", "inventory", "metadata_violation", "module_exists",
 
 
 class State(Enum):
-    """What can be said of an offer without importing it."""
+    """The state of an offer, found without importing it."""
 
     OK = "ok"
     BROKEN = "broken metadata"
@@ -39,7 +39,7 @@ def inventory(environ: Mapping[str, str]) -> list[Entry]:
 
 
 def metadata_violation(offer: Offer) -> str:
-    """What is wrong with an offer's metadata; "" if nothing. Imports nothing, not even a parent package."""
+    """The fault in an offer's metadata, in words; "" if there is none. Imports nothing, not even a parent package."""
     parts = reference(offer.value)
     if parts is None:
         return f"the value {offer.value!r} is malformed; it has to read module:attribute"
@@ -55,7 +55,7 @@ def _judge(offer: Offer, offers: Sequence[Offer], selection: Selection) -> Entry
         return Entry(offer, State.DISABLED, "by DELEGRAPH_PLUGINS or DELEGRAPH_DISABLE_PLUGINS")
     if violation := metadata_violation(offer):
         return Entry(offer, State.BROKEN, violation)
-    rivals = [other for other in offers if _same_name(offer, other) and other != offer and selection.admits(other)]
+    rivals = [rival for rival in offers if _same_name(offer, rival) and rival != offer and selection.admits(rival)]
     preferred = selection.prefer.get(f"{offer.group}:{offer.name}")
     if not rivals or (preferred and normalised(preferred) == normalised(offer.distribution)):
         return Entry(offer, State.OK)
@@ -66,8 +66,8 @@ def _judge(offer: Offer, offers: Sequence[Offer], selection: Selection) -> Entry
     return Entry(offer, State.CONFLICT, f"{named} offers this name too; {choice}")
 
 
-def _same_name(one: Offer, other: Offer) -> bool:
-    return (one.group, one.name) == (other.group, other.name)
+def _same_name(a: Offer, b: Offer) -> bool:
+    return (a.group, a.name) == (b.group, b.name)
 
 
 def module_exists(module: str) -> bool:
@@ -99,5 +99,5 @@ def module_spec(module: str) -> ModuleSpec | None:
 def _find(name: str, search: Sequence[str] | None) -> ModuleSpec | None:
     if search is not None:
         return PathFinder.find_spec(name, list(search))
-    found = (finder.find_spec(name, None) for finder in sys.meta_path)  # finders of editable installations among them
-    return next((spec for spec in found if spec is not None), None)
+    specs = (finder.find_spec(name, None) for finder in sys.meta_path)  # finders of editable installations among them
+    return next((spec for spec in specs if spec is not None), None)

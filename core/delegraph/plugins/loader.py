@@ -70,19 +70,18 @@ def adopt(offer: Offer, plugin: Any, declarations: Iterable[object] = ()) -> Any
     return plugin
 
 
-def adopt_product(offer: Offer, product: Group, made: Any) -> Any:
-    """What the factory behind `offer` made, once it is shown to fit `product`."""
-    made = _renamed(offer, product, made)
-    if found := violations(product, made):
-        raise failure(offer, f"its factory made {made!r}: {'; '.join(found)}", "its authors return what fits")
-    return _adapted(offer, product, made)
+def adopt_product(offer: Offer, product: Group, instance: Any) -> Any:
+    """The `instance` that the factory behind `offer` made, adapted. Raises unless it fits `product`."""
+    instance = _renamed(offer, product, instance)
+    if faults := violations(product, instance):
+        raise failure(offer, f"its factory made {instance!r}: {'; '.join(faults)}", "its authors return what fits")
+    return _adapted(offer, product, instance)
 
 
-def _checked(offer: Offer, group: Group, plugin: Any, found: list[str]) -> Any:
-    if found:
-        raise failure(
-            offer, "; ".join(found), f"its authors change it to fit delegraph.interfaces.{group.interface.__qualname__}"
-        )
+def _checked(offer: Offer, group: Group, plugin: Any, faults: list[str]) -> Any:
+    if faults:
+        interface = f"delegraph.interfaces.{group.interface.__qualname__}"
+        raise failure(offer, "; ".join(faults), f"its authors change it to fit {interface}")
     return plugin
 
 

@@ -17,26 +17,26 @@ __all__ = ["INSTALL", "missing_remedy"]
 
 
 def missing_remedy(backend_id: str, stamp: BlobStamp | None, plugins: PluginRegistry) -> str:
-    """What to do so that `backend_id` is there."""
+    """The remedy for a missing `backend_id`, in words."""
     if stamp is None:
         return f"its blob carries no stamp that would name its distribution; {INSTALL}"
-    made = f"the file says that its blob was made by {stamp.distribution!r:.80} {stamp.version!r:.40}"
+    origin = f"the file says that its blob was made by {stamp.distribution!r:.80} {stamp.version!r:.40}"
     version = installed_version(stamp.distribution)
     if version is None:
-        return f"{made}, which is not installed; {INSTALL}"
-    offers = [one for one in plugins.offers() if normalised(one.distribution) == normalised(stamp.distribution)]
-    ids = [one.name for one in offers if one.group == "delegraph.backends"]
-    offered = ", ".join(one.id for one in offers) or "nothing that Delegraph knows"
+        return f"{origin}, which is not installed; {INSTALL}"
+    offers = [offer for offer in plugins.offers() if normalised(offer.distribution) == normalised(stamp.distribution)]
+    ids = [offer.name for offer in offers if offer.group == "delegraph.backends"]
+    offered = ", ".join(offer.id for offer in offers) or "nothing that Delegraph knows"
     if version != stamp.version:
-        return f"{made}; {stamp.distribution} {version}, which is installed, offers {offered}: another release may do"
+        return f"{origin}; {stamp.distribution} {version}, which is installed, offers {offered}: another release may do"
     return (
-        f"{made}, which is installed but has no runtime half of that name: it offers {offered}"
+        f"{origin}, which is installed but has no runtime half of that name: it offers {offered}"
         f"{did_you_mean(backend_id, ids)}; its authors add the entry point {backend_id!r} in delegraph.backends"
     )
 
 
 INSTALL: Final = "install the distribution that offers this backend, from where you trust it"
-"""What to do about a backend that is missing."""
+"""The remedy for a backend that is missing."""
 
 
 def installed_version(distribution: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What a user writes, `"npu"`, `"npu{optimize=size}"` or `("npu", {"optimize": "size"})` -> a plug-in and its options.
+"""A user's text, `"npu"`, `"npu{optimize=size}"` or `("npu", {"optimize": "size"})` -> a plug-in and its options.
 
 text    = plug-in { "," plug-in }
 plug-in = name [ "{" [ option { "," option } ] "}" ]
@@ -31,7 +31,7 @@ class PluginSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """What `parse_plugin` makes it from."""
+        """The text that `parse_plugin` makes it from."""
         options = ", ".join(f"{key}={_text(value)}" for key, value in self.options.items())
         return f"{self.name}{{{options}}}" if options else self.name
 
@@ -63,25 +63,25 @@ def _are_options(value: object) -> bool:
 def parse_plugin(text: str) -> PluginSpec:
     """One plug-in. Raises `PluginError` that shows where the text is malformed."""
     scanner = _Scanner(text)
-    found = _plugin(scanner)
+    spec = _plugin(scanner)
     if not scanner.ended:
         raise scanner.malformed("the end: one plug-in is meant here")
-    return found
+    return spec
 
 
 def parse_plugins(text: str) -> list[PluginSpec]:
     """Plug-ins with commas between them, as on the command line. Raises as `parse_plugin`."""
     scanner = _Scanner(text)
-    found = [_plugin(scanner)]
+    specs = [_plugin(scanner)]
     while not scanner.ended:
         scanner.take(_COMMA, "',' or the end")
-        found.append(_plugin(scanner))
-    return found
+        specs.append(_plugin(scanner))
+    return specs
 
 
 def named_plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
     """As `parse_plugins`, in the form that arguments such as `backends` take; none of blank text."""
-    return [(one.name, one.options) for one in parse_plugins(text)] if text.strip() else []
+    return [(spec.name, spec.options) for spec in parse_plugins(text)] if text.strip() else []
 
 
 _NAME: Final = re.compile(r"\s*([^\s{},=\"']+)\s*")
@@ -116,7 +116,7 @@ class _Scanner:
         return self._at == len(self._text)
 
     def find(self, pattern: re.Pattern[str]) -> str | None:
-        """What stands here, if it is `pattern`, and go behind it."""
+        """Match `pattern` here, and go behind it; None if it does not match."""
         match = pattern.match(self._text, self._at)
         if match is None:
             return None
@@ -125,10 +125,10 @@ class _Scanner:
 
     def take(self, pattern: re.Pattern[str], expected: str) -> str:
         """As `find`. Raises `PluginError` if it is not here."""
-        found = self.find(pattern)
-        if found is None:
+        text = self.find(pattern)
+        if text is None:
             raise self.malformed(expected)
-        return found
+        return text
 
     def malformed(self, expected: str) -> PluginError:
         """The text with a mark under this place, and what should stand there."""

@@ -1,8 +1,8 @@
 """Offers -> loaded plug-ins: who is meant by a name, loaded once, when it is used.
 
 Never fatal at discovery, always fatal at use: a broken plug-in costs nobody but those who ask for it. A name that two
-distributions offer is refused unless the user says which is meant. What is registered in the process goes before what
-is installed.
+distributions offer is refused unless the user says which is meant. Plug-ins registered in the process go before
+installed ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TAKEN_ELSEWHERE = {
     "delegraph.partitioners": "\n  options of the half that runs are given at load:"
     " delegraph.load(…, backend_options=…) or `delegraph run --backend-options`"
 }
-"""What may be meant by an option that a plug-in of the group does not have."""
+"""The likely meaning of an option that a plug-in of the group does not have, in words."""
 
 
 class PluginRegistry:
@@ -68,7 +68,7 @@ class PluginRegistry:
         environ: Mapping[str, str] | None = None,
         path: Sequence[str] | None = None,
     ) -> PluginRegistry:
-        """What is installed on `path` (`sys.path`), as the environment variables of `discovery` select it.
+        """The plug-ins installed on `path` (`sys.path`), as the environment variables of `discovery` select them.
 
         `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
         Imports no plug-in. Raises `PluginNotFound` if a variable or `prefer` names what is not there.
@@ -87,36 +87,36 @@ class PluginRegistry:
         added = {full_id(name): distribution for name, distribution in prefer.items()}
         if problems := Selection(prefer=added).unknown(self._offers):
             raise PluginNotFound("; ".join(problems) + "; see `delegraph plugins list`")
-        other = copy(self)
-        other._prefer = {**self._prefer, **added}
-        other._tools = None
-        return other
+        registry = copy(self)
+        registry._prefer = {**self._prefer, **added}
+        registry._tools = None
+        return registry
 
     # ---- what is there ---------------------------------------------------------------------------------
 
     def offers(self, group: str | None = None) -> tuple[Offer, ...]:
         """Every offer (of `group`), those registered in the process first."""
-        wanted = group and group_named(group).name
+        group_name = group and group_named(group).name
         known = (*(_in_process(*key, obj) for key, obj in self._explicit.items()), *self._offers)
-        return tuple(offer for offer in known if wanted in (None, offer.group))
+        return tuple(offer for offer in known if group_name in (None, offer.group))
 
     def names(self, group: str) -> tuple[str, ...]:
         """The names that `group` offers, sorted."""
         return tuple(sorted({offer.name for offer in self.offers(group)}))
 
     def find(self, group: str, name: str) -> Offer:
-        """Who is meant by `name`. Raises `PluginNotFound` or `PluginConflict`."""
-        found = [offer for offer in self.offers(group) if offer.name == name]
-        if not found:
+        """The offer that `name` means. Raises `PluginNotFound` or `PluginConflict`."""
+        matches = [offer for offer in self.offers(group) if offer.name == name]
+        if not matches:
             raise self._not_found(group_named(group).name, name)
-        if found[0].distribution == IN_PROCESS:
-            return found[0]
-        preferred = self._prefer.get(f"{found[0].group}:{name}")
+        if matches[0].distribution == IN_PROCESS:
+            return matches[0]
+        preferred = self._prefer.get(f"{matches[0].group}:{name}")
         if preferred is not None:
-            found = [offer for offer in found if normalised(offer.distribution) == normalised(preferred)]
-        if len(found) > 1:
-            raise _conflict(found)
-        return found[0]
+            matches = [offer for offer in matches if normalised(offer.distribution) == normalised(preferred)]
+        if len(matches) > 1:
+            raise _conflict(matches)
+        return matches[0]
 
     # ---- what it is ------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class PluginRegistry:
         return loaded, broken
 
     def create(self, group: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-        """What the factory behind `name` makes of `options`.
+        """The product of the factory behind `name` with `options`.
 
         Raises as `load`, `UnknownOption` for an option that it does not have, `InvalidArgument` for one of another
         type, what the factory raises of Delegraph's errors that are not about plug-ins, and `PluginLoadError` if it
@@ -152,7 +152,7 @@ class PluginRegistry:
         """
         offer, factory = self.find(group, name), self.load(group, name)
         try:
-            made = make(factory, options or {}, f"{group_named(group).title} {name!r}")
+            instance = make(factory, options or {}, f"{group_named(group).title} {name!r}")
         except UnknownOption as error:
             raise restated(error, f"{error}{_TAKEN_ELSEWHERE.get(offer.group, '')}") from None
         except PluginLoadError:
@@ -163,7 +163,7 @@ class PluginRegistry:
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
         product = group_named(group).product
-        return adopt_product(offer, product, made) if product else made
+        return adopt_product(offer, product, instance) if product else instance
 
     def register(self, group: str, name: str, plugin: Any) -> None:
         """Offer `plugin` in this process, before whatever is installed under that name.
@@ -220,7 +220,7 @@ class PluginRegistry:
     # ---- tools -----------------------------------------------------------------------------------------
 
     def bound(self, group: str, plugin: Any, hook: str) -> Callable[..., Any]:
-        """What to call for `plugin`'s `hook`, by position: its own method, or that with the tools' wrappers around."""
+        """The callable for `plugin`'s `hook`, by position: its own method, or that with the tools' wrappers around."""
         tools = self._active_tools()
         if tools is None or not tools.wraps(hook):
             method: Callable[..., Any] = getattr(plugin, hook)
@@ -257,22 +257,22 @@ def _in_process(group: str, name: str, plugin: Any) -> Offer:
     return Offer(group, name, f"{kind.__module__}:{kind.__qualname__}", IN_PROCESS, "0")
 
 
-def _conflict(found: Sequence[Offer]) -> PluginConflict:
+def _conflict(rivals: Sequence[Offer]) -> PluginConflict:
     from delegraph.plugins.inventory import metadata_violation
 
-    broken = [metadata_violation(offer) for offer in found]
-    meant = next((offer for offer, violation in zip(found, broken, strict=True) if not violation), found[0])
+    broken = [metadata_violation(offer) for offer in rivals]
+    meant = next((offer for offer, violation in zip(rivals, broken, strict=True) if not violation), rivals[0])
     providers = "; ".join(
         f"{offer.provider} ({offer.value}, in {offer.location}{violation and f'; broken: {violation}'})"
-        for offer, violation in zip(found, broken, strict=True)
+        for offer, violation in zip(rivals, broken, strict=True)
     )
-    if len({normalised(offer.distribution) for offer in found}) == 1:
+    if len({normalised(offer.distribution) for offer in rivals}) == 1:
         return PluginConflict(
             f"{meant.distribution} is installed more than once, and its copies disagree on {meant.id}: {providers}\n"
             "  what to do: remove the stale metadata, or uninstall it until pip finds it no more, and install it again"
         )
     return PluginConflict(
-        f"{len(found)} distributions offer {meant.id}: {providers}\n"
+        f"{len(rivals)} distributions offer {meant.id}: {providers}\n"
         f'  what to do: say which is meant, prefer={{"{meant.id}": "{meant.distribution}"}} or'
         f" DELEGRAPH_PREFER={meant.id}={meant.distribution}, or uninstall the other"
     )

@@ -18,20 +18,20 @@ __all__ = ["Written", "written"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the source says. `api` is (1, 0), as for the loader, where it names none; `hooks` are those of the class or
-    function that the entry point names, as far as it stands in its module, with the names of their parameters."""
+    """The facts in a plug-in's source. `api` is (1, 0), as for the loader, where it names none; `hooks` are those of
+    the class or function that the entry point names, as far as its module has it, with their parameters' names."""
 
     api: ApiVersion = (1, 0)
     hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def written(offer: Offer) -> Written:
-    """What stands in the module behind `offer`; nothing where that cannot be read."""
+    """The facts in the module behind `offer`; none where it cannot be read."""
     module, attribute = reference(offer.value) or ("", "")
     try:
         spec = module_spec(module) if module else None
         tree = ast.parse(Path(spec.origin).read_bytes()) if spec and spec.origin else ast.Module([], [])
-    except (KeyError, OSError, SyntaxError, ValueError):  # what is wrong with it, `delegraph plugins doctor` tells
+    except (KeyError, OSError, SyntaxError, ValueError):  # `delegraph plugins doctor` tells its fault
         return Written()
     named = [body.body for body in tree.body if isinstance(body, ast.ClassDef) and body.name == attribute]
     # Both the class and its module may name an API, and both have to be met.

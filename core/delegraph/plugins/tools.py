@@ -75,7 +75,7 @@ def _implementation(plugin: Any, hook: str) -> object:
 
 
 def tool_violations(tool: Any) -> list[str]:
-    """What is wrong with a tool: no marks, an unknown hook, parameters that the spec lacks, a wrapper that is none."""
+    """The faults of a tool: no marks, an unknown hook, parameters that the spec lacks, a wrapper that is none."""
     manager = pluggy.PluginManager("delegraph")  # without specs, so that every violation is ours to tell
     manager.register(tool)
     hooks = [

@@ -75,8 +75,8 @@ def parameters_taken(group: Group, hook: str, implementation: Callable[..., obje
         signature = inspect.signature(implementation)
     except ValueError:  # a builtin without a signature: nothing to compare
         return names
-    wanted = tuple(name for name in names if name not in optional or name in signature.parameters)
-    return next((given for given in (names, wanted) if _binds(signature, given)), None)
+    used = tuple(name for name in names if name not in optional or name in signature.parameters)
+    return next((taken for taken in (names, used) if _binds(signature, taken)), None)
 
 
 def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
